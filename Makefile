@@ -1,0 +1,30 @@
+# `make demo` and `make test` each set up everything they need in .venv, from a bare Python 3.11 or newer.
+PYTHON ?= python3
+BIN := .venv/bin
+# Constraints hold for build environments too, so that nothing can pull another torch.
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+
+.PHONY: demo test lint unit clean
+
+demo: .venv/ready
+	$(BIN)/aviot demo
+
+test: lint unit
+
+lint: .venv/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+unit: .venv/ready
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --cov --cov-report=term -q
+	$(BIN)/coverage report --include='*/aviot/ot/*,*/aviot/compressor/*' --fail-under=95 --format=total
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

@@ -1,0 +1,34 @@
+"""Never hide a NaN: checks that raise where it costs nothing, and wait where looking would stall the device."""
+
+import torch
+from torch import Tensor
+
+
+class FiniteCheck:
+    """Collects "this must be finite" for one compression.
+
+    On a CPU a failed check raises at once. On an accelerator reading a flag would stall the device, so flags wait until
+    `raise_pending`, which a result calls when the host reads anything from it.
+    """
+
+    def __init__(self) -> None:
+        self._where = ""
+        self._pending: list[tuple[str, Tensor]] = []
+
+    def enter(self, where: str) -> None:
+        """Name the place that the checks to come belong to."""
+        self._where = where
+
+    def require(self, values: Tensor, what: str) -> None:
+        """`what` reads "the … is" or "… are"; the sentence goes on "not finite"."""
+        flag = torch.isfinite(values.detach()).all()
+        self._pending.append((f"{self._where}{what} not finite (NaN or infinity)", flag))
+        if values.device.type == "cpu":
+            self.raise_pending()
+
+    def raise_pending(self) -> None:
+        """Raise for the first failed check, if any."""
+        pending, self._pending = self._pending, []
+        for message, flag in pending:
+            if not flag:
+                raise ValueError(f"{message}; look for NaN, infinity or values near the float range in what went in")

@@ -1,0 +1,60 @@
+"""Time-height-width position: a Fourier residual on the vision features, learned from zero."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from aviot.compressor.inputs import check_features
+from aviot.compressor.numerics import working_dtype
+from aviot.compressor.schedule import ramp
+from aviot.config import CompressorConfig
+
+
+class PositionEncoder(nn.Module):
+    """X = U + alpha W [psi(a_t t); psi(a_h h); psi(a_w w)] (eq:supp_thw_residual).
+
+    The projection is linear, so the residual is the sum of a table over time, one over rows and one over columns:
+    T + H + W vectors of D instead of T * H * W codes of 96.
+    """
+
+    def __init__(self, config: CompressorConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.proj = nn.Linear(3 * 2 * config.position.bands, config.dim, bias=False)
+        nn.init.zeros_(self.proj.weight)
+
+    def forward(self, u: Float[Tensor, "*B T S D"], *, step: int | None = None) -> Float[Tensor, "*B T S D"]:
+        """Vision features with their positions added; `step` drives the warm-up, None means it is over."""
+        check_features(u, self.config, self.proj.weight.device)
+        alpha = ramp(step, self.config.warmup_steps)
+        dtype = working_dtype(u.dtype)
+        rows, columns = self.config.grid
+        scale = self.config.position
+        weights = self.proj.weight.to(dtype).chunk(3, -1)
+        coordinates = (
+            scale.temporal_scale * torch.linspace(-1, 1, u.shape[-3], device=u.device),
+            scale.spatial_scale * _centred(rows, u.device),
+            scale.spatial_scale * _centred(columns, u.device),
+        )
+        time, height, width = (
+            F.linear(fourier(coordinate, scale.bands).to(dtype), weight)
+            for coordinate, weight in zip(coordinates, weights, strict=True)
+        )
+        place = (height[:, None] + width).flatten(0, 1)  # [S,D]
+        return (u.to(dtype) + alpha * (time[:, None] + place)).to(u.dtype)
+
+
+def fourier(coordinate: Float[Tensor, "n"], bands: int) -> Float[Tensor, "n 2*bands"]:
+    """psi(c) = sin(2^b pi c), then cos(2^b pi c), b = 0 .. bands - 1 (eq:supp_fourier_map).
+
+    Always in float32: 2^15 pi magnifies the last bit of c, and published weights were trained with that bit.
+    """
+    frequency = torch.pi * 2.0 ** torch.arange(bands, device=coordinate.device, dtype=torch.float32)
+    angle = coordinate[:, None] * frequency
+    return torch.cat((angle.sin(), angle.cos()), -1)
+
+
+def _centred(count: int, device: torch.device) -> Float[Tensor, "count"]:
+    """2 i / (n - 1) - 1 in float32; a lone coordinate is -1."""
+    return 2 * torch.arange(count, device=device, dtype=torch.float32) / max(count - 1, 1) - 1

@@ -1,0 +1,77 @@
+"""Spatial partitions of the patch grid: region means, parents, position codes."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from aviot.compressor.numerics import apply_in_input_precision
+
+DESCRIPTOR_EPS = 1e-5  # of the affine-free layer norm on region means (published weights were trained with it)
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A grid of H x W patches cut into rows x columns cells, as equal as they can be.
+
+    Along a side of n patches in p cells, cell i starts at ceil(i n / p), so patch y lies in cell floor(y p / n). Sizes
+    differ by one at most, and a partition whose counts are multiples of another's nests inside it.
+    """
+
+    grid: tuple[int, int]
+    cells: tuple[int, int]
+
+    @property
+    def count(self) -> int:
+        """R, the number of regions."""
+        return self.cells[0] * self.cells[1]
+
+    def region_of_patch(self, device: torch.device) -> Int[Tensor, "S"]:
+        """r(s), the region that holds each patch, both in row-major order."""
+        row, column = (self._cell_of(axis, device) for axis in (0, 1))
+        return (row[:, None] * self.cells[1] + column).flatten()
+
+    def parents(self, coarser: "Partition", device: torch.device) -> Int[Tensor, "R"]:
+        """pa(r), the coarser region that holds each region's centre."""
+        row, column = (
+            (2 * torch.arange(fine, device=device) + 1) * coarse // (2 * fine)
+            for fine, coarse in zip(self.cells, coarser.cells, strict=True)
+        )
+        return (row[:, None] * coarser.cells[1] + column).flatten()
+
+    def mean(self, x: Float[Tensor, "B N S D"]) -> Float[Tensor, "B R N D"]:
+        """Average of the patches of each region, one axis after the other."""
+        if self.count == 1:
+            return x.mean(2)[:, None]
+        rows = self._averaging(0, x) @ (self._averaging(1, x) @ x.unflatten(2, self.grid)).flatten(3)  # [B,N,rows,:]
+        return rows.unflatten(-1, (self.cells[1], x.shape[-1])).flatten(2, 3).transpose(1, 2)
+
+    def position_code(self, bands: int, like: Tensor) -> Float[Tensor, "R 4*bands"]:
+        """[sin 2 pi f y, cos 2 pi f y, sin 2 pi f x, cos 2 pi f x] of the region centres, f = 1 .. bands."""
+        frequency = 2 * torch.pi * torch.arange(1, bands + 1, device=like.device, dtype=like.dtype)
+        codes = []
+        for count in self.cells:
+            centre = (torch.arange(count, device=like.device, dtype=like.dtype) + 0.5) / count
+            angle = centre[:, None] * frequency
+            codes.append(torch.cat((angle.sin(), angle.cos()), -1))
+        row, column = codes
+        pairs = torch.broadcast_tensors(row[:, None, :], column[None, :, :])
+        return torch.cat(pairs, -1).flatten(0, 1)
+
+    def _cell_of(self, axis: int, device: torch.device) -> Int[Tensor, "side"]:
+        return torch.arange(self.grid[axis], device=device) * self.cells[axis] // self.grid[axis]
+
+    def _averaging(self, axis: int, like: Tensor) -> Float[Tensor, "cells side"]:
+        """The matrix that takes a side's patches to the means of its cells."""
+        member = torch.arange(self.cells[axis], device=like.device)[:, None] == self._cell_of(axis, like.device)
+        return member.to(like.dtype) / member.sum(-1, keepdim=True)
+
+
+def regional_descriptors(
+    means: Float[Tensor, "B R N D"], partition: Partition, position: nn.Linear, bands: int
+) -> Float[Tensor, "B R N D"]:
+    """LN(region mean) + p_r, with p_r a learned map of the region centre's code (eq:supp_region_descriptor)."""
+    code = apply_in_input_precision(nn.Sequential(position), partition.position_code(bands, means))
+    return F.layer_norm(means, means.shape[-1:], eps=DESCRIPTOR_EPS) + code[:, None, :]

@@ -1,0 +1,167 @@
+"""One progressive stage: N sources in, K supports out, and the record of how (Algorithm 1 of the supplement)."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from aviot.compressor import schedule
+from aviot.compressor.allocation import allocation_probabilities, integer_budgets, pilot_response
+from aviot.compressor.finite import FiniteCheck
+from aviot.compressor.fusion import gate_weights, introduce_regions
+from aviot.compressor.layout import Layout
+from aviot.compressor.level import Plan, finish, start_supports, transport
+from aviot.compressor.metric import Metric
+from aviot.compressor.regions import Partition, regional_descriptors
+from aviot.compressor.segments import Segments
+from aviot.compressor.statistics import gate_statistics
+from aviot.config import CompressorConfig
+
+
+@dataclass(frozen=True)
+class Conditioning:
+    """What the question says to the compressor; all None when there is no question."""
+
+    question: Float[Tensor, "B D"] | None = None  # q_v
+    weights: Float[Tensor, "B C"] | None = None  # of the transport cost
+    relevance: Float[Tensor, "B N"] | None = None  # of each source of this stage
+
+    def carried_by(self, stage: "Stage") -> "Conditioning":
+        """The same question for the next stage, whose sources' relevance is rho mixed as the global plan mixed them."""
+        if self.relevance is None:
+            return self
+        plan = stage.plans[0].conditional[:, 0].detach()
+        mixed = plan.to(self.relevance.dtype) @ self.relevance[..., None]
+        return replace(self, relevance=mixed[..., 0])
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The record of one executed stage: everything that provenance and the objective are read from."""
+
+    layout: Layout
+    plans: tuple[Plan, ...]  # one a granularity, coarse to fine
+    appearance: tuple[Float[Tensor, "B R D"], ...]  # region means over time, one a granularity, no gradient
+    gates: Float[Tensor, "B S K L"]  # gamma as the gate predicts it
+    applied: Float[Tensor, "B S K L"]  # gamma as it was applied, warm-up included
+
+    @cached_property
+    def coefficients(self) -> Float[Tensor, "B S K N"]:
+        """B = sum over granularities of gamma * A, the mixture behind every output (eq:supp_stage_provenance)."""
+        shares = self.applied.unbind(-1)
+        return torch.stack([s[..., None] * plan.on_patches() for s, plan in zip(shares, self.plans, strict=True)]).sum(
+            0
+        )
+
+    @property
+    def budgets(self) -> Int[Tensor, "B M"]:
+        """Supports of each segment."""
+        return self.layout.budgets
+
+    def branch(self, name: str) -> tuple[Float[Tensor, "B S K N"], Float[Tensor, "B S K"]]:
+        """One granularity's distributions over sources, and its share of each output."""
+        names = [plan.name for plan in self.plans]
+        if name not in names:
+            raise ValueError(f"branch must be one of {', '.join(map(repr, names))}, got {name!r}")
+        level = names.index(name)
+        return self.plans[level].on_patches(), self.applied[..., level]
+
+
+@dataclass(frozen=True)
+class StageModules:
+    """The learned parts, shared by all stages."""
+
+    metric: Metric
+    region_position: nn.Linear
+    gate: nn.Sequential
+
+
+def run_stage(
+    config: CompressorConfig,
+    modules: StageModules,
+    x: Float[Tensor, "B N S D"],
+    conditioning: Conditioning,
+    supports: int,
+    progress: float,
+    finite: FiniteCheck,
+) -> tuple[Float[Tensor, "B K S D"], Stage]:
+    """Split, pilot, budgets, then transport from the whole frame to the finest regions, and fuse."""
+    partitions = tuple(Partition(config.grid, level.regions) for level in config.active_levels)
+    means = tuple(partition.mean(x) for partition in partitions)
+    layout = _lay_out(config, modules.metric, means[0], conditioning, supports, progress)
+    plans = _solve_levels(config, modules, partitions, means, conditioning, layout, finite)
+    appearance = tuple(mean.detach().mean(2) for mean in means)
+    gates = _gates(config, modules.gate, x, plans, conditioning.question)
+    finite.require(gates, "the fusion weights are")
+    stage = Stage(layout, plans, appearance, gates, introduce_regions(gates, progress))
+    return mix(stage.coefficients, x), stage
+
+
+def mix(coefficients: Float[Tensor, "B S K N"], x: Float[Tensor, "B N S D"]) -> Float[Tensor, "B K S D"]:
+    """sum_i B_jsi X_is at every support and position (eq:supp_exact_provenance)."""
+    return (coefficients @ x.transpose(1, 2)).transpose(1, 2)
+
+
+@torch.no_grad()
+def _lay_out(
+    config: CompressorConfig,
+    metric: Metric,
+    frames: Float[Tensor, "B 1 N D"],
+    conditioning: Conditioning,
+    supports: int,
+    progress: float,
+) -> Layout:
+    """Decide every segment's budget from the pilot's response and the question's relevance; no gradient."""
+    segments = Segments.of(frames.shape[2], supports, config.segments)
+    embedded = metric(frames, conditioning.weights)[:, 0]
+    response = pilot_response(embedded, segments, config.levels[0].epsilon, config.transport, config.pilot)
+    relevance = None if conditioning.relevance is None else segments.mean(conditioning.relevance.double())
+    probabilities = allocation_probabilities(
+        response,
+        relevance,
+        schedule.relevance_weight(progress, config.allocation),
+        schedule.allocation_temperature(progress, config.allocation),
+    )
+    return Layout(segments, supports, integer_budgets(probabilities, segments.sizes(frames.device), supports))
+
+
+def _solve_levels(
+    config: CompressorConfig,
+    modules: StageModules,
+    partitions: tuple[Partition, ...],
+    means: tuple[Tensor, ...],
+    conditioning: Conditioning,
+    layout: Layout,
+    finite: FiniteCheck,
+) -> tuple[Plan, ...]:
+    embed = partial(modules.metric, weights=conditioning.weights)
+    plans: list[Plan] = []
+    for depth, (level, partition, mean) in enumerate(zip(config.active_levels, partitions, means, strict=True)):
+        if depth == 0:
+            sources, parent = mean, None
+        else:
+            sources = regional_descriptors(mean, partition, modules.region_position, config.position.region_bands)
+            parents = partition.parents(partitions[depth - 1], mean.device)
+            parent = plans[-1].conditional.index_select(1, parents)
+        start = start_supports(level, sources, layout, parent)
+        coupling, supports = transport(level, config.transport, embed, sources, start, layout)
+        plan = finish(level, partition, sources, coupling, supports, layout)
+        finite.require(plan.conditional, f"the {level.name} plan is")
+        plans.append(plan)
+    return tuple(plans)
+
+
+def _gates(
+    config: CompressorConfig,
+    gate: nn.Sequential,
+    x: Float[Tensor, "B N S D"],
+    plans: tuple[Plan, ...],
+    question: Float[Tensor, "B D"] | None,
+) -> Float[Tensor, "B S K L"]:
+    """gamma at every position and support: learned, or equal by ablation, or one where there is one granularity."""
+    levels, supports = len(plans), plans[0].supports.shape[2]
+    if levels == 1 or config.fusion == "equal":
+        return x.new_full((len(x), config.patches, supports, levels), 1 / levels)
+    return gate_weights(gate, gate_statistics(x, plans, question), config.gate)

@@ -1,0 +1,89 @@
+"""The one solver: damped log-domain updates, batched over problems of different sizes.
+
+Potentials are kept in units of epsilon (F = f / epsilon, G = g / epsilon), which turns the paper's maps into plain
+log-sum-exps of `scores = -scaled cost / epsilon`.
+"""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from aviot.config import TransportConfig
+from aviot.ot.coupling import Coupling
+
+Relaxation = Literal["damped", "relaxed"]
+
+
+def scale_cost(
+    cost: Float[Tensor, "... N k"],
+    epsilon: float,
+    config: TransportConfig,
+    *,
+    source_mask: Bool[Tensor, "... N"] | None = None,
+    support_mask: Bool[Tensor, "... k"] | None = None,
+) -> Float[Tensor, "... N k"]:
+    """Shrink each problem's cost so that none exceeds `cost_bound` times epsilon (eq:supp_cost_stabilization).
+
+    s = min(1, bound * epsilon / (max C + delta)), one s a problem; the maximum carries no gradient.
+    """
+    present = cost.detach()
+    if source_mask is not None:
+        present = present.masked_fill(~source_mask[..., :, None], 0.0)
+    if support_mask is not None:
+        present = present.masked_fill(~support_mask[..., None, :], 0.0)
+    scale = config.cost_bound * epsilon / (present.amax((-2, -1), keepdim=True) + config.stabilizer)
+    return cost * scale.clamp(max=1.0)
+
+
+def solve(
+    cost: Float[Tensor, "... N k"],
+    epsilon: float,
+    config: TransportConfig,
+    *,
+    source_mask: Bool[Tensor, "... N"] | None = None,
+    support_mask: Bool[Tensor, "... k"] | None = None,
+    relaxation: Relaxation = "damped",
+) -> Coupling:
+    """Transport the uniform measure on N sources onto the uniform measure on k supports, for every problem at once.
+
+    With kappa = rho / (rho + epsilon) on either side, each of `config.updates` rounds does (eq:supp_damped_updates)
+
+        f <- (1 - kappa_s) f + kappa_s T_a(g)        T_a(g)_i = eps log a_i - eps log sum_j exp((g_j - C_ij) / eps)
+        g <- (1 - kappa_t) g + kappa_t T_b(f)        T_b(f)_j = eps log b_j - eps log sum_i exp((f_i - C_ij) / eps)
+
+    and P_ij = exp((f_i + g_j - C_ij) / eps). `"relaxed"` drops the memory terms (1 - kappa), whose fixed point is
+    unbalanced transport with marginals penalised by rho_s and rho_t.
+
+    Problems that are smaller than N x k are padded and masked; every problem has at least one source and one support.
+    """
+    scaled = scale_cost(cost, epsilon, config, source_mask=source_mask, support_mask=support_mask)
+    scores = scaled / -epsilon
+    kappa_source = config.source_relaxation / (config.source_relaxation + epsilon)
+    kappa_target = config.target_relaxation / (config.target_relaxation + epsilon)
+    keep_source, keep_target = (1 - kappa_source, 1 - kappa_target) if relaxation == "damped" else (0.0, 0.0)
+    log_a, absent_sources = _uniform(source_mask, scores, -2)
+    log_b, absent_supports = _uniform(support_mask, scores, -1)
+
+    f = scores.new_zeros(scores.shape[:-1])
+    g = scores.new_zeros((*scores.shape[:-2], scores.shape[-1]))
+    for _ in range(config.updates):
+        outgoing = torch.logsumexp(scores + (g + absent_supports)[..., None, :], -1)
+        f = keep_source * f + kappa_source * (log_a - outgoing)
+        incoming = torch.logsumexp(scores + (f + absent_sources)[..., :, None], -2)
+        g = keep_target * g + kappa_target * (log_b - incoming)
+    return Coupling(scores + f[..., :, None] + g[..., None, :], source_mask, support_mask)
+
+
+def _uniform(mask: Tensor | None, scores: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+    """log of the uniform weight, and what to add to a potential so that absent entries weigh nothing.
+
+    Absent entries keep finite potentials of their own (they see the present ones); only their influence is removed,
+    so no log-sum-exp ever runs over nothing and no gradient is NaN.
+    """
+    if mask is None:
+        zero = scores.new_zeros(())
+        return zero - torch.log(zero + scores.shape[axis]), zero
+    count = mask.sum(-1, keepdim=True).to(scores.dtype)
+    return -torch.log(count), torch.zeros_like(mask, dtype=scores.dtype).masked_fill(~mask, -torch.inf)

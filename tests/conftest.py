@@ -1,0 +1,71 @@
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import settings
+from safetensors.torch import load_file
+from torch import Tensor
+
+from aviot import Compression, Compressor, CompressorConfig
+from aviot.convert import compressor_weights
+
+GOLDEN = Path(__file__).parent / "golden" / "compressor"
+CASES = {case["name"]: case for case in json.loads((GOLDEN / "index.json").read_text())}
+
+settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=60)
+settings.load_profile("repeatable")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests marked gpu run only where there is one."""
+    if not torch.cuda.is_available():
+        for item in items:
+            if "gpu" in item.keywords:
+                item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+@dataclass(frozen=True)
+class GoldenCase:
+    """One published case and our compressor with its weights."""
+
+    case: dict
+    tensors: dict[str, Tensor]
+    compressor: Compressor
+
+    def published(self, prefix: str) -> dict[str, Tensor]:
+        return {k.removeprefix(prefix): v for k, v in self.tensors.items() if k.startswith(prefix)}
+
+    def run(self, **changes) -> Compression:
+        t = self.tensors
+        inputs = {"question": t["q"], "relevance": t.get("relevance"), "motion": t["u"]}
+        inputs |= {"ratio": self.case["ratio"], "step": self.case["step"]} | changes
+        return self.compressor(inputs.pop("x", t["x"]), **inputs)
+
+
+@cache
+def _tensors(name: str) -> dict[str, Tensor]:
+    return load_file(GOLDEN / f"{name}.safetensors")
+
+
+@pytest.fixture
+def golden():
+    """Loads a golden case by name, with fresh tensors and a fresh compressor."""
+
+    def load(name: str, **config) -> GoldenCase:
+        case = CASES[name]
+        tensors = {key: value.clone() for key, value in _tensors(name).items()}
+        compressor = Compressor(CompressorConfig(dim=case["dim"], cost_dim=case["cost_dim"], **config))
+        loaded = GoldenCase(case, tensors, compressor)
+        compressor.load_state_dict(compressor_weights(loaded.published("weights.")))
+        return loaded
+
+    return load
+
+
+def relative(a: Tensor, b: Tensor) -> float:
+    """Relative Frobenius distance of a from b."""
+    a, b = a.detach().double(), b.detach().double()
+    return float((a - b).norm() / b.norm())
