@@ -1,9 +1,9 @@
 """Our compressor against what the published code answered."""
 
 import pytest
+from conftest import CASES, relative
 
 from aviot.convert import compressor_weights
-from conftest import CASES, relative
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -123,5 +123,5 @@ def demo(
 
 def _refuse(error: ValueError) -> NoReturn:
     """A user's mistake is one sentence and exit code 2, no traceback."""
-    Console(stderr=True).print(f"aviot: {error}", style="red", markup=False, highlight=False)
+    Console(stderr=True).print(f"aviot: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
     raise typer.Exit(2)

@@ -53,6 +53,8 @@ def synthetic_features(config: CompressorConfig, frames: int, generator: torch.G
 
 def run_demo(frames: int, ratio: float) -> Demo:
     """Compress one made-up video for two questions, with untrained weights."""
+    if frames < len(SCENES):
+        raise ValueError(f"frames must be at least {len(SCENES)}, one a scene, got {frames}")
     config = CompressorConfig(dim=64, cost_dim=32)
     generator = torch.Generator().manual_seed(SEED)
     with torch.random.fork_rng(devices=[]):

@@ -35,7 +35,7 @@ def pilot_response(
 def _departure_from_uniform(coupling: Coupling, segments: Segments) -> Float[Tensor, "B M"]:
     mass = coupling.source_mass[:, 0]  # [B,M,n]
     profile = mass / mass.sum(-1, keepdim=True)
-    sizes = segments.sizes(mass.device)
+    sizes = segments.sizes(mass.device).to(mass.dtype)
     departure = (profile - 1 / sizes[:, None]).abs() * segments.mask(mass.device)
     return departure.sum(-1) / sizes
 

@@ -118,6 +118,6 @@ class SegmentMean(Baseline):
 
     def _weights(self, frames: int, kept: int, like: Tensor) -> tuple[Tensor, tuple[int, ...]]:
         segments = Segments(frames, kept)
-        share = segments.mask(like.device) / segments.sizes(like.device)[:, None]  # [K,n]
+        share = segments.mask(like.device).to(like.dtype) / segments.sizes(like.device)[:, None]  # [K,n]
         own = torch.eye(kept, dtype=like.dtype, device=like.device)
-        return segments.join(own[..., None] * share.to(like.dtype)), (1,) * kept
+        return segments.join(own[..., None] * share), (1,) * kept

@@ -11,6 +11,7 @@ from aviot.compressor.finite import FiniteCheck
 from aviot.compressor.fusion import build_gate
 from aviot.compressor.inputs import Inputs, check_inputs
 from aviot.compressor.metric import Metric
+from aviot.compressor.numerics import without_autocast
 from aviot.compressor.objective import objective_terms, zero_terms
 from aviot.compressor.result import Compression
 from aviot.compressor.schedule import path_for, ramp
@@ -53,7 +54,7 @@ class Compressor(nn.Module):
         """
         finite = FiniteCheck()
         device = self.region_position.weight.device
-        with torch.autocast(device.type, enabled=False):
+        with without_autocast(device):
             inputs = check_inputs(
                 self.config,
                 device,

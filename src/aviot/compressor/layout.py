@@ -58,6 +58,11 @@ class Layout:
         return (order[:, None] >= self._ends[:, None, :]).sum(-1)
 
     @cached_property
+    def kept(self) -> Bool[Tensor, "B K"]:
+        """True for the supports of identity segments."""
+        return self.identity.gather(-1, self.segment)
+
+    @cached_property
     def slot(self) -> Int[Tensor, "B K"]:
         """The slot of each packed support in its segment."""
         first = self._ends - self.budgets

@@ -101,12 +101,13 @@ def finish(
     n, k = coupling.log_plan.shape[-2:]
     identity = torch.eye(n, k, dtype=sources.dtype, device=sources.device) * layout.slot_mask[:, None, :, None, :]
     sizes = layout.segments.sizes(layout.device)[:, None, None]
-    kept_support = layout.identity.gather(-1, layout.segment)[:, None, :, None]  # [B,1,K,1]
     return Plan(
         name=level.name,
         partition=partition,
         sources=sources,
-        supports=torch.where(kept_support, layout.take_sources(sources, layout.uniform_sources), supports),
+        supports=torch.where(
+            layout.kept[:, None, :, None], layout.take_sources(sources, layout.uniform_sources), supports
+        ),
         coupling=torch.where(kept, identity / sizes, coupling.plan),
         conditional=layout.dense(torch.where(kept, identity, coupling.conditional)),
     )

@@ -1,5 +1,7 @@
 """Small numerical tools that more than one part of the compressor needs."""
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -9,6 +11,13 @@ from torch.nn import functional as F
 def working_dtype(dtype: torch.dtype) -> torch.dtype:
     """The precision that features of this type are solved in: float32, or float64 if they have it."""
     return torch.promote_types(dtype, torch.float32)
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[object]:
+    """Keep an outer autocast from lowering the solve's precision."""
+    if torch.amp.is_autocast_available(device.type):
+        return torch.autocast(device.type, enabled=False)
+    return nullcontext()
 
 
 def apply_in_input_precision(layers: nn.Sequential, x: Float[Tensor, "... D"]) -> Float[Tensor, "... E"]:

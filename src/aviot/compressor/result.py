@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aviot.compressor.finite import FiniteCheck
+from aviot.compressor.numerics import without_autocast
 from aviot.compressor.objective import ObjectiveTerms
 from aviot.compressor.provenance import Mixture, Provenance, provenance_of
 from aviot.config import ObjectiveConfig
@@ -44,7 +45,7 @@ class Compression:
     @cached_property
     def terms(self) -> ObjectiveTerms:
         """Every named term of the objective, unweighted, averaged over stages."""
-        with torch.set_grad_enabled(self._recording), torch.autocast(self.features.device.type, enabled=False):
+        with torch.set_grad_enabled(self._recording), without_autocast(self.features.device):
             terms = self._terms()
         return terms if self._batched else ObjectiveTerms(*(term[0] for term in terms))
 

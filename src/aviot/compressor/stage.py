@@ -49,11 +49,13 @@ class Stage:
 
     @cached_property
     def coefficients(self) -> Float[Tensor, "B S K N"]:
-        """B = sum over granularities of gamma * A, the mixture behind every output (eq:supp_stage_provenance)."""
-        shares = self.applied.unbind(-1)
-        return torch.stack([s[..., None] * plan.on_patches() for s, plan in zip(shares, self.plans, strict=True)]).sum(
-            0
-        )
+        """B = sum over granularities of gamma * A, the mixture behind every output (eq:supp_stage_provenance).
+
+        In an identity segment all granularities agree; taking one keeps it exact (gammas sum to one up to rounding).
+        """
+        shares, plans = self.applied.unbind(-1), [plan.on_patches() for plan in self.plans]
+        mixed = torch.stack([share[..., None] * plan for share, plan in zip(shares, plans, strict=True)]).sum(0)
+        return torch.where(self.layout.kept[:, None, :, None], plans[0], mixed)
 
     @property
     def budgets(self) -> Int[Tensor, "B M"]:

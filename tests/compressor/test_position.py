@@ -1,0 +1,81 @@
+"""Positions: three small tables against the whole 96-dimensional code, and against the published encoder."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import relative
+from safetensors.torch import load_file
+
+from aviot import CompressorConfig, PositionEncoder
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "position.safetensors"
+
+
+def encoder(weight, **config):
+    encoder = PositionEncoder(CompressorConfig(dim=weight.shape[0], cost_dim=8, **config))
+    encoder.load_state_dict({"proj.weight": weight})
+    return encoder
+
+
+def whole_code(frames, rows, columns):
+    """[T*S, 96] by the definition, one point at a time."""
+
+    def psi(c):
+        angle = c * torch.pi * 2.0 ** torch.arange(16)
+        return torch.cat((angle.sin(), angle.cos()))
+
+    t = torch.linspace(-1, 1, frames)
+    points = [
+        torch.cat(
+            (
+                psi(t[i]),
+                psi(0.5 * (torch.tensor(2.0 * h) / (rows - 1) - 1)),
+                psi(0.5 * (torch.tensor(2.0 * w) / (columns - 1) - 1)),
+            )
+        )
+        for i in range(frames)
+        for h in range(rows)
+        for w in range(columns)
+    ]
+    return torch.stack(points)
+
+
+def test_published_encoder():
+    golden = load_file(GOLDEN)
+    u = torch.zeros(25, 729, 24)
+    u[:4] = golden["vision_features"]
+    found = encoder(golden["proj.weight"])(u)[:4]
+    assert relative(found - u[:4], golden["positioned_features"] - u[:4]) < 1e-6
+
+
+def test_tables_equal_the_whole_code():
+    weight = torch.randn(6, 96)
+    residual = encoder(weight, grid=(4, 5), regions=((1, 1),))(torch.zeros(3, 20, 6))
+    assert relative(residual, (whole_code(3, 4, 5) @ weight.T).view(3, 20, 6)) < 1e-6
+
+
+def test_starts_as_nothing_and_warms_up_linearly():
+    config = CompressorConfig(dim=6, cost_dim=8, grid=(4, 5), regions=((1, 1),))
+    u = torch.randn(2, 3, 20, 6)
+    assert torch.equal(PositionEncoder(config)(u), u)
+    warm = encoder(torch.randn(6, 96), grid=(4, 5), regions=((1, 1),))
+    full = warm(u) - u
+    assert torch.allclose(warm(u, step=125) - u, full / 4, atol=1e-5)
+    assert torch.equal(warm(u, step=0), u)
+    assert torch.equal(warm(u, step=500), warm(u))
+
+
+def test_one_frame_and_one_row_sit_at_minus_one():
+    weight = torch.randn(6, 96)
+    out = encoder(weight, grid=(1, 5), regions=((1, 1),))(torch.zeros(1, 5, 6))
+    assert torch.isfinite(out).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_type_of_the_features_is_kept(dtype):
+    u = torch.randn(3, 20, 6)
+    warm = encoder(torch.randn(6, 96), grid=(4, 5), regions=((1, 1),))
+    out = warm(u.to(dtype))
+    assert out.dtype == dtype
+    assert torch.allclose(out, warm(u.to(dtype).float()).to(dtype), rtol=1e-2)

@@ -1,0 +1,75 @@
+"""The config: the paper's values, validated once."""
+
+import dataclasses
+import json
+
+import pytest
+
+from aviot import CompressorConfig
+from aviot.config import GateConfig, TransportConfig, level_names
+
+
+def test_defaults_are_the_papers():
+    config = CompressorConfig()
+    assert (config.dim, config.cost_dim, config.grid, config.segments) == (1152, 256, (27, 27), 4)
+    assert [(lv.name, lv.regions, lv.epsilon, lv.rounds, lv.parent_weight) for lv in config.levels] == [
+        ("global", (1, 1), 0.10, 5, 0.0),
+        ("medium", (3, 3), 0.12, 2, 0.50),
+        ("local", (9, 9), 0.15, 1, 0.25),
+    ]
+    assert config.transport == TransportConfig(updates=20, source_relaxation=0.5, target_relaxation=5.0)
+    assert config.gate == GateConfig(hidden=32, temperature=0.05, global_floor=0.2)
+    assert (config.fractions, config.stage_multiple, config.warmup_steps) == ((0.75, 0.5, 0.25), 8, 500)
+
+
+def test_json_round_trip():
+    config = CompressorConfig(dim=8, cost_dim=4, grid=(4, 4), regions=((1, 1), (2, 2)), pilot="unbalanced")
+    assert CompressorConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+
+
+def test_longer_chains_repeat_the_last_value():
+    config = CompressorConfig(regions=((1, 1), (3, 3), (9, 9), (27, 27)))
+    assert config.levels[3].epsilon == 0.15
+    assert config.levels[3].parent_weight == 0.25
+    assert level_names(config.regions) == ("global", "3x3", "9x9", "27x27")
+
+
+def test_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        CompressorConfig().dim = 3
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"dim": 0}, "dim must be a whole number of at least 1, got 0"),
+        ({"dim": 2.5}, "dim must be a whole number"),
+        ({"cost_dim": 7}, "cost_dim must be even"),
+        ({"grid": (27,)}, "grid must be two positive whole numbers"),
+        ({"grid": 27}, "grid must be a tuple, got 27"),
+        ({"regions": ()}, "must start with"),
+        ({"regions": ((3, 3),)}, "must start with"),
+        ({"regions": ((1, 1), (3,))}, r"must be \(rows, columns\)"),
+        ({"regions": ((1, 1), (28, 1))}, "more cells than the grid"),
+        ({"regions": ((1, 1), (9, 9), (3, 3))}, "coarse to fine"),
+        ({"epsilons": ()}, "epsilons is empty"),
+        ({"epsilons": (0.0,)}, "epsilons must be positive"),
+        ({"rounds": (0,)}, "rounds must be whole numbers"),
+        ({"parent_weights": (2.0,)}, r"parent_weights must lie in \[0, 1\]"),
+        ({"fractions": (1.5,)}, "fractions must lie strictly between"),
+        ({"fusion": "sum"}, "fusion must be one of 'adaptive', 'equal', got 'sum'"),
+        ({"pilot": None}, "pilot must be one of"),
+        ({"granularities": "local"}, "granularities must be one of 'all', 'global'"),
+        ({"question_cost": "no"}, "question_cost must be True or False"),
+        ({"transport": {"updates": 0}}, "updates must be a whole number"),
+        ({"transport": {"update": 3}}, "transport has no field 'update'; its fields are updates"),
+        ({"transport": 3}, "transport must be a TransportConfig or a mapping"),
+        ({"transport": {"stabilizer": float("nan")}}, "stabilizer must be a positive number"),
+        ({"gate": {"global_floor": 1.5}}, r"global_floor must lie in \[0, 1\]"),
+        ({"objective": {"balance_weight": float("inf")}}, "balance_weight must be a finite number"),
+        ({"depth": 3}, "CompressorConfig has no field 'depth'"),
+    ],
+)
+def test_mistakes_are_named(values, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        CompressorConfig.from_dict(values)
