@@ -1,0 +1,80 @@
+"""The same answers on a GPU, without the host ever waiting for it."""
+
+import pytest
+import torch
+from conftest import CASES, relative
+
+from aviot.convert import compressor_weights
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(autouse=True)
+def _full_precision_products():
+    """TF32 would round the products to ten bits."""
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = False
+    yield
+    torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def on_gpu(case):
+    case.compressor.cuda()
+    case.tensors.update({name: value.cuda() for name, value in case.tensors.items()})
+    return case
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_golden_outputs(golden, name):
+    case = on_gpu(golden(name))
+    out = case.run()
+    assert out.path == tuple(case.case["path"])
+    assert [list(budgets) for budgets in out.budgets] == case.case["budgets"]
+    assert relative(out.features, case.tensors["output"]) < 1e-5
+    assert relative(out.loss, case.tensors["loss"][0]) < 1e-4
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name in ("t24_r3_warmup_grad", "t21_r3_cap")])
+def test_golden_gradients(golden, name):
+    case = on_gpu(golden(name))
+    x = case.tensors["x"].requires_grad_()
+    out = case.run(x=x)
+    (out.features.square().mean() + out.loss).backward()
+    assert relative(x.grad, case.tensors["grad.x"]) < 1e-3
+    published = compressor_weights(case.published("grad.weights."))
+    for parameter, value in case.compressor.named_parameters():
+        if parameter != "metric.embed.3.bias":  # the true gradient is zero
+            limit = 1e-2 if parameter == "region_position.weight" else 1e-3
+            assert relative(value.grad, published[parameter]) < limit, parameter
+
+
+def test_no_host_synchronisation(golden):
+    case = on_gpu(golden("t37_r4_norel"))
+    relevance = torch.rand(37, device="cuda")
+    case.run(relevance=relevance)  # first calls may set libraries up
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        out = case.run(relevance=relevance)
+        (out.features.square().mean() + out.loss).backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert sum(out.budgets[0]) == 24
+
+
+def test_what_is_not_finite_is_reported_when_the_host_looks(golden):
+    case = on_gpu(golden("t9_r10"))
+    case.tensors["x"][3, 5, 1] = torch.nan
+    out = case.run()
+    with pytest.raises(ValueError, match="features x are not finite"):
+        out.check()
+
+
+def test_mixed_devices(golden):
+    case = on_gpu(golden("t9_r10"))
+    with pytest.raises(ValueError, match=r"features' device cuda:0, got cpu; move it"):
+        case.run(question=torch.zeros(8))
+
+
+def test_same_bits_twice(golden):
+    case = on_gpu(golden("t64_r10"))
+    assert torch.equal(case.run().features, case.run().features)
