@@ -1,6 +1,7 @@
 """The command line as a user meets it: a real process, its streams and exit codes."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -9,7 +10,7 @@ import pytest
 
 def aviot(*arguments):
     command = [sys.executable, "-c", "from aviot.cli import app; app()", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env={"COLUMNS": "120", "PATH": ""})
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, "COLUMNS": "120"})
 
 
 def test_account_prints_the_papers_table():

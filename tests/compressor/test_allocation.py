@@ -66,6 +66,12 @@ def test_removal_goes_up_the_order_and_equal_probabilities_keep_theirs():
     assert integer_budgets(equal, torch.tensor([4, 4, 4, 4]), 9).tolist() == [[3, 2, 2, 2]]
 
 
+def test_probabilities_that_are_not_numbers_still_give_indices():
+    """On a GPU the report comes later than the indexing."""
+    budgets = integer_budgets(torch.full((1, 4), torch.nan), torch.tensor([4, 4, 4, 4]), 10)
+    assert budgets.tolist() == [[3, 3, 2, 2]]
+
+
 def test_round_robin_fills_what_has_room():
     order = torch.tensor([[2, 0, 1]])
     assert round_robin(torch.tensor([[5]]), torch.tensor([[1, 9, 2]]), order, 12).tolist() == [[1, 2, 2]]

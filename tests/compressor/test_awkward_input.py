@@ -119,6 +119,13 @@ def test_companions_that_are_not_finite(compressor):
         compressor(features(), question=torch.ones(6), relevance=torch.full((12,), torch.inf), ratio=4)
 
 
+def test_weights_that_are_not_finite_are_caught_where_they_first_show(compressor):
+    with torch.no_grad():
+        compressor.metric.embed[0].bias.fill_(torch.nan)
+    with pytest.raises(ValueError, match=r"stage 1 \(12 to 8 frames\): the allocation probabilities are not finite"):
+        compressor(features(), ratio=4)
+
+
 def test_overflow_inside_names_stage_and_granularity(compressor):
     with torch.no_grad():
         compressor.region_position.weight.fill_(torch.inf)

@@ -65,6 +65,7 @@ def integer_budgets(probabilities: Float[Tensor, "B M"], sizes: Int[Tensor, "M"]
     What is short is added one support a visit down the order of falling probability, round robin; what is over is
     taken back the same way up that order. Equal probabilities keep their temporal order.
     """
+    probabilities = probabilities.masked_fill(probabilities.isnan(), 0.0)  # reported elsewhere; never an index
     spare = supports - sizes.numel()
     budgets = 1 + torch.minimum(torch.round(probabilities * spare).long(), sizes - 1)
     short = supports - budgets.sum(-1, keepdim=True)

@@ -92,7 +92,7 @@ def run_stage(
     """Split, pilot, budgets, then transport from the whole frame to the finest regions, and fuse."""
     partitions = tuple(Partition(config.grid, level.regions) for level in config.active_levels)
     means = tuple(partition.mean(x) for partition in partitions)
-    layout = _lay_out(config, modules.metric, means[0], conditioning, supports, progress)
+    layout = _lay_out(config, modules.metric, means[0], conditioning, supports, progress, finite)
     plans = _solve_levels(config, modules, partitions, means, conditioning, layout, finite)
     appearance = tuple(mean.detach().mean(2) for mean in means)
     gates = _gates(config, modules.gate, x, plans, conditioning.question)
@@ -114,6 +114,7 @@ def _lay_out(
     conditioning: Conditioning,
     supports: int,
     progress: float,
+    finite: FiniteCheck,
 ) -> Layout:
     """Decide every segment's budget from the pilot's response and the question's relevance; no gradient."""
     segments = Segments.of(frames.shape[2], supports, config.segments)
@@ -126,6 +127,7 @@ def _lay_out(
         schedule.relevance_weight(progress, config.allocation),
         schedule.allocation_temperature(progress, config.allocation),
     )
+    finite.require(probabilities, "the allocation probabilities are")
     return Layout(segments, supports, integer_budgets(probabilities, segments.sizes(frames.device), supports))
 
 
