@@ -69,3 +69,28 @@ def relative(a: Tensor, b: Tensor) -> float:
     """Relative Frobenius distance of a from b."""
     a, b = a.detach().double(), b.detach().double()
     return float((a - b).norm() / b.norm())
+
+
+SMALL = {"dim": 6, "cost_dim": 8, "grid": (5, 7), "regions": ((1, 1), (2, 2), (4, 5))}
+
+
+def make(seed=0, **config):
+    """A small compressor with odd regions and weights as after training."""
+    torch.manual_seed(seed)
+    compressor = Compressor(CompressorConfig(**(SMALL | config)))
+    with torch.no_grad():
+        compressor.region_position.weight.normal_(std=0.3)
+    return compressor
+
+
+def inputs(frames=20, batch=(), seed=0, grid=(5, 7), dtype=torch.float32):
+    """Everything `make`'s compressor is called with, but the ratio."""
+    g = torch.Generator().manual_seed(seed)
+    x = torch.randn(*batch, frames, grid[0] * grid[1], 6, generator=g)
+    u = x + 0.1 * torch.randn(x.shape, generator=g)
+    return {
+        "x": x.to(dtype),
+        "question": torch.randn(*batch, 6, generator=g).to(dtype),
+        "relevance": torch.rand(*batch, frames, generator=g),
+        "motion": u.to(dtype),
+    }

@@ -52,6 +52,7 @@ def test_frozen():
         ({"regions": ((1, 1), (3,))}, r"must be \(rows, columns\)"),
         ({"regions": ((1, 1), (28, 1))}, "more cells than the grid"),
         ({"regions": ((1, 1), (9, 9), (3, 3))}, "coarse to fine"),
+        ({"regions": ((1, 1), (3, 3), (3, 3))}, "coarse to fine"),
         ({"epsilons": ()}, "epsilons is empty"),
         ({"epsilons": (0.0,)}, "epsilons must be positive"),
         ({"rounds": (0,)}, "rounds must be whole numbers"),

@@ -4,6 +4,7 @@ import pytest
 import torch
 from conftest import CASES, relative
 
+from aviot import Compressor, CompressorConfig
 from aviot.convert import compressor_weights
 
 pytestmark = pytest.mark.gpu
@@ -78,3 +79,44 @@ def test_mixed_devices(golden):
 def test_same_bits_twice(golden):
     case = on_gpu(golden("t64_r10"))
     assert torch.equal(case.run().features, case.run().features)
+
+
+def test_tf32_does_not_reach_the_solve(golden):
+    case = on_gpu(golden("t20_r2"))
+    torch.backends.cuda.matmul.allow_tf32 = True
+    out = case.run()
+    assert relative(out.features, case.tensors["output"]) < 1e-5
+    assert torch.backends.cuda.matmul.allow_tf32
+    rebuilt = torch.einsum("kst,tsd->ksd", out.provenance().coefficients.double(), case.tensors["x"].double())
+    assert relative(rebuilt, out.features) < 1e-6
+
+
+def test_a_batch_trains_at_the_papers_size():
+    """Distances between 1,296 problems of 56 x 56 points in 1,152 dimensions, backwards too."""
+    torch.manual_seed(0)
+    compressor = Compressor(CompressorConfig()).cuda()
+    x = torch.randn(4, 224, 729, 1152, device="cuda", dtype=torch.bfloat16).requires_grad_()
+    out = compressor(
+        x, question=torch.randn(4, 1152, device="cuda"), relevance=torch.rand(4, 224, device="cuda"), ratio=4
+    )
+    (out.features.float().square().mean() + out.loss.sum()).backward()
+    out.check()
+    assert torch.isfinite(x.grad).all()
+    one = compressor(x[2].detach(), question=None, ratio=4)
+    assert torch.isfinite(one.loss)
+
+
+def test_a_cuda_graph_replays_a_compression(golden):
+    case = on_gpu(golden("t37_r4_norel"))
+    x, relevance = case.tensors["x"], torch.rand(37, device="cuda")
+    stream = torch.cuda.Stream()
+    with torch.no_grad(), torch.cuda.stream(stream):
+        for _ in range(2):
+            case.run(relevance=relevance)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            captured = case.run(relevance=relevance).features
+        x.copy_(x.flip(0))
+        graph.replay()
+        torch.cuda.synchronize()
+        assert torch.allclose(captured, case.run(relevance=relevance).features, atol=1e-5)

@@ -24,7 +24,7 @@ def test_public_names():
 def test_call_signatures():
     names = ["self", "x", "question", "relevance", "motion", "ratio", "supports", "step"]
     assert list(inspect.signature(Compressor.forward).parameters) == names
-    assert list(inspect.signature(UniformKeep.__call__).parameters) == names
+    assert list(inspect.signature(UniformKeep.forward).parameters) == names
 
 
 def test_importing_stays_light():

@@ -8,6 +8,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from aviot.accounting import Backbone
+from aviot.accounting import account as account_rows
+from aviot.demo import SCENES, run_demo
+
 app = typer.Typer(
     name="aviot",
     help="Compress the video tokens of a language model by optimal transport.",
@@ -19,6 +23,7 @@ app = typer.Typer(
 
 Json = Annotated[bool, typer.Option("--json", help="Print plain JSON instead of a table.")]
 PAPER_RATIOS = [2.0, 4.0, 10.0]
+_PAPER = Backbone()
 
 
 @app.callback()
@@ -30,12 +35,12 @@ def main() -> None:
 def account(
     frames: Annotated[int, typer.Option(help="Frames of the video.")] = 64,
     ratio: Annotated[list[float], typer.Option(help="Compression ratio; repeat for several.")] = PAPER_RATIOS,
-    layers: Annotated[int, typer.Option(help="Decoder layers.")] = 28,
-    width: Annotated[int, typer.Option(help="Decoder width.")] = 3584,
-    feed_forward: Annotated[int, typer.Option(help="Width of the decoder's feed-forward layer.")] = 18944,
-    rows: Annotated[int, typer.Option(help="Rows of the encoder's patch grid.")] = 27,
-    columns: Annotated[int, typer.Option(help="Columns of the encoder's patch grid.")] = 27,
-    pool_stride: Annotated[int, typer.Option(help="Spatial pooling before the decoder; 1 for none.")] = 2,
+    layers: Annotated[int, typer.Option(help="Decoder layers.")] = _PAPER.layers,
+    width: Annotated[int, typer.Option(help="Decoder width.")] = _PAPER.width,
+    feed_forward: Annotated[int, typer.Option(help="Width of the decoder's feed-forward layer.")] = _PAPER.feed_forward,
+    rows: Annotated[int, typer.Option(help="Rows of the encoder's patch grid.")] = _PAPER.grid[0],
+    columns: Annotated[int, typer.Option(help="Columns of the encoder's patch grid.")] = _PAPER.grid[1],
+    pool_stride: Annotated[int, typer.Option(help="Pooling before the decoder; 1: none.")] = _PAPER.pool_stride,
     as_json: Json = False,
 ) -> None:
     """Visual tokens and prefill operations with and without compression.
@@ -44,9 +49,6 @@ def account(
 
     Example: aviot account --frames 224 --ratio 4 --ratio 20
     """
-    from aviot.accounting import Backbone
-    from aviot.accounting import account as account_rows
-
     try:
         backbone = Backbone(
             layers=layers, width=width, feed_forward=feed_forward, grid=(rows, columns), pool_stride=pool_stride
@@ -84,8 +86,6 @@ def demo(
 
     Example: aviot demo --ratio 8
     """
-    from aviot.demo import SCENES, run_demo
-
     try:
         shown = run_demo(frames, ratio)
     except ValueError as error:

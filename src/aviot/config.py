@@ -8,9 +8,12 @@ user is likely to change sits on `CompressorConfig` itself.
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from itertools import pairwise
 from typing import Any, Literal, TypeVar, get_args
 
 T = TypeVar("T")
+
+TRAINING_RATIOS = tuple(2 + 0.5 * i for i in range(17))  # 2, 2.5, ..., 10, one drawn uniformly for every example
 
 Fusion = Literal["adaptive", "equal"]
 Pilot = Literal["balanced", "unbalanced"]
@@ -134,7 +137,7 @@ class CompressorConfig:
 
     question_cost: bool = True
     question_allocation: bool = True
-    granularities: Granularities = "all"
+    granularities: Granularities | bool = "all"
     fusion: Fusion = "adaptive"
     pilot: Pilot = "balanced"
 
@@ -191,8 +194,8 @@ class CompressorConfig:
                 raise ValueError(
                     f"regions {cells} have more cells than the grid {self.grid} has patches along a side; use fewer"
                 )
-        for coarse, fine in zip(self.regions, self.regions[1:], strict=False):
-            if any(c > f for c, f in zip(coarse, fine, strict=True)):
+        for coarse, fine in pairwise(self.regions):
+            if any(c > f for c, f in zip(coarse, fine, strict=True)) or coarse == fine:
                 raise ValueError(f"regions must go from coarse to fine, but {fine} follows {coarse}; reorder them")
         for name in ("epsilons", "rounds") + (("parent_weights",) if len(self.regions) > 1 else ()):
             if not getattr(self, name):
@@ -256,7 +259,7 @@ def _is_count(value: object) -> bool:
 def _positive(config: object, *names: str) -> None:
     for name in names:
         value = getattr(config, name)
-        whole = next(f.type for f in fields(config) if f.name == name) is int  # type: ignore[arg-type]
+        whole = next(isinstance(f.default, int) for f in fields(config) if f.name == name)  # type: ignore[arg-type]
         if whole and not _is_count(value):
             raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
         if not (_is_number(value) and value > 0):

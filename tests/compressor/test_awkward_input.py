@@ -119,6 +119,15 @@ def test_companions_that_are_not_finite(compressor):
         compressor(features(), question=torch.ones(6), relevance=torch.full((12,), torch.inf), ratio=4)
 
 
+def test_motion_that_is_not_finite_is_named_when_the_loss_is_asked_for(compressor):
+    motion = features()
+    motion[3, 4, 5] = torch.nan
+    out = compressor(features(), motion=motion, ratio=4)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="the motion features are not finite"):
+            _ = out.loss
+
+
 def test_weights_that_are_not_finite_are_caught_where_they_first_show(compressor):
     with torch.no_grad():
         compressor.metric.embed[0].bias.fill_(torch.nan)

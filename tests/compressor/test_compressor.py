@@ -6,34 +6,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import relative
-from hypothesis import given
+from conftest import inputs, make, relative
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import aviot
 from aviot import Compressor, CompressorConfig
-
-SMALL = {"dim": 6, "cost_dim": 8, "grid": (5, 7), "regions": ((1, 1), (2, 2), (4, 5))}
-
-
-def make(seed=0, **config):
-    torch.manual_seed(seed)
-    compressor = Compressor(CompressorConfig(**(SMALL | config)))
-    with torch.no_grad():  # as after training: nothing is zero
-        compressor.region_position.weight.normal_(std=0.3)
-    return compressor
-
-
-def inputs(frames=20, batch=(), seed=0, grid=(5, 7), dtype=torch.float32):
-    g = torch.Generator().manual_seed(seed)
-    x = torch.randn(*batch, frames, grid[0] * grid[1], 6, generator=g)
-    u = x + 0.1 * torch.randn(x.shape, generator=g)
-    return {
-        "x": x.to(dtype),
-        "question": torch.randn(*batch, 6, generator=g).to(dtype),
-        "relevance": torch.rand(*batch, frames, generator=g),
-        "motion": u.to(dtype),
-    }
 
 
 @given(st.integers(1, 40), st.floats(1.01, 50), st.integers(0, 1000), st.sampled_from([None, 0, 137]))
@@ -59,10 +37,23 @@ def test_provenance_is_a_distribution_that_rebuilds_the_output(frames, ratio, se
         assert torch.allclose(sum(branch.share for branch in branches), torch.ones(()), atol=1e-6)
 
 
-@pytest.mark.parametrize("pilot", ["balanced", "unbalanced"])
+@settings(max_examples=15)
+@given(st.sampled_from(["balanced", "unbalanced"]), st.integers(2, 40), st.floats(1.2, 12), st.integers(0, 1000))
+def test_a_batch_equals_its_members(pilot, frames, ratio, seed):
+    compressor, together = make(pilot=pilot), inputs(frames, batch=(3,), seed=seed)
+    together = {name: value.double() for name, value in together.items()}
+    with torch.no_grad():
+        batch = compressor(**together, ratio=ratio)
+        members = [compressor(**{k: v[i] for k, v in together.items()}, ratio=ratio) for i in range(3)]
+    assert all(batch.path == one.path for one in members)
+    assert batch.budgets == tuple(one.budgets for one in members)
+    assert torch.allclose(batch.features, torch.stack([one.features for one in members]), atol=1e-9)
+    assert torch.allclose(batch.loss, torch.stack([one.loss for one in members]), atol=1e-9)
+
+
 @pytest.mark.parametrize("frames", [3, 21, 40])
-def test_a_batch_equals_its_members(pilot, frames):
-    compressor, together = make(pilot=pilot), inputs(frames, batch=(3,))
+def test_a_batch_equals_its_members_in_float32(frames):
+    compressor, together = make(), inputs(frames, batch=(3,))
     batch = compressor(**together, ratio=3.3)
     provenance = batch.provenance()
     for i in range(3):
@@ -78,9 +69,11 @@ def test_a_batch_equals_its_members(pilot, frames):
         assert torch.allclose(local.mass[i], one.provenance().branch("local").mass, atol=1e-6)
 
 
-def test_the_same_input_gives_the_same_bits():
-    compressor, given_ = make(), inputs(33)
-    first, second = (compressor(**given_, ratio=4) for _ in range(2))
+@settings(max_examples=15)
+@given(st.integers(1, 40), st.floats(1.2, 12), st.integers(0, 1000))
+def test_the_same_input_gives_the_same_bits(frames, ratio, seed):
+    compressor, given_ = make(), inputs(frames, seed=seed)
+    first, second = (compressor(**given_, ratio=ratio) for _ in range(2))
     assert torch.equal(first.features, second.features)
     assert torch.equal(first.loss, second.loss)
     assert torch.equal(first.provenance().coefficients, second.provenance().coefficients)
@@ -165,6 +158,16 @@ def test_double_features_are_solved_in_double():
     assert high.loss.dtype == torch.float64
     assert relative(low.features, high.features) < 1e-5
     assert (high.provenance().coefficients.sum(-1) - 1).abs().max() < 1e-13
+
+
+def test_layers_are_called_as_modules():
+    """Hooks of offloading, quantisation and profiling tools must fire."""
+    compressor, fired = make(), set()
+    for name, module in compressor.named_modules():
+        if not list(module.children()):
+            module.register_forward_hook(lambda *_, name=name: fired.add(name))
+    compressor(**inputs(), ratio=4)
+    assert fired == {name for name, module in compressor.named_modules() if not list(module.children())}
 
 
 def test_the_loss_keeps_the_gradient_mode_of_the_compression():

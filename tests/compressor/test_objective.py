@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from test_compressor import inputs, make
+from conftest import inputs, make
 
 from aviot.compressor.objective import (
     ObjectiveTerms,

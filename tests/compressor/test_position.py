@@ -66,10 +66,20 @@ def test_starts_as_nothing_and_warms_up_linearly():
     assert torch.equal(warm(u, step=500), warm(u))
 
 
-def test_one_frame_and_one_row_sit_at_minus_one():
+def test_one_frame_and_one_row_sit_where_the_first_of_many_does():
     weight = torch.randn(6, 96)
-    out = encoder(weight, grid=(1, 5), regions=((1, 1),))(torch.zeros(1, 5, 6))
-    assert torch.isfinite(out).all()
+    alone = encoder(weight, grid=(1, 5), regions=((1, 1),))(torch.zeros(1, 5, 6))
+    first = encoder(weight, grid=(4, 5), regions=((1, 1),))(torch.zeros(3, 20, 6))[:1, :5]
+    assert torch.allclose(alone, first, atol=1e-5)
+
+
+def test_autocast_does_not_reach_the_tables():
+    u = torch.randn(3, 20, 6)
+    warm = encoder(torch.randn(6, 96), grid=(4, 5), regions=((1, 1),))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(warm(u), warm(u.clone()))
+        found = warm(u)
+    assert torch.equal(found, warm(u))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aviot.compressor.schedule import (
-    TRAINING_RATIOS,
     allocation_temperature,
     path_for,
     ramp,
@@ -14,7 +13,7 @@ from aviot.compressor.schedule import (
     sample_ratio,
     support_count,
 )
-from aviot.config import AllocationConfig, CompressorConfig
+from aviot.config import TRAINING_RATIOS, AllocationConfig, CompressorConfig
 
 CONFIG = CompressorConfig()
 

@@ -30,14 +30,13 @@ def random_cost(n, k, seed=0, scale=1.0):
 
 
 def padded(problems):
-    """Problems of different sizes in one tensor, with rubbish in the padding, and their masks."""
+    """Problems of different sizes in one tensor, with rubbish in the padding, and their counts."""
     n, k = max(c.shape[0] for c in problems), max(c.shape[1] for c in problems)
     cost = torch.full((len(problems), n, k), 1e6, dtype=torch.float64)
-    source_mask, support_mask = torch.zeros(len(problems), n).bool(), torch.zeros(len(problems), k).bool()
     for i, c in enumerate(problems):
         cost[i, : c.shape[0], : c.shape[1]] = c
-        source_mask[i, : c.shape[0]], support_mask[i, : c.shape[1]] = True, True
-    return cost, source_mask, support_mask
+    sources, supports = torch.tensor([list(c.shape) for c in problems]).T
+    return cost, {"source_count": sources, "support_count": supports}
 
 
 @pytest.mark.parametrize("relaxed", [False, True])
@@ -45,15 +44,8 @@ def padded(problems):
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 50.0])  # 50 is past the bound of 100 epsilon
 def test_padded_problems_equal_the_reference_one_by_one(relaxed, epsilon, scale):
     problems = [random_cost(n, k, seed, scale) for seed, (n, k) in enumerate(SIZES)]
-    cost, source_mask, support_mask = padded(problems)
-    coupling = solve(
-        cost,
-        epsilon,
-        CONFIG,
-        source_mask=source_mask,
-        support_mask=support_mask,
-        relaxation="relaxed" if relaxed else "damped",
-    )
+    cost, counts = padded(problems)
+    coupling = solve(cost, epsilon, CONFIG, **counts, relaxation="relaxed" if relaxed else "damped")
     for i, problem in enumerate(problems):
         n, k = problem.shape
         expected = reference_coupling(problem, epsilon, relaxed)
@@ -69,16 +61,16 @@ def test_padded_problems_equal_the_reference_one_by_one(relaxed, epsilon, scale)
 
 def test_gradients_equal_the_reference_and_padding_has_none():
     problems = [random_cost(n, k, seed, 30.0) for seed, (n, k) in enumerate(SIZES)]
-    cost, source_mask, support_mask = padded(problems)
+    cost, counts = padded(problems)
     cost.requires_grad_()
     weight = torch.rand(cost.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(9))
-    coupling = solve(cost, 0.1, CONFIG, source_mask=source_mask, support_mask=support_mask)
-    ((coupling.conditional + coupling.plan) * weight).sum().backward()
+    coupling = solve(cost, 0.1, CONFIG, **counts)
+    (((coupling.conditional + coupling.plan) * weight).sum() + coupling.entropy.sum()).backward()
     for i, problem in enumerate(problems):
         n, k = problem.shape
         problem.requires_grad_()
         plan = reference_coupling(problem, 0.1)
-        ((ref.conditional(plan) + plan) * weight[i, :n, :k]).sum().backward()
+        (((ref.conditional(plan) + plan) * weight[i, :n, :k]).sum() + ref.column_entropy(plan).sum()).backward()
         assert torch.allclose(cost.grad[i, :n, :k], problem.grad, rtol=1e-9, atol=1e-13)
         assert cost.grad[i, n:].eq(0).all()
         assert cost.grad[i, :, k:].eq(0).all()

@@ -26,9 +26,8 @@ def pilot_response(
     layout = Layout(segments, count, torch.ones(len(embedded), count, dtype=torch.long, device=embedded.device))
     sources = embedded[:, None].double()
     cost = squared_distances(segments.split(sources), layout.pad(layout.take_sources(sources, layout.uniform_sources)))
-    mask = segments.mask(embedded.device)
     relaxation: Relaxation = "damped" if pilot == "balanced" else "relaxed"
-    coupling = solve(cost, epsilon, config, source_mask=mask, relaxation=relaxation)
+    coupling = solve(cost, epsilon, config, source_count=segments.sizes(cost.device), relaxation=relaxation)
     return _departure_from_uniform(coupling, segments)
 
 

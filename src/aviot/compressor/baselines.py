@@ -1,16 +1,17 @@
 """The paper's two controlled baselines, on the compressor's interface: Uniform Keep and Segment Mean."""
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import partial
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from aviot.compressor.finite import FiniteCheck
 from aviot.compressor.inputs import check_inputs
 from aviot.compressor.layout import Layout
+from aviot.compressor.numerics import working_dtype
 from aviot.compressor.objective import zero_terms
 from aviot.compressor.result import Compression
 from aviot.compressor.segments import Segments
@@ -29,13 +30,14 @@ class FixedMixture:
         raise ValueError(f"a baseline has no branch {name!r}; use the provenance's own coefficients")
 
 
-class Baseline(ABC):
+class Baseline(nn.Module):
     """Compresses in one step, without a question, weights or an objective (its loss is zero)."""
 
     def __init__(self, config: CompressorConfig) -> None:
+        super().__init__()
         self.config = config
 
-    def __call__(
+    def forward(
         self,
         x: Float[Tensor, "*B T S D"],
         *,
@@ -51,7 +53,7 @@ class Baseline(ABC):
         finite = FiniteCheck()
         inputs = check_inputs(
             self.config,
-            getattr(x, "device", torch.device("cpu")),
+            None,
             finite,
             x=x,
             question=question,
@@ -63,7 +65,7 @@ class Baseline(ABC):
         frames, kept = inputs.x.shape[1], inputs.supports
         features, stages = x, tuple[FixedMixture, ...]()
         if kept < frames:
-            mixed = self._features(inputs.x, kept).to(x.dtype)
+            mixed = self.reduce(inputs.x, kept)
             features = mixed if inputs.batched else mixed[0]
             stages = (self._mixture(inputs.x, kept),)
         return Compression(
@@ -78,46 +80,43 @@ class Baseline(ABC):
         )
 
     @abstractmethod
-    def _features(self, x: Float[Tensor, "B T S D"], kept: int) -> Float[Tensor, "B K S D"]:
-        """The compressed features."""
+    def reduce(self, x: Float[Tensor, "B T S D"], kept: int) -> Float[Tensor, "B K S D"]:
+        """T frames to `kept`, in the frames' own type."""
 
     @abstractmethod
-    def _weights(self, frames: int, kept: int, like: Tensor) -> tuple[Float[Tensor, "K T"], tuple[int, ...]]:
-        """What each output takes from each frame, and the budgets of the segments that amounts to."""
+    def budgets(self, kept: int) -> tuple[int, ...]:
+        """The supports of each segment that the rule amounts to."""
 
     def _mixture(self, x: Float[Tensor, "B T S D"], kept: int) -> FixedMixture:
-        weights, budgets = self._weights(x.shape[1], kept, x)
-        return FixedMixture(
-            coefficients=weights.expand(len(x), x.shape[2], *weights.shape),
-            budgets=torch.tensor(budgets).expand(len(x), len(budgets)),
-        )
+        batch, frames, patches, _ = x.shape
+        unit = torch.eye(frames, dtype=working_dtype(x.dtype), device=x.device)  # frame i is the i-th unit vector
+        coefficients = self.reduce(unit[None, :, None], kept)[:, :, 0]  # [1,K,T]
+        budgets = torch.tensor([self.budgets(kept)])
+        return FixedMixture(coefficients[:, None].expand(batch, patches, kept, frames), budgets.expand(batch, -1))
 
 
 class UniformKeep(Baseline):
     """K uniformly spaced frames as they are; the transport's own uniform start, over the whole video."""
 
-    def _features(self, x: Tensor, kept: int) -> Tensor:
-        return x.index_select(1, self._kept(x.shape[1], kept, x.device))
+    def reduce(self, x: Float[Tensor, "B T S D"], kept: int) -> Float[Tensor, "B K S D"]:
+        """Pick frames."""
+        layout = Layout(Segments(x.shape[1], 1), kept, torch.full((1, 1), kept, device=x.device))
+        return x.index_select(1, layout.uniform_sources[0])
 
-    def _weights(self, frames: int, kept: int, like: Tensor) -> tuple[Tensor, tuple[int, ...]]:
-        index = self._kept(frames, kept, like.device)
-        return (index[:, None] == torch.arange(frames, device=like.device)).to(like.dtype), (kept,)
-
-    @staticmethod
-    def _kept(frames: int, kept: int, device: torch.device) -> Int[Tensor, "K"]:
-        return Layout(Segments(frames, 1), kept, torch.full((1, 1), kept, device=device)).uniform_sources[0]
+    def budgets(self, kept: int) -> tuple[int, ...]:
+        """One segment, the whole video."""
+        return (kept,)
 
 
 class SegmentMean(Baseline):
     """K contiguous, nearly equal intervals, each averaged position by position."""
 
-    def _features(self, x: Tensor, kept: int) -> Tensor:
+    def reduce(self, x: Float[Tensor, "B T S D"], kept: int) -> Float[Tensor, "B K S D"]:
+        """Average intervals, accumulating in float32 or better."""
         segments = Segments(x.shape[1], kept)
-        total = segments.split(x.flatten(2)).sum(-2) / segments.sizes(x.device)[:, None]
-        return total.unflatten(-1, x.shape[2:])
+        total = segments.split(x.flatten(2)).sum(-2, dtype=working_dtype(x.dtype))
+        return (total / segments.sizes(x.device)[:, None]).to(x.dtype).unflatten(-1, x.shape[2:])
 
-    def _weights(self, frames: int, kept: int, like: Tensor) -> tuple[Tensor, tuple[int, ...]]:
-        segments = Segments(frames, kept)
-        share = segments.mask(like.device).to(like.dtype) / segments.sizes(like.device)[:, None]  # [K,n]
-        own = torch.eye(kept, dtype=like.dtype, device=like.device)
-        return segments.join(own[..., None] * share), (1,) * kept
+    def budgets(self, kept: int) -> tuple[int, ...]:
+        """One support an interval."""
+        return (1,) * kept

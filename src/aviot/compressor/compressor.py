@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from aviot.compressor.finite import FiniteCheck
 from aviot.compressor.fusion import build_gate
 from aviot.compressor.inputs import Inputs, check_inputs
+from aviot.compressor.layers import Linear
 from aviot.compressor.metric import Metric
-from aviot.compressor.numerics import without_autocast
+from aviot.compressor.numerics import full_precision, working_dtype
 from aviot.compressor.objective import objective_terms, zero_terms
 from aviot.compressor.result import Compression
 from aviot.compressor.schedule import path_for, ramp
@@ -30,7 +31,7 @@ class Compressor(nn.Module):
         super().__init__()
         self.config = config
         self.metric = Metric(config.dim, config.cost_dim)
-        self.region_position = nn.Linear(4 * config.position.region_bands, config.dim, bias=False)
+        self.region_position = Linear(4 * config.position.region_bands, config.dim, bias=False)
         nn.init.zeros_(self.region_position.weight)
         self.gate = build_gate(len(config.levels), config.gate.hidden)
 
@@ -54,7 +55,7 @@ class Compressor(nn.Module):
         """
         finite = FiniteCheck()
         device = self.region_position.weight.device
-        with without_autocast(device):
+        with full_precision(device):
             inputs = check_inputs(
                 self.config,
                 device,
@@ -75,7 +76,7 @@ class Compressor(nn.Module):
     ) -> tuple[Float[Tensor, "B K S D"], tuple[Stage, ...]]:
         modules = StageModules(self.metric, self.region_position, self.gate)
         conditioning = self._conditioning(inputs)
-        features, stages = inputs.x, []
+        features, stages = inputs.x.to(working_dtype(inputs.x.dtype)), []
         for number, (before, after) in enumerate(pairwise(path), start=1):
             finite.enter(f"stage {number} ({before} to {after} frames): ")
             features, stage = run_stage(self.config, modules, features, conditioning, after, progress, finite)
@@ -106,7 +107,7 @@ class Compressor(nn.Module):
             terms = partial(zero_terms, inputs.x)
         else:
             motion = inputs.x if inputs.motion is None else inputs.motion
-            terms = partial(objective_terms, stages, motion, self.config.objective)
+            terms = partial(objective_terms, stages, motion, self.config.objective, finite)
             features = features.to(x.dtype)
             features = features if inputs.batched else features[0]
         return Compression(

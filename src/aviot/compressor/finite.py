@@ -28,7 +28,7 @@ class FiniteCheck:
 
     def raise_pending(self) -> None:
         """Raise for the first failed check, if any."""
-        pending, self._pending = self._pending, []
-        for message, flag in pending:
+        for message, flag in self._pending:
             if not flag:
                 raise ValueError(f"{message}; look for NaN, infinity or values near the float range in what went in")
+        self._pending.clear()

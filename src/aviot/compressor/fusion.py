@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from aviot.compressor.numerics import apply_in_input_precision
+from aviot.compressor.layers import LayerNorm, Linear
 from aviot.compressor.statistics import PER_BRANCH
 from aviot.config import GateConfig
 
@@ -12,15 +12,15 @@ from aviot.config import GateConfig
 def build_gate(levels: int, hidden: int) -> nn.Sequential:
     """LayerNorm, then two linear maps: 7 statistics a level to one logit a level."""
     return nn.Sequential(
-        nn.LayerNorm(PER_BRANCH * levels), nn.Linear(PER_BRANCH * levels, hidden), nn.GELU(), nn.Linear(hidden, levels)
+        LayerNorm(PER_BRANCH * levels), Linear(PER_BRANCH * levels, hidden), nn.GELU(), Linear(hidden, levels)
     )
 
 
 def gate_weights(
-    gate: nn.Sequential, statistics: Float[Tensor, "B S K 7*L"], config: GateConfig
+    gate: nn.Sequential, statistics: Float[Tensor, "B S K features"], config: GateConfig
 ) -> Float[Tensor, "B S K L"]:
     """gamma: softmax at temperature tau_g, with a floor of delta_G under the global branch (eq:supp_gate_floor)."""
-    logits = apply_in_input_precision(gate, statistics)
+    logits = gate(statistics)
     share = torch.softmax(logits / config.temperature, -1) * (1 - config.global_floor)
     return torch.cat((share[..., :1] + config.global_floor, share[..., 1:]), -1)
 

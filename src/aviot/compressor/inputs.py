@@ -15,7 +15,7 @@ from aviot.config import CompressorConfig
 
 @dataclass(frozen=True)
 class Inputs:
-    """Checked inputs with a batch axis, in the precision they are solved in."""
+    """Checked inputs with a batch axis; features in their own precision, the rest in the one they are used in."""
 
     x: Float[Tensor, "B T S D"]
     question: Float[Tensor, "B D"] | None
@@ -27,7 +27,7 @@ class Inputs:
 
 def check_inputs(
     config: CompressorConfig,
-    device: torch.device,
+    device: torch.device | None,
     finite: FiniteCheck,
     *,
     x: Tensor,
@@ -37,7 +37,7 @@ def check_inputs(
     ratio: float | None,
     supports: int | None,
 ) -> Inputs:
-    """Refuse what cannot be compressed and give the rest one form."""
+    """Refuse what cannot be compressed and give the rest one form; `device` is the weights', if there are any."""
     check_features(x, config, device)
     batched = x.ndim == 4
     features = x if batched else x[None]
@@ -46,12 +46,12 @@ def check_inputs(
     _check_companion("question", question, x, (config.dim,))
     _check_companion("relevance", relevance, x, (frames,))
     if motion is not None:
-        check_features(motion, config, device, name="motion")
+        check_features(motion, config, x.device, name="motion")
         if motion.shape != x.shape:
             raise ValueError(f"motion must have the features' shape {tuple(x.shape)}, got {tuple(motion.shape)}")
-    features = features.to(dtype)
     finite.enter("")
-    finite.require(features.mean(2), "the features x are")  # a patch that is not finite leaves a mean that is not
+    # a patch that is not finite leaves a mean that is not
+    finite.require(features.mean(2, dtype=dtype), "the features x are")
     return Inputs(
         x=features,
         question=_companion(question, batch, dtype, finite, "the question is"),
@@ -62,7 +62,7 @@ def check_inputs(
     )
 
 
-def check_features(x: Any, config: CompressorConfig, device: torch.device, name: str = "features x") -> None:
+def check_features(x: Any, config: CompressorConfig, device: torch.device | None, name: str = "features x") -> None:
     """Refuse anything that is not [T,S,D] or [B,T,S,D] floating-point features of the config's grid and width."""
     rows, columns = config.grid
     expected = f"[T,{config.patches},{config.dim}] or [B,T,{config.patches},{config.dim}]"
@@ -83,7 +83,7 @@ def check_features(x: Any, config: CompressorConfig, device: torch.device, name:
         raise ValueError(f"{name} must have {config.dim} channels, got {x.shape[-1]}; set CompressorConfig(dim=...)")
     if 0 in x.shape:
         raise ValueError(f"{name} must have at least one frame and one video, got {tuple(x.shape)}")
-    if x.device != device:
+    if device is not None and x.device != device:
         raise ValueError(
             f"{name} must be on the weights' device {device}, got {x.device}; move one of them with .to(...)"
         )

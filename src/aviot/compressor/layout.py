@@ -69,6 +69,11 @@ class Layout:
         return torch.arange(self.supports, device=self.device) - first.gather(-1, self.segment)
 
     @cached_property
+    def _place(self) -> Int[Tensor, "B K"]:
+        """Index of each packed support among all slots."""
+        return self.segment * self.slots + self.slot
+
+    @cached_property
     def uniform_sources(self) -> Int[Tensor, "B K"]:
         """The source that each support starts from, uniformly spaced in its segment.
 
@@ -94,9 +99,12 @@ class Layout:
         index = (first[..., None] + torch.arange(self.slots, device=self.device)).clamp_max(self.supports - 1)
         return packed.take_along_dim(index.flatten(1)[:, None, :, None], -2).unflatten(-2, index.shape[1:])
 
+    def pack(self, padded: Float[Tensor, "B R M k D"]) -> Float[Tensor, "B R K D"]:
+        """Supports out of their slots, in temporal order; undoes `pad`."""
+        return padded.flatten(2, 3).take_along_dim(self._place[:, None, :, None], -2)
+
     def dense(self, padded: Float[Tensor, "B R M n k"]) -> Float[Tensor, "B R K N"]:
         """A padded plan as one row a support over all N sources."""
-        columns = padded.mT.flatten(2, 3)  # [B,R,M*k,n]
-        rows = columns.take_along_dim((self.segment * self.slots + self.slot)[:, None, :, None], -2)  # [B,R,K,n]
+        rows = self.pack(padded.mT)  # [B,R,K,n]
         own = self.segment[..., None] == torch.arange(self.segments.count, device=self.device)  # [B,K,M]
         return self.segments.join(rows[..., None, :] * own[:, None, :, :, None])

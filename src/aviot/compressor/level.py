@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from aviot.compressor.layout import Layout
@@ -22,12 +23,17 @@ class Plan:
     partition: Partition
     sources: Float[Tensor, "B R N D"]  # the descriptors that were transported
     supports: Float[Tensor, "B R K D"]  # where they went, in descriptor space
-    coupling: Float[Tensor, "B R M n k"]  # realised mass, segment by segment, zero in padding
+    flow: Float[Tensor, "B R M n k"]  # P, the realised mass, segment by segment, zero in padding
     conditional: Float[Tensor, "B R K N"]  # A, one distribution over sources a support
+
+    @cached_property
+    def region_of_patch(self) -> Int[Tensor, "S"]:
+        """The region that holds each patch."""
+        return self.partition.region_of_patch(self.conditional.device)
 
     def on_patches(self) -> Float[Tensor, "B S K N"]:
         """A spread from the regions to their patches."""
-        return self.conditional.index_select(1, self.partition.region_of_patch(self.conditional.device))
+        return self.conditional.index_select(1, self.region_of_patch)
 
 
 def start_supports(
@@ -60,32 +66,23 @@ def transport(
     rounds but the last need none: gradients flow through the last round's cost and update (and, with one round,
     through the start).
     """
+    points = layout.segments.split(sources)  # [B,R,M,n,D]
     embedded = layout.segments.split(embed(sources))  # [B,R,M,n,C]
+
+    def one_round(supports: Tensor) -> tuple[Coupling, Tensor]:
+        coupling = solve(
+            squared_distances(embedded, layout.pad(embed(supports))),
+            level.epsilon,
+            config,
+            source_count=layout.segments.sizes(layout.device),
+            support_count=layout.budgets[:, None],
+        )
+        return coupling, layout.pack(coupling.barycentre(points, config.stabilizer))
+
     with torch.no_grad():
         for _ in range(level.rounds - 1):
-            _, supports = _round(level, config, embed, embedded, sources, supports, layout)
-    return _round(level, config, embed, embedded, sources, supports, layout)
-
-
-def _round(
-    level: LevelConfig,
-    config: TransportConfig,
-    embed: Callable[[Tensor], Tensor],
-    embedded: Float[Tensor, "B R M n C"],
-    sources: Float[Tensor, "B R N D"],
-    supports: Float[Tensor, "B R K D"],
-    layout: Layout,
-) -> tuple[Coupling, Float[Tensor, "B R K D"]]:
-    """Couple sources and supports, then move each support to sum_i P_ij x_i / (m_j + delta)."""
-    coupling = solve(
-        squared_distances(embedded, layout.pad(embed(supports))),
-        level.epsilon,
-        config,
-        source_mask=layout.segments.mask(layout.device),
-        support_mask=layout.slot_mask[:, None],
-    )
-    mass = layout.dense(coupling.plan)
-    return coupling, mass @ sources / (mass.sum(-1, keepdim=True) + config.stabilizer)
+            _, supports = one_round(supports)
+    return one_round(supports)
 
 
 def finish(
@@ -101,13 +98,12 @@ def finish(
     n, k = coupling.log_plan.shape[-2:]
     identity = torch.eye(n, k, dtype=sources.dtype, device=sources.device) * layout.slot_mask[:, None, :, None, :]
     sizes = layout.segments.sizes(layout.device)[:, None, None]
+    starts = layout.take_sources(sources, layout.uniform_sources)
     return Plan(
         name=level.name,
         partition=partition,
         sources=sources,
-        supports=torch.where(
-            layout.kept[:, None, :, None], layout.take_sources(sources, layout.uniform_sources), supports
-        ),
-        coupling=torch.where(kept, identity / sizes, coupling.plan),
+        supports=torch.where(layout.kept[:, None, :, None], starts, supports),
+        flow=torch.where(kept, identity / sizes, coupling.plan),
         conditional=layout.dense(torch.where(kept, identity, coupling.conditional)),
     )

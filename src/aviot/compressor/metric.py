@@ -4,7 +4,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from aviot.compressor.numerics import apply_in_input_precision
+from aviot.compressor.layers import LayerNorm, Linear
 
 
 class Metric(nn.Module):
@@ -12,18 +12,16 @@ class Metric(nn.Module):
 
     def __init__(self, dim: int, cost_dim: int) -> None:
         super().__init__()
-        self.embed = nn.Sequential(
-            nn.Linear(dim, cost_dim), nn.GELU(), nn.Linear(cost_dim, cost_dim), nn.LayerNorm(cost_dim)
-        )
-        self.weigh = nn.Sequential(nn.Linear(dim, cost_dim // 2), nn.GELU(), nn.Linear(cost_dim // 2, cost_dim))
+        self.embed = nn.Sequential(Linear(dim, cost_dim), nn.GELU(), Linear(cost_dim, cost_dim), LayerNorm(cost_dim))
+        self.weigh = nn.Sequential(Linear(dim, cost_dim // 2), nn.GELU(), Linear(cost_dim // 2, cost_dim))
 
     def weights(self, question: Float[Tensor, "B D"]) -> Float[Tensor, "B C"]:
         """w(q), one positive weight a coordinate of the transport space (eq:question_weights)."""
-        return F.softplus(apply_in_input_precision(self.weigh, question))
+        return F.softplus(self.weigh(question))
 
     def forward(
         self, points: Float[Tensor, "B R N D"], weights: Float[Tensor, "B C"] | None
     ) -> Float[Tensor, "B R N C"]:
         """w(q) * phi(x); squared distances between such points are the transport cost. No weights: all ones."""
-        embedded = apply_in_input_precision(self.embed, points)
+        embedded = self.embed(points)
         return embedded if weights is None else embedded * weights[:, None, None, :]

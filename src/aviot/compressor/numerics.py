@@ -1,11 +1,12 @@
 """Small numerical tools that more than one part of the compressor needs."""
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import Tensor
 
 
 def working_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -13,35 +14,55 @@ def working_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
-def without_autocast(device: torch.device) -> AbstractContextManager[object]:
-    """Keep an outer autocast from lowering the solve's precision."""
-    if torch.amp.is_autocast_available(device.type):
-        return torch.autocast(device.type, enabled=False)
-    return nullcontext()
+@contextmanager
+def full_precision(device: torch.device) -> Iterator[None]:
+    """Keep an outer autocast, or TF32 products, from lowering the solve's precision.
 
-
-def apply_in_input_precision(layers: nn.Sequential, x: Float[Tensor, "... D"]) -> Float[Tensor, "... E"]:
-    """Run linear, normalisation and activation layers in x's precision, whatever type their weights are stored in."""
-    for layer in layers:
-        if isinstance(layer, nn.Linear):
-            x = F.linear(x, layer.weight.to(x.dtype), None if layer.bias is None else layer.bias.to(x.dtype))
-        elif isinstance(layer, nn.LayerNorm):
-            weight, bias = layer.weight.to(x.dtype), layer.bias.to(x.dtype)
-            x = F.layer_norm(x, layer.normalized_shape, weight, bias, layer.eps)
-        else:
-            x = layer(x)
-    return x
-
-
-def plogp(p: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """p log p with 0 log 0 = 0, and a finite gradient at zero (where the true one is infinite)."""
-    return p * p.clamp_min(torch.finfo(p.dtype).tiny).log()
+    The TF32 switch belongs to the process: while a compression is being queued, products of other threads are in full
+    precision too.
+    """
+    autocast = torch.amp.is_autocast_available(device.type)
+    products = torch.backends.cuda.matmul
+    before = products.fp32_precision
+    if device.type == "cuda":
+        products.fp32_precision = "ieee"
+    try:
+        with torch.autocast(device.type, enabled=False) if autocast else nullcontext():
+            yield
+    finally:
+        if device.type == "cuda":
+            products.fp32_precision = before
 
 
 def squared_distances(a: Float[Tensor, "... N D"], b: Float[Tensor, "... k D"]) -> Float[Tensor, "... N k"]:
     """Pairwise squared Euclidean distances by direct differences.
 
-    Expanding the square into products is faster, but where points nearly coincide it loses the distance and its
-    gradient to rounding.
+    Expanding the square into products is faster, but where points nearly coincide it loses the distance to rounding.
     """
-    return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist").square()
+    return _SquaredDistances.apply(a, b)
+
+
+class _SquaredDistances(torch.autograd.Function):
+    """Direct differences forward; backward as two products, which need no [N, k, D] buffer.
+
+    With G the incoming gradient, dA = 2 (A * rowsum(G) - G B) and dB = 2 (B * colsum(G) - G^T A). Both are the same for
+    points shifted together, and shifting them to their mean keeps the cancellation inside the points' own spread.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
+        ctx.save_for_backward(a, b)
+        return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist").square()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        (gradient,) = gradients
+        a, b = ctx.saved_tensors
+        centre = a.mean(-2, keepdim=True)
+        a, b = a - centre, b - centre
+        to_a = to_b = None
+        if ctx.needs_input_grad[0]:
+            to_a = 2 * (a * gradient.sum(-1)[..., None] - gradient @ b)
+        if ctx.needs_input_grad[1]:
+            to_b = 2 * (b * gradient.sum(-2)[..., None] - gradient.mT @ a)
+        return to_a, to_b

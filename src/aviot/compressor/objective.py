@@ -8,12 +8,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from aviot.compressor.finite import FiniteCheck
 from aviot.compressor.layout import Layout
 from aviot.compressor.level import Plan
-from aviot.compressor.numerics import plogp, squared_distances, working_dtype
+from aviot.compressor.numerics import squared_distances, working_dtype
 from aviot.compressor.stage import Stage
 from aviot.compressor.statistics import cosine
 from aviot.config import ObjectiveConfig
+from aviot.ot import plogp
+
+_FRAMES_AT_ONCE = 16
 
 
 class ObjectiveTerms(NamedTuple):
@@ -45,11 +49,19 @@ def zero_terms(like: Float[Tensor, "B ..."]) -> ObjectiveTerms:
 
 
 def objective_terms(
-    stages: Sequence[Stage], motion: Float[Tensor, "B T S D"], config: ObjectiveConfig
+    stages: Sequence[Stage], motion: Float[Tensor, "B T S D"], config: ObjectiveConfig, finite: FiniteCheck
 ) -> ObjectiveTerms:
     """Every term, averaged over the executed stages (eq:supp_total_objective)."""
     change = patch_motion(motion)
-    per_stage = [_stage_terms(stage, change, config) for stage in stages]
+    finite.enter("")
+    finite.require(change, "the motion features are")
+    per_stage = []
+    for number, stage in enumerate(stages, start=1):
+        terms = _stage_terms(stage, change, config)
+        finite.enter(f"stage {number} of the objective: ")
+        for name, value in terms._asdict().items():
+            finite.require(value, f"the {name} term is")
+        per_stage.append(terms)
     return ObjectiveTerms(*(torch.stack(values).mean(0) for values in zip(*per_stage, strict=True)))
 
 
@@ -80,7 +92,7 @@ def distortion(plan: Plan, layout: Layout) -> Float[Tensor, "B R M"]:
     """
     sources = layout.segments.split(plan.sources.detach())
     squared = squared_distances(sources, layout.pad(plan.supports)) / sources.shape[-1]
-    mean = (plan.coupling * squared).sum((-2, -1)) / plan.coupling.sum((-2, -1))
+    mean = (plan.flow * squared).sum((-2, -1)) / plan.flow.sum((-2, -1))
     return torch.where(layout.identity[:, None], 0.0, mean)
 
 
@@ -120,9 +132,15 @@ def gate_entropy_shortfall(gates: Float[Tensor, "B S K L"], floor: float) -> Flo
 
 @torch.no_grad()
 def patch_motion(u: Float[Tensor, "B T S D"]) -> Float[Tensor, "B S"]:
-    """d_s, the mean cosine distance between successive frames at each patch (eq:supp_patch_motion)."""
-    u = u.to(working_dtype(u.dtype))
-    return (1 - cosine(u[:, 1:], u[:, :-1])).mean(1)
+    """d_s, the mean cosine distance between successive frames at each patch (eq:supp_patch_motion).
+
+    A few frames at a time: the cosine's temporaries are several times the size of what it looks at.
+    """
+    total = u.new_zeros((u.shape[0], u.shape[2]), dtype=working_dtype(u.dtype))
+    for first in range(0, u.shape[1] - 1, _FRAMES_AT_ONCE):
+        frames = u[:, first : first + _FRAMES_AT_ONCE + 1].to(total.dtype)
+        total += (1 - cosine(frames[:, 1:], frames[:, :-1])).sum(1)
+    return total / (u.shape[1] - 1)
 
 
 def over_edges(

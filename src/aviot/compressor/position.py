@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from aviot.compressor.inputs import check_features
-from aviot.compressor.numerics import working_dtype
+from aviot.compressor.numerics import full_precision, working_dtype
 from aviot.compressor.schedule import ramp
 from aviot.config import CompressorConfig
 
@@ -27,7 +27,10 @@ class PositionEncoder(nn.Module):
     def forward(self, u: Float[Tensor, "*B T S D"], *, step: int | None = None) -> Float[Tensor, "*B T S D"]:
         """Vision features with their positions added; `step` drives the warm-up, None means it is over."""
         check_features(u, self.config, self.proj.weight.device)
-        alpha = ramp(step, self.config.warmup_steps)
+        with full_precision(u.device):
+            return self._add_positions(u, ramp(step, self.config.warmup_steps))
+
+    def _add_positions(self, u: Float[Tensor, "*B T S D"], alpha: float) -> Float[Tensor, "*B T S D"]:
         dtype = working_dtype(u.dtype)
         rows, columns = self.config.grid
         scale = self.config.position
@@ -42,10 +45,10 @@ class PositionEncoder(nn.Module):
             for coordinate, weight in zip(coordinates, weights, strict=True)
         )
         place = (height[:, None] + width).flatten(0, 1)  # [S,D]
-        return (u.to(dtype) + alpha * (time[:, None] + place)).to(u.dtype)
+        return (u.to(dtype) + (alpha * time)[:, None] + alpha * place).to(u.dtype)
 
 
-def fourier(coordinate: Float[Tensor, "n"], bands: int) -> Float[Tensor, "n 2*bands"]:
+def fourier(coordinate: Float[Tensor, "n"], bands: int) -> Float[Tensor, "n code"]:
     """psi(c) = sin(2^b pi c), then cos(2^b pi c), b = 0 .. bands - 1 (eq:supp_fourier_map).
 
     Always in float32: 2^15 pi magnifies the last bit of c, and published weights were trained with that bit.

@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from aviot.compressor.numerics import full_precision, working_dtype
+
 
 class Mixture(Protocol):
     """A stage as provenance sees it: outputs that are mixtures of its sources, position by position."""
@@ -58,8 +60,9 @@ class Provenance:
         if not self._stages:
             raise ValueError("no stage was executed (nothing to compress), so there are no branches; use .coefficients")
         conditional, share = self._stages[-1].branch(name)
-        earlier = _compose(self._stages[:-1])
-        composed = conditional if earlier is None else conditional @ earlier
+        with full_precision(conditional.device):
+            earlier = _compose(self._stages[:-1])
+            composed = conditional if earlier is None else conditional @ earlier
         return _provenance(composed.detach(), share.detach(), self._stages, self._batched)
 
 
@@ -69,7 +72,7 @@ def provenance_of(stages: Sequence[Mixture], features: Float[Tensor, "B K S D"],
     batch, kept, patches = features.shape[:3]
     composed = _compose(stages)
     if composed is None:
-        eye = torch.eye(kept, dtype=torch.promote_types(features.dtype, torch.float32), device=features.device)
+        eye = torch.eye(kept, dtype=working_dtype(features.dtype), device=features.device)
         composed = eye.expand(batch, patches, kept, kept)
     return _provenance(composed, composed.new_ones(composed.shape[:-1]), tuple(stages), batched)
 

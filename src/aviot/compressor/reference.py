@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from jaxtyping import Num
 from torch import Tensor
 
-from aviot.compressor.reference_terms import continuity, gate_terms, parent_regions, patch_regions, region_means
+from aviot.compressor.reference_regions import parent_regions, patch_regions, region_means
+from aviot.compressor.reference_terms import continuity, gate_terms
 from aviot.config import CompressorConfig, LevelConfig
 from aviot.ot.reference import barycentre, column_entropy, conditional, solve, source_masses
 

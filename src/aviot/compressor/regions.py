@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from aviot.compressor.numerics import apply_in_input_precision
+from aviot.compressor.layers import Linear
 
 DESCRIPTOR_EPS = 1e-5  # of the affine-free layer norm on region means (published weights were trained with it)
 
@@ -48,7 +48,7 @@ class Partition:
         rows = self._averaging(0, x) @ (self._averaging(1, x) @ x.unflatten(2, self.grid)).flatten(3)  # [B,N,rows,:]
         return rows.unflatten(-1, (self.cells[1], x.shape[-1])).flatten(2, 3).transpose(1, 2)
 
-    def position_code(self, bands: int, like: Tensor) -> Float[Tensor, "R 4*bands"]:
+    def position_code(self, bands: int, like: Tensor) -> Float[Tensor, "R code"]:
         """[sin 2 pi f y, cos 2 pi f y, sin 2 pi f x, cos 2 pi f x] of the region centres, f = 1 .. bands."""
         frequency = 2 * torch.pi * torch.arange(1, bands + 1, device=like.device, dtype=like.dtype)
         codes = []
@@ -70,8 +70,8 @@ class Partition:
 
 
 def regional_descriptors(
-    means: Float[Tensor, "B R N D"], partition: Partition, position: nn.Linear, bands: int
+    means: Float[Tensor, "B R N D"], partition: Partition, position: Linear, bands: int
 ) -> Float[Tensor, "B R N D"]:
     """LN(region mean) + p_r, with p_r a learned map of the region centre's code (eq:supp_region_descriptor)."""
-    code = apply_in_input_precision(nn.Sequential(position), partition.position_code(bands, means))
-    return F.layer_norm(means, means.shape[-1:], eps=DESCRIPTOR_EPS) + code[:, None, :]
+    place = position(partition.position_code(bands, means))
+    return F.layer_norm(means, means.shape[-1:], eps=DESCRIPTOR_EPS) + place[:, None, :]

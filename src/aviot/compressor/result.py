@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aviot.compressor.finite import FiniteCheck
-from aviot.compressor.numerics import without_autocast
+from aviot.compressor.numerics import full_precision
 from aviot.compressor.objective import ObjectiveTerms
 from aviot.compressor.provenance import Mixture, Provenance, provenance_of
 from aviot.config import ObjectiveConfig
@@ -45,7 +45,7 @@ class Compression:
     @cached_property
     def terms(self) -> ObjectiveTerms:
         """Every named term of the objective, unweighted, averaged over stages."""
-        with torch.set_grad_enabled(self._recording), without_autocast(self.features.device):
+        with torch.set_grad_enabled(self._recording), full_precision(self.features.device):
             terms = self._terms()
         return terms if self._batched else ObjectiveTerms(*(term[0] for term in terms))
 
@@ -59,7 +59,8 @@ class Compression:
         """The exact mixture of source frames behind every output, composed now."""
         self.check()
         features = self.features if self._batched else self.features[None]
-        return provenance_of(self.stages, features, batched=self._batched)
+        with full_precision(features.device):
+            return provenance_of(self.stages, features, batched=self._batched)
 
     def check(self) -> None:
         """Raise if anything on the way was not finite. On a CPU that has happened already; a GPU is waited for."""

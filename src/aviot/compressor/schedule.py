@@ -5,9 +5,7 @@ from collections.abc import Sequence
 
 import torch
 
-from aviot.config import AllocationConfig, CompressorConfig
-
-TRAINING_RATIOS = tuple(2 + 0.5 * i for i in range(17))  # 2, 2.5, ..., 10
+from aviot.config import TRAINING_RATIOS, AllocationConfig, CompressorConfig
 
 # ceil(T / r) with r = T / K in floating point can land a hair above K; a hair is not a support.
 _HAIR = 1e-9

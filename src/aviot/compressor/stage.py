@@ -11,6 +11,7 @@ from aviot.compressor import schedule
 from aviot.compressor.allocation import allocation_probabilities, integer_budgets, pilot_response
 from aviot.compressor.finite import FiniteCheck
 from aviot.compressor.fusion import gate_weights, introduce_regions
+from aviot.compressor.layers import Linear
 from aviot.compressor.layout import Layout
 from aviot.compressor.level import Plan, finish, start_supports, transport
 from aviot.compressor.metric import Metric
@@ -53,9 +54,11 @@ class Stage:
 
         In an identity segment all granularities agree; taking one keeps it exact (gammas sum to one up to rounding).
         """
-        shares, plans = self.applied.unbind(-1), [plan.on_patches() for plan in self.plans]
-        mixed = torch.stack([share[..., None] * plan for share, plan in zip(shares, plans, strict=True)]).sum(0)
-        return torch.where(self.layout.kept[:, None, :, None], plans[0], mixed)
+        whole = self.plans[0].on_patches()
+        mixed = self.applied[..., :1] * whole
+        for level, plan in enumerate(self.plans[1:], start=1):
+            mixed = torch.addcmul(mixed, self.applied[..., level, None], plan.on_patches())
+        return torch.where(self.layout.kept[:, None, :, None], whole, mixed)
 
     @property
     def budgets(self) -> Int[Tensor, "B M"]:
@@ -76,7 +79,7 @@ class StageModules:
     """The learned parts, shared by all stages."""
 
     metric: Metric
-    region_position: nn.Linear
+    region_position: Linear
     gate: nn.Sequential
 
 

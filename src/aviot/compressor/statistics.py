@@ -8,12 +8,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aviot.compressor.level import Plan
-from aviot.compressor.numerics import plogp
+from aviot.ot import plogp
 
 PER_BRANCH = 7
 BOUND = 5.0  # of relative distances, of log magnitudes, and of the whole vector
-# Branch values held at a time: what a CPU's cache holds, or, on an accelerator, what fills it without filling memory.
-BRANCH_ELEMENTS = {True: 2**21, False: 2**28}
+# Branch values held at a time: what a CPU's cache holds, and what keeps an accelerator busy.
+CPU_ELEMENTS = 2**21
+ACCELERATOR_ELEMENTS = 2**25
 _SMALLEST_RMS = 1e-6
 _SMALLEST_NORM = 1e-8
 
@@ -21,29 +22,29 @@ _SMALLEST_NORM = 1e-8
 @torch.no_grad()
 def gate_statistics(
     x: Float[Tensor, "B N S D"], plans: Sequence[Plan], question: Float[Tensor, "B D"] | None
-) -> Float[Tensor, "B S K 7*L"]:
+) -> Float[Tensor, "B S K features"]:
     """The statistics of Y = A X for all granularities, without gradient.
 
     Positions are independent of each other, so they are taken a few at a time: the branches themselves, three times
     the size of the output, never exist as a whole.
     """
-    batch, _, patches, dim = x.shape
-    per_patch = batch * len(plans) * plans[0].supports.shape[2] * dim
-    few = max(1, BRANCH_ELEMENTS[x.device.type == "cpu"] // per_patch)
-    conditionals = torch.stack([plan.on_patches() for plan in plans], 1)  # [B,L,S,K,N]
+    batch, sources, patches, dim = x.shape
+    elements = CPU_ELEMENTS if x.device.type == "cpu" else ACCELERATOR_ELEMENTS
+    few = max(1, elements // (batch * len(plans) * plans[0].supports.shape[2] * dim))
+    entropies = [-plogp(plan.conditional).sum(-1) / math.log(max(2, sources)) for plan in plans]  # [B,R,K] each
     taken = []
     for first in range(0, patches, few):
-        here = conditionals[:, :, first : first + few]
+        regions = [plan.region_of_patch[first : first + few] for plan in plans]
+        here = torch.stack([plan.conditional[:, r] for plan, r in zip(plans, regions, strict=True)], 1)  # [B,L,S,K,N]
+        entropy = torch.stack([h[:, r] for h, r in zip(entropies, regions, strict=True)], 1)
         branches = here @ x[:, :, first : first + few].transpose(1, 2)[:, None]
-        taken.append(branch_statistics(branches, here, question))
+        taken.append(branch_statistics(branches, entropy, question))
     return torch.cat(taken, 1)
 
 
 def branch_statistics(
-    branches: Float[Tensor, "B L S K D"],
-    conditionals: Float[Tensor, "B L S K N"],
-    question: Float[Tensor, "B D"] | None,
-) -> Float[Tensor, "B S K 7*L"]:
+    branches: Float[Tensor, "B L S K D"], entropy: Float[Tensor, "B L S K"], question: Float[Tensor, "B D"] | None
+) -> Float[Tensor, "B S K features"]:
     """Branch after branch, seven numbers each, bounded to +-5.
 
     1 relative change from the previous support (the first takes the second's; zero when alone);
@@ -53,13 +54,11 @@ def branch_statistics(
     6 log magnitude relative to the branches' mean magnitude;
     7 which branch this is, from -1 (coarsest) to 1 (finest).
     """
-    levels, sources = branches.shape[1], conditionals.shape[-1]
     centre = branches.mean(1, keepdim=True)
     size = rms(branches)
     change = relative_rms(branches[..., 1:, :], branches[..., :-1, :])
     change = torch.cat((change[..., :1], change), -1) if branches.shape[-2] > 1 else torch.zeros_like(size)
-    entropy = -plogp(conditionals).sum(-1) / math.log(max(2, sources))
-    identity = torch.linspace(-1, 1, levels, device=size.device, dtype=size.dtype) if levels > 1 else size.new_zeros(1)
+    identity = torch.linspace(-1, 1, branches.shape[1], device=size.device, dtype=size.dtype)
     columns = (
         change,
         entropy,

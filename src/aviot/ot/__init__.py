@@ -1,6 +1,6 @@
 """Entropy-regularised optimal transport: the solver and what a coupling says. Knows nothing of video."""
 
-from aviot.ot.coupling import Coupling
+from aviot.ot.coupling import Coupling, plogp
 from aviot.ot.solver import Relaxation, scale_cost, solve
 
-__all__ = ["Coupling", "Relaxation", "scale_cost", "solve"]
+__all__ = ["Coupling", "Relaxation", "plogp", "scale_cost", "solve"]

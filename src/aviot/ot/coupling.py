@@ -8,12 +8,17 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 
+def plogp(p: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """p log p with 0 log 0 = 0, and a finite gradient at zero (where the true one is infinite)."""
+    return p * p.clamp_min(torch.finfo(p.dtype).tiny).log()
+
+
 @dataclass(frozen=True)
 class Coupling:
     """P = exp(log_plan), a batch of problems padded to common N and k.
 
-    `log_plan` is finite everywhere; the masks (broadcastable against `[..., N]` and `[..., k]`, or None where every
-    entry is real) say which sources and supports are there. Everything below is zero outside them.
+    `log_plan` is finite everywhere; the masks (None where every entry is real) say which sources and supports are
+    there. Everything below is zero outside them.
     """
 
     log_plan: Float[Tensor, "... N k"]
@@ -46,7 +51,7 @@ class Coupling:
     @cached_property
     def entropy(self) -> Float[Tensor, "... k"]:
         """-sum_i A_ij log A_ij, in nats, of each support's distribution."""
-        return torch.special.entr(self.conditional).sum(-2)
+        return -plogp(self.conditional).sum(-2)
 
     def barycentre(self, points: Float[Tensor, "... N D"], stabilizer: float) -> Float[Tensor, "... k D"]:
         """z_j = sum_i P_ij x_i / (m_j + delta) (eq:supp_barycentric_reconstruction)."""

@@ -4,10 +4,11 @@ Potentials are kept in units of epsilon (F = f / epsilon, G = g / epsilon), whic
 log-sum-exps of `scores = -scaled cost / epsilon`.
 """
 
+import math
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from aviot.config import TransportConfig
@@ -42,8 +43,8 @@ def solve(
     epsilon: float,
     config: TransportConfig,
     *,
-    source_mask: Bool[Tensor, "... N"] | None = None,
-    support_mask: Bool[Tensor, "... k"] | None = None,
+    source_count: Int[Tensor, "..."] | None = None,
+    support_count: Int[Tensor, "..."] | None = None,
     relaxation: Relaxation = "damped",
 ) -> Coupling:
     """Transport the uniform measure on N sources onto the uniform measure on k supports, for every problem at once.
@@ -56,8 +57,10 @@ def solve(
     and P_ij = exp((f_i + g_j - C_ij) / eps). `"relaxed"` drops the memory terms (1 - kappa), whose fixed point is
     unbalanced transport with marginals penalised by rho_s and rho_t.
 
-    Problems that are smaller than N x k are padded and masked; every problem has at least one source and one support.
+    A problem smaller than N x k is padded at its end: the counts (broadcastable to the problems' shape, at least one
+    each) say how many of its sources and supports are there. None: all.
     """
+    source_mask, support_mask = _present(source_count, cost, -2), _present(support_count, cost, -1)
     scaled = scale_cost(cost, epsilon, config, source_mask=source_mask, support_mask=support_mask)
     scores = scaled / -epsilon
     kappa_source = config.source_relaxation / (config.source_relaxation + epsilon)
@@ -76,6 +79,13 @@ def solve(
     return Coupling(scores + f[..., :, None] + g[..., None, :], source_mask, support_mask)
 
 
+def _present(count: Tensor | None, cost: Tensor, axis: int) -> Tensor | None:
+    """True for the first `count` entries of an axis."""
+    if count is None:
+        return None
+    return torch.arange(cost.shape[axis], device=cost.device) < count[..., None]
+
+
 def _uniform(mask: Tensor | None, scores: Tensor, axis: int) -> tuple[Tensor, Tensor]:
     """log of the uniform weight, and what to add to a potential so that absent entries weigh nothing.
 
@@ -84,6 +94,6 @@ def _uniform(mask: Tensor | None, scores: Tensor, axis: int) -> tuple[Tensor, Te
     """
     if mask is None:
         zero = scores.new_zeros(())
-        return zero - torch.log(zero + scores.shape[axis]), zero
+        return zero - math.log(scores.shape[axis]), zero
     count = mask.sum(-1, keepdim=True).to(scores.dtype)
     return -torch.log(count), torch.zeros_like(mask, dtype=scores.dtype).masked_fill(~mask, -torch.inf)
