@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import numpy as np
 import pytest
 
 from aviot import CompressorConfig
@@ -25,6 +26,12 @@ def test_defaults_are_the_papers():
 def test_json_round_trip():
     config = CompressorConfig(dim=8, cost_dim=4, grid=(4, 4), regions=((1, 1), (2, 2)), pilot="unbalanced")
     assert CompressorConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+
+
+def test_numbers_of_numpy_become_plain():
+    config = CompressorConfig(dim=np.int64(8), grid=np.array([4, 4]), regions=[[1, 1]], epsilons=(np.float32(0.5),))
+    assert json.loads(json.dumps(config.to_dict()))["epsilons"] == [0.5]
+    assert type(config.dim) is int
 
 
 def test_longer_chains_repeat_the_last_value():
@@ -55,9 +62,14 @@ def test_frozen():
         ({"regions": ((1, 1), (3, 3), (3, 3))}, "coarse to fine"),
         ({"epsilons": ()}, "epsilons is empty"),
         ({"epsilons": (0.0,)}, "epsilons must be positive"),
-        ({"rounds": (0,)}, "rounds must be whole numbers"),
+        ({"rounds": (0,)}, "rounds must hold positive whole numbers"),
         ({"parent_weights": (2.0,)}, r"parent_weights must lie in \[0, 1\]"),
         ({"fractions": (1.5,)}, "fractions must lie strictly between"),
+        ({"fractions": (0.25, 0.5)}, "fractions must fall"),
+        ({"fractions": ("a",)}, "fractions must lie"),
+        ({"epsilons": ("a",)}, "epsilons must be positive"),
+        ({"epsilons": (True,)}, "epsilons must be positive"),
+        ({1: 3}, "has no field '1'"),
         ({"fusion": "sum"}, "fusion must be one of 'adaptive', 'equal', got 'sum'"),
         ({"pilot": None}, "pilot must be one of"),
         ({"granularities": "local"}, "granularities must be one of 'all', 'global'"),

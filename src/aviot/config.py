@@ -6,7 +6,8 @@ user is likely to change sits on `CompressorConfig` itself.
 """
 
 import math
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from itertools import pairwise
 from typing import Any, Literal, TypeVar, get_args
@@ -31,7 +32,8 @@ class TransportConfig:
     stabilizer: float = 1e-8  # delta, in the cost scale and the barycentric update
 
     def __post_init__(self) -> None:
-        _positive(self, "updates", "source_relaxation", "target_relaxation", "cost_bound", "stabilizer")
+        _whole(self, "updates")
+        _positive(self, "source_relaxation", "target_relaxation", "cost_bound", "stabilizer")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +58,8 @@ class GateConfig:
     global_floor: float = 0.20  # delta_G
 
     def __post_init__(self) -> None:
-        _positive(self, "hidden", "temperature")
+        _whole(self, "hidden")
+        _positive(self, "temperature")
         _fraction(self, "global_floor")
 
 
@@ -70,7 +73,7 @@ class PositionConfig:
     region_bands: int = 8
 
     def __post_init__(self) -> None:
-        _positive(self, "bands", "region_bands")
+        _whole(self, "bands", "region_bands")
         _finite(self, "temporal_scale", "spatial_scale")
 
 
@@ -149,7 +152,7 @@ class CompressorConfig:
 
     def __post_init__(self) -> None:
         self._canonicalise()
-        _positive(self, "dim", "cost_dim", "segments", "stage_multiple", "warmup_steps")
+        _whole(self, "dim", "cost_dim", "segments", "stage_multiple", "warmup_steps")
         if self.cost_dim % 2:
             raise ValueError(
                 f"cost_dim must be even (the question's map has cost_dim/2 hidden units), got {self.cost_dim}"
@@ -161,20 +164,19 @@ class CompressorConfig:
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
         self._check_levels()
-        for fraction in self.fractions:
-            if not 0 < fraction < 1:
-                raise ValueError(f"fractions must lie strictly between 0 and 1, got {self.fractions}")
+        inside = _numbers("fractions", self.fractions, "lie strictly between 0 and 1", lambda value: 0 < value < 1)
+        if list(inside) != sorted(set(inside), reverse=True):
+            raise ValueError(f"fractions must fall, got {self.fractions}; stages only get smaller")
 
     def _canonicalise(self) -> None:
         """Turn lists (as JSON gives them) into tuples, mappings into groups, and the switch's bool into its word."""
         put = object.__setattr__
-        for name in ("grid", "epsilons", "rounds", "parent_weights", "fractions"):
+        for name in ("epsilons", "parent_weights", "fractions"):
             put(self, name, _as_tuple(name, getattr(self, name)))
-        put(
-            self,
-            "regions",
-            tuple(_as_tuple("each entry of regions", entry) for entry in _as_tuple("regions", self.regions)),
-        )
+        for name in ("grid", "rounds"):
+            put(self, name, _counts(name, getattr(self, name)))
+        cells = (_counts("each entry of regions", entry) for entry in _as_tuple("regions", self.regions))
+        put(self, "regions", tuple(cells))
         if isinstance(self.granularities, bool):
             put(self, "granularities", "all" if self.granularities else "global")
         for spec in fields(self):
@@ -183,29 +185,25 @@ class CompressorConfig:
                 put(self, spec.name, _from_mapping(group, getattr(self, spec.name), spec.name))
 
     def _check_levels(self) -> None:
-        if len(self.grid) != 2 or any(not _is_count(side) for side in self.grid):
+        if len(self.grid) != 2:
             raise ValueError(f"grid must be two positive whole numbers (rows, columns), got {self.grid}")
         if not self.regions or self.regions[0] != (1, 1):
             raise ValueError(f"regions must start with (1, 1), the whole frame, got {self.regions}")
         for cells in self.regions:
-            if len(cells) != 2 or any(not _is_count(count) for count in cells):
-                raise ValueError(f"each entry of regions must be (rows, columns), positive whole numbers, got {cells}")
+            if len(cells) != 2:
+                raise ValueError(f"each entry of regions must be (rows, columns), got {cells}")
             if any(count > side for count, side in zip(cells, self.grid, strict=True)):
-                raise ValueError(
-                    f"regions {cells} have more cells than the grid {self.grid} has patches along a side; use fewer"
-                )
+                raise ValueError(f"regions {cells} have more cells than the grid {self.grid} has patches along a side")
         for coarse, fine in pairwise(self.regions):
             if any(c > f for c, f in zip(coarse, fine, strict=True)) or coarse == fine:
                 raise ValueError(f"regions must go from coarse to fine, but {fine} follows {coarse}; reorder them")
         for name in ("epsilons", "rounds") + (("parent_weights",) if len(self.regions) > 1 else ()):
             if not getattr(self, name):
                 raise ValueError(f"{name} is empty; give one value a level, or leave it out for the paper's")
-        if any(not (math.isfinite(epsilon) and epsilon > 0) for epsilon in self.epsilons):
-            raise ValueError(f"epsilons must be positive, got {self.epsilons}")
-        if any(not _is_count(count) for count in self.rounds):
-            raise ValueError(f"rounds must be whole numbers of at least 1, got {self.rounds}")
-        if any(not 0 <= weight <= 1 for weight in self.parent_weights):
-            raise ValueError(f"parent_weights must lie in [0, 1], got {self.parent_weights}")
+        put = object.__setattr__
+        put(self, "epsilons", _numbers("epsilons", self.epsilons, "be positive", lambda value: value > 0))
+        weights = _numbers("parent_weights", self.parent_weights, "lie in [0, 1]", lambda value: 0 <= value <= 1)
+        put(self, "parent_weights", weights)
 
     @property
     def patches(self) -> int:
@@ -241,6 +239,13 @@ class CompressorConfig:
         return _from_mapping(cls, values, "CompressorConfig")
 
 
+def check_config(config: object) -> CompressorConfig:
+    """Refuse what is no config, with the way to make one."""
+    if not isinstance(config, CompressorConfig):
+        raise TypeError(f"expected a CompressorConfig, got {type(config).__name__}; see CompressorConfig.from_dict")
+    return config
+
+
 def level_names(regions: tuple[tuple[int, int], ...]) -> tuple[str, ...]:
     """Names of a chain's levels: the paper's for three, `global` and then `ROWSxCOLUMNS` for any other length."""
     if len(regions) == 3:
@@ -252,35 +257,63 @@ def _at(values: tuple[T, ...], index: int) -> T:
     return values[min(index, len(values) - 1)]
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+def as_whole(value: object) -> int | None:
+    """A whole number as a Python int, NumPy's and 0-d tensors' too; None for anything else, True and False among it."""
+    if isinstance(value, bool):
+        return None
+    try:
+        return operator.index(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, RuntimeError):
+        return None
+
+
+def as_number(value: object) -> float | None:
+    """A finite number as a Python float, NumPy's and 0-d tensors' too; None for anything else, text among it."""
+    if isinstance(value, bool | str | bytes):
+        return None
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _whole(config: object, *names: str) -> None:
+    """Check that fields are whole numbers of at least one, and store them as Python's."""
+    for name in names:
+        value = as_whole(getattr(config, name))
+        if value is None or value < 1:
+            raise ValueError(f"{name} must be a whole number of at least 1, got {getattr(config, name)!r}")
+        object.__setattr__(config, name, value)
+
+
+def _number(config: object, name: str, requirement: str, holds: Callable[[float], bool]) -> None:
+    value = as_number(getattr(config, name))
+    if value is None or not holds(value):
+        raise ValueError(f"{name} must {requirement}, got {getattr(config, name)!r}")
+    object.__setattr__(config, name, value)
 
 
 def _positive(config: object, *names: str) -> None:
     for name in names:
-        value = getattr(config, name)
-        whole = next(isinstance(f.default, int) for f in fields(config) if f.name == name)  # type: ignore[arg-type]
-        if whole and not _is_count(value):
-            raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
-        if not (_is_number(value) and value > 0):
-            raise ValueError(f"{name} must be a positive number, got {value!r}")
+        _number(config, name, "be a positive number", lambda value: value > 0)
 
 
 def _finite(config: object, *names: str) -> None:
     for name in names:
-        if not _is_number(getattr(config, name)):
-            raise ValueError(f"{name} must be a finite number, got {getattr(config, name)!r}")
+        _number(config, name, "be a finite number", lambda value: True)
 
 
 def _fraction(config: object, *names: str) -> None:
     for name in names:
-        value = getattr(config, name)
-        if not (_is_number(value) and 0 <= value <= 1):
-            raise ValueError(f"{name} must lie in [0, 1], got {value!r}")
+        _number(config, name, "lie in [0, 1]", lambda value: 0 <= value <= 1)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+def _numbers(name: str, values: tuple[Any, ...], requirement: str, holds: Callable[[float], bool]) -> tuple[float, ...]:
+    numbers = [as_number(value) for value in values]
+    if any(number is None or not holds(number) for number in numbers):
+        raise ValueError(f"{name} must {requirement}, got {values}")
+    return tuple(number for number in numbers if number is not None)
 
 
 def _choice(config: object, name: str, choices: Any) -> None:
@@ -289,8 +322,15 @@ def _choice(config: object, name: str, choices: Any) -> None:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, get_args(choices)))}, got {value!r}")
 
 
+def _counts(name: str, values: Any) -> tuple[int, ...]:
+    counts = [as_whole(value) for value in _as_tuple(name, values)]
+    if any(count is None or count < 1 for count in counts):
+        raise ValueError(f"{name} must hold positive whole numbers, got {values}")
+    return tuple(count for count in counts if count is not None)
+
+
 def _as_tuple(name: str, value: Any) -> tuple[Any, ...]:
-    if not isinstance(value, list | tuple):
+    if isinstance(value, str) or not isinstance(value, Iterable):
         raise ValueError(f"{name} must be a tuple, got {value!r}")
     return tuple(value)
 
@@ -299,7 +339,7 @@ def _from_mapping(cls: type[T], values: Any, name: str) -> T:
     known = [f.name for f in fields(cls)]  # type: ignore[arg-type]
     if not isinstance(values, Mapping):
         raise ValueError(f"{name} must be a {cls.__name__} or a mapping of its fields, got {values!r}")
-    unknown = sorted(set(values) - set(known))
+    unknown = sorted(map(str, set(values) - set(known)))
     if unknown:
         raise ValueError(f"{name} has no field {', '.join(map(repr, unknown))}; its fields are {', '.join(known)}")
     return cls(**values)

@@ -17,6 +17,16 @@ _RENAMED = {
 _IGNORED = {"current_step", "allocation_temperature", "multiscale_stage.gate_balance_target"}
 
 
+def compressor_name(published: str) -> str | None:
+    """Our name of a published compressor tensor; None for what is stored and not needed."""
+    if published in _IGNORED:
+        return None
+    for prefix, ours in _RENAMED.items():
+        if published.startswith(prefix):
+            return ours + published.removeprefix(prefix)
+    return published
+
+
 def compressor_weights(published: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """A `Compressor`'s state dict from published names.
 
@@ -25,17 +35,12 @@ def compressor_weights(published: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """
     if any(name.startswith(PREFIX) for name in published):
         published = {name.removeprefix(PREFIX): t for name, t in published.items() if name.startswith(PREFIX)}
-    weights: dict[str, Tensor] = {}
-    unknown = []
-    for name, tensor in published.items():
-        prefix = next((prefix for prefix in _RENAMED if name.startswith(prefix)), None)
-        if prefix is not None:
-            weights[_RENAMED[prefix] + name.removeprefix(prefix)] = tensor
-        elif name not in _IGNORED:
-            unknown.append(name)
+    unknown = sorted(name for name in published if name not in _IGNORED and not name.startswith(tuple(_RENAMED)))
     if unknown:
         known = ", ".join(f"{prefix}*" for prefix in _RENAMED)
-        raise ValueError(f"not published compressor weights: {', '.join(sorted(unknown))}; expected names like {known}")
+        raise ValueError(f"not published compressor weights: {', '.join(unknown)}; expected names like {known}")
+    named = {compressor_name(name): tensor for name, tensor in published.items()}
+    weights = {name: tensor for name, tensor in named.items() if name is not None}
     if not weights:
         raise ValueError(f"no compressor weights found; expected names below {PREFIX!r}, or without it")
     return weights

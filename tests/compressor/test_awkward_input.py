@@ -1,9 +1,12 @@
 """Awkward input is handled, or refused in a sentence that says what to do."""
 
+import numpy as np
 import pytest
 import torch
+from conftest import relative
 
 from aviot import Compressor, CompressorConfig, PositionEncoder, SegmentMean, UniformKeep
+from aviot.compressor.reference import compress_reference
 
 CONFIG = CompressorConfig(dim=6, cost_dim=8, grid=(5, 5), regions=((1, 1), (2, 2), (5, 5)))
 
@@ -69,6 +72,7 @@ def test_nothing_to_compress_is_returned_untouched(make, frames):
     assert out.budgets == ()
     assert out.loss == 0
     assert torch.equal(out.provenance().coefficients, torch.eye(frames)[:, None].expand(frames, 25, frames))
+    make(CONFIG)(x.clone().requires_grad_(), ratio=1.0001).loss.backward()  # a short video can be trained on
     with pytest.raises(ValueError, match="no stage was executed"):
         out.provenance().branch("global")
 
@@ -81,7 +85,7 @@ def test_one_frame_survives_any_ratio(make):
 
 
 @ALL
-@pytest.mark.parametrize("ratio", [1, 1.0, 0.5, 0, -3, float("nan"), float("inf"), "4", None, True])
+@pytest.mark.parametrize("ratio", [1, 1.0, 0.5, 0, -3, float("nan"), float("inf"), "4", None, True, 10**400])
 def test_bad_ratios(make, ratio):
     with pytest.raises(ValueError, match="ratio"):
         make(CONFIG)(features(), ratio=ratio)
@@ -92,6 +96,49 @@ def test_bad_ratios(make, ratio):
 def test_bad_supports(make, supports):
     with pytest.raises(ValueError, match="supports must be a whole number"):
         make(CONFIG)(features(), supports=supports)
+
+
+@ALL
+def test_numbers_of_numpy_and_torch_are_numbers(make):
+    compressor = make(CONFIG)
+    for how in (
+        {"ratio": np.float32(4)},
+        {"ratio": torch.tensor(4.0)},
+        {"ratio": np.int64(4)},
+        {"supports": np.int64(3)},
+    ):
+        assert compressor(features(), **how).features.shape[0] == 3
+    assert compressor(features(), ratio=4, step=torch.tensor(7)).features.shape[0] == 3
+
+
+@ALL
+@pytest.mark.parametrize("config", [{"dim": 6}, None])
+def test_something_else_than_a_config(make, config):
+    with pytest.raises(TypeError, match="expected a CompressorConfig, got"):
+        make(config)
+
+
+def test_a_constant_relevance_is_no_signal(compressor):
+    x = features(40)
+    plain = compressor(x, question=torch.ones(6), ratio=3).budgets
+    for level in (0.3, 100.0, 1e6):
+        assert compressor(x, question=torch.ones(6), relevance=torch.full((40,), level), ratio=3).budgets == plain
+
+
+def test_relevance_past_the_range_is_refused(compressor):
+    relevance = torch.full((12,), 1.7e308, dtype=torch.float64)
+    with pytest.raises(ValueError, match="allocation probabilities are not finite"):
+        compressor(features(), question=torch.ones(6), relevance=relevance, ratio=4)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e2, 1e4])
+def test_gradients_of_the_loss_at_large_magnitudes(compressor, scale):
+    x = features(13, scale=scale).requires_grad_()
+    compressor(x, supports=7).loss.backward()
+    found = x.grad.clone()
+    x.grad = None
+    compress_reference(CONFIG, dict(compressor.named_parameters()), x, supports=7).loss.backward()
+    assert relative(found, x.grad) < 1e-3
 
 
 def test_ratio_or_supports_not_both(compressor):
@@ -155,6 +202,8 @@ def test_overflow_inside_names_stage_and_granularity(compressor):
         (torch.zeros(12, 25, 6, dtype=torch.long), r"floating point, got torch.int64; convert with .float\(\)"),
         (torch.zeros(12, 25, 6, dtype=torch.bool), "floating point"),
         (torch.zeros(12, 25, 6, dtype=torch.complex64), "floating point"),
+        (torch.zeros(12, 25, 6).to(torch.float8_e4m3fn), "floating point, got torch.float8_e4m3fn"),
+        (torch.zeros(12, 25, 6).to_sparse(), "must be dense"),
     ],
 )
 def test_features_of_the_wrong_kind(make, x, sentence):
@@ -173,7 +222,7 @@ def test_features_that_are_no_tensor(make):
     [
         ({"question": torch.zeros(7)}, r"question must be \[6\] for features \(12, 25, 6\), got \(7,\)"),
         ({"question": torch.zeros(1, 6)}, "question must be"),
-        ({"question": torch.zeros(6).long()}, "floating-point tensor or None, got torch.int64"),
+        ({"question": torch.zeros(6).long()}, "floating point tensor or None, got torch.int64"),
         ({"question": "why?"}, "got str"),
         ({"relevance": torch.zeros(11)}, r"relevance must be \[12\]"),
         ({"motion": torch.zeros(11, 25, 6)}, r"motion must have the features' shape \(12, 25, 6\), got \(11, 25, 6\)"),

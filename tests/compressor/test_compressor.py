@@ -145,7 +145,9 @@ def test_low_precision_weights_and_autocast_change_only_the_weights():
     expected = rounded(**given_, ratio=4)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         found = stored_low(**given_, ratio=4)
-        loss = found.loss
+        loss, provenance = found.loss, found.provenance()
+        branch = provenance.branch("local")
+    assert provenance.coefficients.dtype == branch.coefficients.dtype == torch.float32
     assert torch.equal(found.features, expected.features)
     assert torch.equal(loss, expected.loss)
 
@@ -173,9 +175,9 @@ def test_layers_are_called_as_modules():
 def test_the_loss_keeps_the_gradient_mode_of_the_compression():
     compressor, given_ = make(), inputs()
     out = compressor(**given_, ratio=4)
-    with torch.no_grad():
+    with torch.inference_mode(), torch.no_grad():
         loss = out.loss
-    assert loss.requires_grad
+    loss.backward()
     with torch.no_grad():
         silent = compressor(**given_, ratio=4)
     assert not silent.loss.requires_grad

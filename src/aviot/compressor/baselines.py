@@ -14,8 +14,9 @@ from aviot.compressor.layout import Layout
 from aviot.compressor.numerics import working_dtype
 from aviot.compressor.objective import zero_terms
 from aviot.compressor.result import Compression
+from aviot.compressor.schedule import ramp
 from aviot.compressor.segments import Segments
-from aviot.config import CompressorConfig
+from aviot.config import CompressorConfig, check_config
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Baseline(nn.Module):
 
     def __init__(self, config: CompressorConfig) -> None:
         super().__init__()
-        self.config = config
+        self.config = check_config(config)
 
     def forward(
         self,
@@ -49,7 +50,7 @@ class Baseline(nn.Module):
         step: int | None = None,
     ) -> Compression:
         """The call of `Compressor`; what the baseline does not look at is checked and left alone."""
-        del step
+        ramp(step, self.config.warmup_steps)  # checked like everything else
         finite = FiniteCheck()
         inputs = check_inputs(
             self.config,

@@ -17,7 +17,7 @@ from aviot.compressor.objective import objective_terms, zero_terms
 from aviot.compressor.result import Compression
 from aviot.compressor.schedule import path_for, ramp
 from aviot.compressor.stage import Conditioning, Stage, StageModules, run_stage
-from aviot.config import CompressorConfig
+from aviot.config import CompressorConfig, check_config
 
 
 class Compressor(nn.Module):
@@ -29,7 +29,7 @@ class Compressor(nn.Module):
 
     def __init__(self, config: CompressorConfig) -> None:
         super().__init__()
-        self.config = config
+        self.config = check_config(config)
         self.metric = Metric(config.dim, config.cost_dim)
         self.region_position = Linear(4 * config.position.region_bands, config.dim, bias=False)
         nn.init.zeros_(self.region_position.weight)
@@ -50,8 +50,8 @@ class Compressor(nn.Module):
 
         `question` is q_v, the question in feature space; without it every question route is off. `relevance` is each
         frame's cosine to the question. `motion` is the features before their positions were added, which the gate's
-        smoothness term compares (x itself if not given). `step` drives the warm-ups of training; None means they are
-        over.
+        smoothness term compares (x itself if not given); the loss reads it when it is asked for, so leave it as it is
+        until then. `step` drives the warm-ups of training; None means they are over.
         """
         finite = FiniteCheck()
         device = self.region_position.weight.device

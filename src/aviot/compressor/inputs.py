@@ -10,7 +10,9 @@ from torch import Tensor
 from aviot.compressor.finite import FiniteCheck
 from aviot.compressor.numerics import working_dtype
 from aviot.compressor.schedule import support_count
-from aviot.config import CompressorConfig
+from aviot.config import CompressorConfig, as_whole
+
+FEATURE_TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
 @dataclass(frozen=True)
@@ -63,15 +65,16 @@ def check_inputs(
 
 
 def check_features(x: Any, config: CompressorConfig, device: torch.device | None, name: str = "features x") -> None:
-    """Refuse anything that is not [T,S,D] or [B,T,S,D] floating-point features of the config's grid and width."""
+    """Refuse anything that is not [T,S,D] or [B,T,S,D] floating point features of the config's grid and width."""
     rows, columns = config.grid
     expected = f"[T,{config.patches},{config.dim}] or [B,T,{config.patches},{config.dim}]"
     if not isinstance(x, Tensor):
         raise TypeError(
             f"{name} must be a torch tensor {expected}, got {type(x).__name__}; convert it with torch.as_tensor"
         )
-    if not x.is_floating_point():
-        raise ValueError(f"{name} must be floating point, got {x.dtype}; convert with .float()")
+    if x.dtype not in FEATURE_TYPES or x.layout != torch.strided or x.is_nested:
+        kind = x.dtype if x.layout == torch.strided and not x.is_nested else "a sparse or nested tensor"
+        raise ValueError(f"{name} must be dense and floating point, got {kind}; convert with .float() or .to_dense()")
     if x.ndim not in (3, 4):
         raise ValueError(f"{name} must be {expected}, got {tuple(x.shape)}")
     if x.shape[-2] != config.patches:
@@ -95,7 +98,7 @@ def _check_companion(name: str, value: Any, x: Tensor, tail: tuple[int]) -> None
         return
     if not isinstance(value, Tensor) or not value.is_floating_point():
         got = value.dtype if isinstance(value, Tensor) else type(value).__name__
-        raise ValueError(f"{name} must be a floating-point tensor or None, got {got}")
+        raise ValueError(f"{name} must be a floating point tensor or None, got {got}; convert it with torch.as_tensor")
     shapes = [tail] if x.ndim == 3 else [tail, (x.shape[0], *tail)]
     if tuple(value.shape) not in shapes:
         raise ValueError(
@@ -120,6 +123,7 @@ def _supports(frames: int, ratio: float | None, supports: int | None) -> int:
         raise ValueError("give either ratio (how many times fewer frames) or supports (how many frames' worth to keep)")
     if ratio is not None:
         return support_count(frames, ratio)
-    if isinstance(supports, bool) or not isinstance(supports, int) or supports < 1:
+    count = as_whole(supports)
+    if count is None or count < 1:
         raise ValueError(f"supports must be a whole number of at least 1, got {supports!r}")
-    return min(frames, supports)
+    return min(frames, count)

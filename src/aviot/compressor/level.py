@@ -17,7 +17,7 @@ from aviot.ot import Coupling, solve
 
 @dataclass(frozen=True)
 class Plan:
-    """What one granularity decided in one stage, for each of its R regions."""
+    """What one granularity decided in one stage, for each of its R regions, in the precision it was solved in."""
 
     name: str
     partition: Partition
@@ -31,9 +31,9 @@ class Plan:
         """The region that holds each patch."""
         return self.partition.region_of_patch(self.conditional.device)
 
-    def on_patches(self) -> Float[Tensor, "B S K N"]:
+    def on_patches(self, dtype: torch.dtype) -> Float[Tensor, "B S K N"]:
         """A spread from the regions to their patches."""
-        return self.conditional.index_select(1, self.region_of_patch)
+        return self.conditional.to(dtype).index_select(1, self.region_of_patch)
 
 
 def start_supports(

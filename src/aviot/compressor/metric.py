@@ -24,4 +24,4 @@ class Metric(nn.Module):
     ) -> Float[Tensor, "B R N C"]:
         """w(q) * phi(x); squared distances between such points are the transport cost. No weights: all ones."""
         embedded = self.embed(points)
-        return embedded if weights is None else embedded * weights[:, None, None, :]
+        return embedded if weights is None else embedded * weights[:, None, None, :].to(embedded.dtype)

@@ -43,8 +43,8 @@ class ObjectiveTerms(NamedTuple):
 
 
 def zero_terms(like: Float[Tensor, "B ..."]) -> ObjectiveTerms:
-    """The terms where nothing was transported."""
-    zero = like.new_zeros(len(like), dtype=working_dtype(like.dtype))
+    """The terms where nothing was transported; zeros inside the graph, so that a short video can be trained on."""
+    zero = 0 * like.flatten(1)[:, 0].to(working_dtype(like.dtype))
     return ObjectiveTerms(*(zero for _ in ObjectiveTerms._fields))
 
 
@@ -67,12 +67,12 @@ def objective_terms(
 
 def _stage_terms(stage: Stage, change: Float[Tensor, "B S"], config: ObjectiveConfig) -> ObjectiveTerms:
     zero = zero_terms(stage.gates).temporal
-    temporal = distortion(stage.plans[0], stage.layout).sum((-2, -1))
+    temporal = distortion(stage.plans[0], stage.layout).sum((-2, -1)).to(zero.dtype)
     if len(stage.plans) == 1:
         return ObjectiveTerms(temporal, zero, zero, zero, zero, zero)
-    regional = [distortion(plan, stage.layout).mean((-2, -1)) for plan in stage.plans[1:]]
+    regional = [distortion(plan, stage.layout).mean((-2, -1)).to(zero.dtype) for plan in stage.plans[1:]]
     smooth = [
-        continuity(plan, appearance, config.continuity_scale)
+        continuity(plan, appearance.to(plan.conditional.dtype), config.continuity_scale).to(zero.dtype)
         for plan, appearance in zip(stage.plans[1:], stage.appearance[1:], strict=True)
     ]
     return ObjectiveTerms(

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 from aviot.compressor.inputs import check_features
 from aviot.compressor.numerics import full_precision, working_dtype
 from aviot.compressor.schedule import ramp
-from aviot.config import CompressorConfig
+from aviot.config import CompressorConfig, check_config
 
 
 class PositionEncoder(nn.Module):
@@ -20,7 +20,7 @@ class PositionEncoder(nn.Module):
 
     def __init__(self, config: CompressorConfig) -> None:
         super().__init__()
-        self.config = config
+        self.config = check_config(config)
         self.proj = nn.Linear(3 * 2 * config.position.bands, config.dim, bias=False)
         nn.init.zeros_(self.proj.weight)
 
@@ -36,7 +36,7 @@ class PositionEncoder(nn.Module):
         scale = self.config.position
         weights = self.proj.weight.to(dtype).chunk(3, -1)
         coordinates = (
-            scale.temporal_scale * torch.linspace(-1, 1, u.shape[-3], device=u.device),
+            scale.temporal_scale * torch.linspace(-1, 1, u.shape[-3], device=u.device, dtype=torch.float32),
             scale.spatial_scale * _centred(rows, u.device),
             scale.spatial_scale * _centred(columns, u.device),
         )

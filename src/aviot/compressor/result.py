@@ -1,6 +1,7 @@
 """What a compressor returns: the compressed features, and everything else on demand."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -45,14 +46,14 @@ class Compression:
     @cached_property
     def terms(self) -> ObjectiveTerms:
         """Every named term of the objective, unweighted, averaged over stages."""
-        with torch.set_grad_enabled(self._recording), full_precision(self.features.device):
+        with self._mode(), full_precision(self.features.device):
             terms = self._terms()
         return terms if self._batched else ObjectiveTerms(*(term[0] for term in terms))
 
     @cached_property
     def loss(self) -> Float[Tensor, "*B"]:
         """The objective averaged over stages."""
-        with torch.set_grad_enabled(self._recording):
+        with self._mode():
             return self.terms.total(self._objective)
 
     def provenance(self) -> Provenance:
@@ -61,6 +62,16 @@ class Compression:
         features = self.features if self._batched else self.features[None]
         with full_precision(features.device):
             return provenance_of(self.stages, features, batched=self._batched)
+
+    @contextmanager
+    def _mode(self) -> Iterator[None]:
+        """The gradient mode of the compression, wherever the result is read."""
+        if not self._recording:
+            with torch.no_grad():
+                yield
+        else:
+            with torch.inference_mode(False), torch.enable_grad():
+                yield
 
     def check(self) -> None:
         """Raise if anything on the way was not finite. On a CPU that has happened already; a GPU is waited for."""

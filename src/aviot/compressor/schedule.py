@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import torch
 
-from aviot.config import TRAINING_RATIOS, AllocationConfig, CompressorConfig
+from aviot.config import TRAINING_RATIOS, AllocationConfig, CompressorConfig, as_number, as_whole
 
 # ceil(T / r) with r = T / K in floating point can land a hair above K; a hair is not a support.
 _HAIR = 1e-9
@@ -13,9 +13,10 @@ _HAIR = 1e-9
 
 def support_count(frames: int, ratio: float) -> int:
     """K = min(T, max(1, ceil(T / r)))."""
-    if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not (math.isfinite(ratio) and ratio > 1):
+    value = as_number(ratio)
+    if value is None or not value > 1:
         raise ValueError(f"ratio must be a finite number above 1 (4.0 keeps a quarter of the frames), got {ratio!r}")
-    return min(frames, max(1, math.ceil(frames / ratio - _HAIR)))
+    return min(frames, max(1, math.ceil(frames / value - _HAIR)))
 
 
 def stage_path(frames: int, supports: int, fractions: Sequence[float], multiple: int) -> tuple[int, ...]:
@@ -34,9 +35,10 @@ def ramp(step: int | None, warmup_steps: int) -> float:
     """How far a warm-up has come: step / warmup_steps in [0, 1]; None (inference) means it is over."""
     if step is None:
         return 1.0
-    if isinstance(step, bool) or not isinstance(step, int) or step < 0:
+    value = as_whole(step)
+    if value is None or value < 0:
         raise ValueError(f"step must be a training step, a whole number of at least 0, or None, got {step!r}")
-    return min(1.0, step / warmup_steps)
+    return min(value, warmup_steps) / warmup_steps
 
 
 def relevance_weight(progress: float, config: AllocationConfig) -> float:

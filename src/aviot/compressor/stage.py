@@ -33,9 +33,10 @@ class Conditioning:
         """The same question for the next stage, whose sources' relevance is rho mixed as the global plan mixed them."""
         if self.relevance is None:
             return self
-        plan = stage.plans[0].conditional[:, 0].detach()
-        mixed = plan.to(self.relevance.dtype) @ self.relevance[..., None]
-        return replace(self, relevance=mixed[..., 0])
+        plan = stage.plans[0].conditional[:, 0].detach().to(self.relevance.dtype)
+        # rows that miss one by a rounding would turn a constant relevance into a signal
+        mixed = (plan @ self.relevance[..., None])[..., 0] / plan.sum(-1)
+        return replace(self, relevance=mixed)
 
 
 @dataclass(frozen=True)
@@ -54,10 +55,11 @@ class Stage:
 
         In an identity segment all granularities agree; taking one keeps it exact (gammas sum to one up to rounding).
         """
-        whole = self.plans[0].on_patches()
-        mixed = self.applied[..., :1] * whole
-        for level, plan in enumerate(self.plans[1:], start=1):
-            mixed = torch.addcmul(mixed, self.applied[..., level, None], plan.on_patches())
+        shares = self.applied.unbind(-1)
+        whole = self.plans[0].on_patches(shares[0].dtype)
+        mixed = shares[0][..., None] * whole
+        for share, plan in zip(shares[1:], self.plans[1:], strict=True):
+            mixed = torch.addcmul(mixed, share[..., None], plan.on_patches(share.dtype))
         return torch.where(self.layout.kept[:, None, :, None], whole, mixed)
 
     @property
@@ -71,7 +73,7 @@ class Stage:
         if name not in names:
             raise ValueError(f"branch must be one of {', '.join(map(repr, names))}, got {name!r}")
         level = names.index(name)
-        return self.plans[level].on_patches(), self.applied[..., level]
+        return self.plans[level].on_patches(self.applied.dtype), self.applied[..., level]
 
 
 @dataclass(frozen=True)
@@ -92,9 +94,14 @@ def run_stage(
     progress: float,
     finite: FiniteCheck,
 ) -> tuple[Float[Tensor, "B K S D"], Stage]:
-    """Split, pilot, budgets, then transport from the whole frame to the finest regions, and fuse."""
+    """Split, pilot, budgets, then transport from the whole frame to the finest regions, and fuse.
+
+    Frame descriptors keep the features' magnitude (regional ones are normalised), and at large ones the gradient of
+    their distortion is what is left of terms a million times its size: the whole frame's level is solved in float64.
+    """
     partitions = tuple(Partition(config.grid, level.regions) for level in config.active_levels)
-    means = tuple(partition.mean(x) for partition in partitions)
+    frames, *regional = (partition.mean(x) for partition in partitions)
+    means = (frames.double(), *regional)
     layout = _lay_out(config, modules.metric, means[0], conditioning, supports, progress, finite)
     plans = _solve_levels(config, modules, partitions, means, conditioning, layout, finite)
     appearance = tuple(mean.detach().mean(2) for mean in means)
@@ -151,7 +158,7 @@ def _solve_levels(
         else:
             sources = regional_descriptors(mean, partition, modules.region_position, config.position.region_bands)
             parents = partition.parents(partitions[depth - 1], mean.device)
-            parent = plans[-1].conditional.index_select(1, parents)
+            parent = plans[-1].conditional.index_select(1, parents).to(mean.dtype)
         start = start_supports(level, sources, layout, parent)
         coupling, supports = transport(level, config.transport, embed, sources, start, layout)
         plan = finish(level, partition, sources, coupling, supports, layout)

@@ -31,11 +31,12 @@ def gate_statistics(
     batch, sources, patches, dim = x.shape
     elements = CPU_ELEMENTS if x.device.type == "cpu" else ACCELERATOR_ELEMENTS
     few = max(1, elements // (batch * len(plans) * plans[0].supports.shape[2] * dim))
-    entropies = [-plogp(plan.conditional).sum(-1) / math.log(max(2, sources)) for plan in plans]  # [B,R,K] each
+    conditionals = [plan.conditional.to(x.dtype) for plan in plans]  # [B,R,K,N] each
+    entropies = [-plogp(conditional).sum(-1) / math.log(max(2, sources)) for conditional in conditionals]
     taken = []
     for first in range(0, patches, few):
         regions = [plan.region_of_patch[first : first + few] for plan in plans]
-        here = torch.stack([plan.conditional[:, r] for plan, r in zip(plans, regions, strict=True)], 1)  # [B,L,S,K,N]
+        here = torch.stack([a[:, r] for a, r in zip(conditionals, regions, strict=True)], 1)  # [B,L,S,K,N]
         entropy = torch.stack([h[:, r] for h, r in zip(entropies, regions, strict=True)], 1)
         branches = here @ x[:, :, first : first + few].transpose(1, 2)[:, None]
         taken.append(branch_statistics(branches, entropy, question))
