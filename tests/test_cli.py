@@ -1,16 +1,42 @@
-"""The command line as a user meets it: a real process, its streams and exit codes."""
+"""The command line as a user meets it: streams and exit codes."""
 
 import json
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
+from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
+from safetensors import safe_open
+from typer.testing import CliRunner
+
+from aviot.cli import app
+
+
+@dataclass(frozen=True)
+class Done:
+    returncode: int
+    stdout: str
+    stderr: str
 
 
 def aviot(*arguments):
-    command = [sys.executable, "-c", "from aviot.cli import app; app()", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, "COLUMNS": "120"})
+    result = CliRunner().invoke(app, arguments, env={"COLUMNS": "120"})
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return Done(result.exit_code, result.stdout, result.stderr)
+
+
+def test_the_installed_command_runs():
+    command = [sys.executable, "-c", "from aviot.cli import app; app()", "account", "--ratio", "0.5"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, "COLUMNS": "120"})
+    assert done.returncode == 2
+    assert done.stderr == (
+        "aviot: ratio must be a finite number above 1 (4.0 keeps a quarter of the frames), got 0.5\n"
+    )
 
 
 def test_account_prints_the_papers_table():
@@ -60,3 +86,79 @@ def test_mistakes_are_one_sentence_and_exit_code_2(arguments, sentence):
 def test_help_without_arguments_and_unknown_commands():
     assert "account" in aviot("--help").stdout
     assert aviot("fly").returncode == 2
+
+
+GOLDEN = str(Path(__file__).parent / "golden" / "checkpoint")
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    """A folder of twenty images: a video that needs no encoder."""
+    folder = tmp_path_factory.mktemp("clip")
+    for i in range(20):
+        Image.fromarray(np.full((20, 30, 3), 10 * i, np.uint8)).save(folder / f"frame{i}.png")
+    return str(folder)
+
+
+def test_answer_prints_the_answer_and_says_what_it_did(clip):
+    done = aviot("answer", clip, "-q", "What happens?", "--model", GOLDEN, "--max-new-tokens", "4")
+    assert done.returncode == 0
+    assert len(done.stdout.strip().splitlines()) == 1
+    assert "20 frames, 5 supports (20 → 16 → 8 → 5)" in done.stderr
+    assert "4,200 visual tokens before, 1,050 after" in done.stderr
+    for part in ("decode", "encode", "compress", "prefill", "generate"):
+        assert part in done.stderr
+
+
+def test_answer_json(clip):
+    done = aviot(
+        "answer", clip, "-q", "What happens?", "-m", GOLDEN, "--max-new-tokens", "4", "--ratio", "10", "--json"
+    )
+    report = json.loads(done.stdout)
+    assert (report["frames"], report["supports"], report["path"]) == (20, 2, [20, 16, 8, 2])
+    assert set(report["milliseconds"]) == {"decode", "encode", "compress", "prefill", "generate"}
+
+
+def test_compress_writes_features_and_provenance(clip, tmp_path):
+    output = tmp_path / "out.safetensors"
+    assert aviot("compress", clip, "-q", "Why?", "-m", GOLDEN, "-o", str(output)).returncode == 0
+    with safe_open(output, "np") as file:
+        assert file.get_slice("features").get_shape() == [5, 729, 24]
+        rows = file.get_tensor("coefficients").sum(-1)
+        told = json.loads(file.metadata()["aviot"])
+    assert abs(rows - 1).max() < 1e-5
+    assert told["question"] == "Why?"
+    assert len(told["times"]) == 20
+
+
+def test_convert(tmp_path):
+    assert aviot("convert", GOLDEN, str(tmp_path / "ours")).returncode == 0
+    assert json.loads((tmp_path / "ours" / "config.json").read_text())["model_type"] == "aviot"
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"-q": " "}, "the question is empty"),
+        ({"--ratio": "0.5"}, "ratio must be a finite number above 1"),
+        ({"--device": "cuda"}, "no GPU can be used here"),
+        ({"--device": "toaster"}, "device must be auto, cpu, cuda"),
+        ({"--compressor": "magic"}, "compressor must be one of"),
+        ({"--fps": "0"}, "fps"),
+        ({"-m": "/nowhere"}, "no such folder"),
+        ({"video": "/nowhere.mp4"}, "no file"),
+    ],
+)
+def test_mistakes_in_answering(clip, change, sentence):
+    arguments = {"video": clip, "-q": "Why?", "-m": GOLDEN} | change
+    done = aviot("answer", arguments.pop("video"), *(word for pair in arguments.items() for word in pair))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert sentence in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_refused_compression_writes_nothing(clip, tmp_path):
+    done = aviot("compress", clip, "-q", "Why?", "-m", GOLDEN, "-o", str(tmp_path / "no" / "out.safetensors"))
+    assert done.returncode == 2
+    assert "is no folder; make it first" in done.stderr
+    assert not list(tmp_path.iterdir())

@@ -1,16 +1,24 @@
 """The command line: one command a verb. Reports go to stdout, `--json` makes them plain data."""
 
 import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Annotated, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from aviot.accounting import Backbone
 from aviot.accounting import account as account_rows
 from aviot.demo import SCENES, run_demo
+
+if TYPE_CHECKING:
+    from aviot.models import AviotForConditionalGeneration, AviotProcessor
 
 app = typer.Typer(
     name="aviot",
@@ -21,7 +29,15 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Print plain JSON instead of a table.")]
+Json = Annotated[bool, typer.Option("--json", help="Print plain JSON instead of text.")]
+VideoPath = Annotated[Path, typer.Argument(help="A video file, or a folder of images.", show_default=False)]
+Question = Annotated[str, typer.Option("--question", "-q", help="What to ask about the video.")]
+Ratio = Annotated[float, typer.Option("--ratio", "-r", help="Compression ratio, above 1.")]
+Model = Annotated[Path, typer.Option("--model", "-m", help="A checkpoint folder.", show_default=False)]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+Fps = Annotated[float, typer.Option(help="Frames sampled a second.")]
+MaxFrames = Annotated[int, typer.Option(help="At most so many frames, spread over the whole video.")]
+CompressorOption = Annotated[str, typer.Option("--compressor", help="aviot, uniform, segment-mean or none.")]
 PAPER_RATIOS = [2.0, 4.0, 10.0]
 _PAPER = Backbone()
 
@@ -29,6 +45,110 @@ _PAPER = Backbone()
 @app.callback()
 def main() -> None:
     """Compress the video tokens of a language model by optimal transport."""
+
+
+@app.command()
+def answer(
+    video: VideoPath,
+    question: Question,
+    model: Model,
+    ratio: Ratio = 4.0,
+    compressor: CompressorOption = "aviot",
+    max_new_tokens: Annotated[int, typer.Option(help="Longest answer, in tokens.")] = 64,
+    fps: Fps = 2.0,
+    max_frames: MaxFrames = 224,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Answer a question about a video from its compressed tokens.
+
+    The answer goes to stdout; what was done for it to stderr, or with --json into the report.
+
+    Example: aviot answer cooking.mp4 -q "What is being cooked?" --ratio 4 --model checkpoints/aviot-7b
+    """
+    with _mistakes(), _working() as report:
+        from aviot.models.answering import answer_question
+
+        loaded, processor = _load(model, device, report)
+        given = answer_question(
+            loaded,
+            processor,
+            video,
+            question,
+            ratio=ratio,
+            compressor=compressor,  # type: ignore[arg-type]
+            max_new_tokens=max_new_tokens,
+            report=report,
+            fps=fps,
+            max_frames=max_frames,
+        )
+    if as_json:
+        print(json.dumps(asdict(given) | {"question": question, "ratio": ratio, "compressor": compressor}, indent=2))
+        return
+    print(given.text)
+    spent = ", ".join(f"{name} {value:,.0f} ms" for name, value in given.milliseconds.items())
+    path = " → ".join(map(str, given.path))
+    _say(f"{given.frames} frames, {given.supports} supports ({path})")
+    _say(f"{given.tokens_before:,} visual tokens before, {given.tokens_after:,} after")
+    _say(spent)
+
+
+@app.command()
+def compress(
+    video: VideoPath,
+    question: Question,
+    model: Model,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The safetensors file to write.", show_default=False)],
+    ratio: Ratio = 4.0,
+    compressor: CompressorOption = "aviot",
+    fps: Fps = 2.0,
+    max_frames: MaxFrames = 224,
+    device: Device = "auto",
+) -> None:
+    """Write a video's compressed features and where they came from.
+
+    The file holds `features` [K,S,D] and `coefficients` [K,S,T]; its metadata times, path, budgets and question.
+
+    Example: aviot compress cooking.mp4 -q "What is being cooked?" -o cooking.safetensors --model checkpoints/aviot-7b
+    """
+    with _mistakes(), _working() as report:
+        from aviot.models.answering import compress_video, save_compression
+
+        loaded, processor = _load(model, device, report)
+        read, compression, _, _ = compress_video(
+            loaded,
+            processor,
+            video,
+            question,
+            ratio=ratio,
+            compressor=compressor,  # type: ignore[arg-type]
+            report=report,
+            fps=fps,
+            max_frames=max_frames,
+        )
+        if compression is None:
+            raise ValueError("compressor none leaves nothing to write; choose aviot, uniform or segment-mean")
+        save_compression(output, read, compression, question)
+    _say(f"{output}: {len(read)} frames as {compression.features.shape[0]} supports")
+
+
+@app.command()
+def convert(
+    source: Annotated[Path, typer.Argument(help="A published AVIOT or LLaVA-Video checkpoint.", show_default=False)],
+    target: Annotated[Path, typer.Argument(help="The folder to write.", show_default=False)],
+) -> None:
+    """Write a published checkpoint in this package's own layout, one shard in memory at a time.
+
+    Example: aviot convert LLaVA-Video-7B-Qwen2 aviot-start
+    """
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with _mistakes(), Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        from aviot.models.conversion import convert_checkpoint
+
+        task = progress.add_task("shards", total=None)
+        for done, total in convert_checkpoint(source, target):
+            progress.update(task, completed=done, total=total)
+    _say(f"wrote {target}")
 
 
 @app.command()
@@ -49,13 +169,11 @@ def account(
 
     Example: aviot account --frames 224 --ratio 4 --ratio 20
     """
-    try:
+    with _mistakes():
         backbone = Backbone(
             layers=layers, width=width, feed_forward=feed_forward, grid=(rows, columns), pool_stride=pool_stride
         )
         accounts = account_rows(backbone, frames, ratio)
-    except ValueError as error:
-        _refuse(error)
     if as_json:
         print(json.dumps([asdict(row) for row in accounts], indent=2))
         return
@@ -77,7 +195,7 @@ def account(
 @app.command()
 def demo(
     frames: Annotated[int, typer.Option(help="Frames of the made-up video.")] = 64,
-    ratio: Annotated[float, typer.Option(help="Compression ratio, above 1.")] = 4.0,
+    ratio: Ratio = 4.0,
     as_json: Json = False,
 ) -> None:
     """Compress a made-up video for two questions and show where the supports go.
@@ -86,10 +204,8 @@ def demo(
 
     Example: aviot demo --ratio 8
     """
-    try:
+    with _mistakes():
         shown = run_demo(frames, ratio)
-    except ValueError as error:
-        _refuse(error)
     if as_json:
         answers = [
             {
@@ -121,7 +237,58 @@ def demo(
     console.print("The weights are untrained: this shows the transport, not answers.")
 
 
-def _refuse(error: ValueError) -> NoReturn:
+def _load(model: Path, device: str, report: Any) -> "tuple[AviotForConditionalGeneration, AviotProcessor]":
+    """A checkpoint on its device, ready to answer."""
+    import torch
+    from transformers.utils import logging
+
+    from aviot.models import AviotForConditionalGeneration, AviotProcessor
+
+    logging.disable_progress_bar()
+    place = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    try:
+        chosen = torch.device(place)
+    except RuntimeError:
+        raise ValueError(f"device must be auto, cpu, cuda or cuda:N, got {device!r}") from None
+    if chosen.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError("no GPU can be used here; leave --device out or say --device cpu")
+    if not model.is_dir():
+        raise ValueError(f"{model}: no such folder; --model names a checkpoint on this machine")
+    report("load")
+    processor = AviotProcessor.from_pretrained(model)
+    return AviotForConditionalGeneration.from_pretrained(model).eval().to(chosen), processor
+
+
+@contextmanager
+def _working() -> Iterator[Any]:
+    """A spinner on stderr that says what is being done, where there is someone to see it."""
+    with Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    ) as progress:
+        task = progress.add_task("start", total=None)
+        yield lambda doing: progress.update(task, description=doing)
+
+
+@contextmanager
+def _mistakes() -> Iterator[None]:
     """A user's mistake is one sentence and exit code 2, no traceback."""
-    Console(stderr=True).print(f"aviot: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        _refuse(str(error))
+    except ModuleNotFoundError as error:
+        _refuse(f"{error.name} is not installed; install the package with its video extra: pip install 'aviot[video]'")
+
+
+def _say(text: str) -> None:
+    Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _refuse(sentence: str) -> NoReturn:
+    Console(stderr=True).print(f"aviot: {sentence}", style="red", markup=False, highlight=False, soft_wrap=True)
     raise typer.Exit(2)

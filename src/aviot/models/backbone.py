@@ -1,0 +1,185 @@
+"""Encoder, positions, compressor, connector and decoder: everything but the language model's head."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformers import AutoModel, PreTrainedModel
+
+from aviot.compressor import Compression, Compressor, PositionEncoder, SegmentMean, UniformKeep
+from aviot.models.configuration import AviotConfig
+from aviot.models.connector import Connector
+from aviot.models.sequence import IGNORED, Merged, pad_left, place_video
+
+CompressorName = Literal["aviot", "uniform", "segment-mean", "none"]
+ENCODED_AT_ONCE = 32  # frames a call of the vision tower; bounds its memory whatever the video's length
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """Token prompts and the videos they ask about, one placeholder each."""
+
+    input_ids: Int[Tensor, "B L"]
+    attention_mask: Int[Tensor, "B L"]
+    question_span: Int[Tensor, "B 2"]  # first token of the question, and one past its last
+    video_index: Int[Tensor, "B"]  # which of the encoded videos each prompt asks about
+    labels: Int[Tensor, "B L"] | None = None
+
+
+class AviotPreTrainedModel(PreTrainedModel):
+    """Loading, saving and initialisation, as Hugging Face models have them."""
+
+    config_class = AviotConfig
+    base_model_prefix = "model"
+    main_input_name = "input_ids"
+    input_modalities = ["video", "text"]  # noqa: RUF012
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["SiglipEncoderLayer", "Qwen2DecoderLayer", "Compressor", "Connector"]  # noqa: RUF012
+    _skip_keys_device_placement = ["past_key_values"]  # noqa: RUF012
+    _supports_flash_attn = True
+    _supports_sdpa = True
+    _supports_attention_backend = True
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, Connector):
+            nn.init.normal_(module.row_separator, std=len(module.row_separator) ** -0.5)
+
+
+class AviotModel(AviotPreTrainedModel):
+    """Everything but the language model's head."""
+
+    def __init__(self, config: AviotConfig) -> None:
+        super().__init__(config)
+        compressor = config.compressor
+        self.vision_tower = AutoModel.from_config(config.vision_config)
+        self.position = PositionEncoder(compressor)
+        self.compressor = Compressor(compressor)
+        self.question_projection = nn.Linear(config.text_config.hidden_size, compressor.dim, bias=False)
+        self.connector = Connector(compressor.dim, config.text_config.hidden_size, compressor.grid, config.pool_stride)
+        self.language_model = AutoModel.from_config(config.text_config)
+        _drop_unused_tail(self.vision_tower)
+        for part in (self.position, self.compressor, self.question_projection):
+            for module in part.modules():  # their constructors know how they start, zeros among it
+                module._is_hf_initialized = True  # type: ignore[assignment]
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The decoder's token embeddings."""
+        return self.language_model.get_input_embeddings()
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        """Replace the decoder's token embeddings."""
+        self.language_model.set_input_embeddings(value)
+
+    def encode(self, pixel_values: Float[Tensor, "F 3 H W"], frame_counts: Sequence[int]) -> tuple[Tensor, ...]:
+        """Vision features [T,S,D] of each video, whose frames follow each other in `pixel_values`.
+
+        The encoder's last layer that is run, before its final normalisation. What comes back can be kept and handed to
+        `forward` and `generate` as `encoded`, for other questions and ratios.
+        """
+        if sum(frame_counts) != len(pixel_values):
+            raise ValueError(
+                f"frame_counts must add up to the {len(pixel_values)} frames of pixel_values, got {list(frame_counts)}"
+            )
+        dtype = next(self.vision_tower.parameters()).dtype
+        chunks = pixel_values.to(dtype).split(ENCODED_AT_ONCE)
+        features = torch.cat([self._encode_chunk(chunk) for chunk in chunks])
+        return features.split(list(frame_counts))
+
+    def _encode_chunk(self, pixels: Float[Tensor, "F 3 H W"]) -> Float[Tensor, "F S D"]:
+        embedded = self.vision_tower.embeddings(pixels)
+        return self.vision_tower.encoder(inputs_embeds=embedded).last_hidden_state
+
+    def merge(
+        self,
+        prompts: Prompts,
+        encoded: Sequence[Float[Tensor, "T S D"]],
+        *,
+        ratio: float,
+        compressor: CompressorName,
+        step: int | None,
+    ) -> tuple[Merged, list[Compression | None]]:
+        """Compress each prompt's video for its question and put the tokens where the placeholder is."""
+        sequences, labels, compressions = [], [], []
+        embedding = self.get_input_embeddings()
+        for row in range(len(prompts.input_ids)):
+            present = prompts.attention_mask[row].bool()
+            ids = prompts.input_ids[row][present]
+            is_video = ids == self.config.video_token_id
+            embeds = embedding(ids.masked_fill(is_video, 0))
+            asked = self._question_mean(prompts, row, embedding)
+            video = encoded[int(prompts.video_index[row])]
+            features, compression = self.compress(video, asked, ratio=ratio, compressor=compressor, step=step)
+            supervised = None if prompts.labels is None else prompts.labels[row][present]
+            sequence, label = place_video(embeds, is_video, self.connector(features), supervised)
+            sequences.append(sequence)
+            labels.append(label)
+            compressions.append(compression)
+        return pad_left(sequences, labels), compressions
+
+    def compress(
+        self,
+        u: Float[Tensor, "T S D"],
+        question_mean: Float[Tensor, "d"] | None,
+        *,
+        ratio: float,
+        compressor: CompressorName = "aviot",
+        step: int | None = None,
+    ) -> tuple[Float[Tensor, "K S D"], Compression | None]:
+        """Position-aware features of one video, compressed for one question; as they are with `"none"`."""
+        if compressor not in get_args(CompressorName):
+            names = ", ".join(map(repr, get_args(CompressorName)))
+            raise ValueError(f"compressor must be one of {names}, got {compressor!r}")
+        x = self.position(u, step=step)
+        if compressor == "none":
+            return x, None
+        if compressor == "uniform":
+            out = UniformKeep(self.config.compressor)(x, ratio=ratio)
+        elif compressor == "segment-mean":
+            out = SegmentMean(self.config.compressor)(x, ratio=ratio)
+        else:
+            out = self.compressor(x, **self._question_routes(x, question_mean), motion=u, ratio=ratio, step=step)
+        return out.features, out
+
+    def _question_routes(
+        self, x: Float[Tensor, "T S D"], question_mean: Float[Tensor, "d"] | None
+    ) -> dict[str, Tensor]:
+        """q_v = W_q e, and rho_i = cos(v_i, e) of each projected frame's mean (eq:supp_segment_relevance)."""
+        if question_mean is None:
+            return {}
+        frames = self.connector.frame_means(x.detach()).float()
+        relevance = torch.cosine_similarity(frames, question_mean.float(), dim=-1)
+        return {"question": self.question_projection(question_mean), "relevance": relevance.detach()}
+
+    def _question_mean(self, prompts: Prompts, row: int, embedding: nn.Module) -> Float[Tensor, "d"] | None:
+        """The mean embedding of the question's tokens, without those that are supervised; no gradient."""
+        first, end = prompts.question_span[row].tolist()
+        ids = prompts.input_ids[row, first:end]
+        if prompts.labels is not None:
+            ids = ids[prompts.labels[row, first:end] == IGNORED]
+        return embedding(ids).detach().mean(0) if len(ids) else None
+
+
+def _drop_unused_tail(tower: nn.Module) -> None:
+    """Features are taken before the encoder's final normalisation, so neither it nor a pooling head has weights."""
+    tower.post_layernorm = nn.Identity()
+    if hasattr(tower, "head"):
+        tower.head = nn.Identity()
+
+
+def fresh_weights(config: AviotConfig) -> dict[str, Tensor]:
+    """What AVIOT adds to a LLaVA-Video model, untrained; the same every time."""
+    compressor = config.compressor
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        parts = {
+            "model.compressor.": Compressor(compressor),
+            "model.position.": PositionEncoder(compressor),
+            "model.question_projection.": nn.Linear(config.text_config.hidden_size, compressor.dim, bias=False),
+        }
+    return {prefix + name: tensor for prefix, part in parts.items() for name, tensor in part.state_dict().items()}

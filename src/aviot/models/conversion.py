@@ -1,0 +1,68 @@
+"""`aviot convert`: a checkpoint of another layout, written as ours, one shard in memory at a time."""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from safetensors import safe_open
+from safetensors.torch import save_file
+from transformers import GenerationConfig
+
+from aviot.models.backbone import fresh_weights
+from aviot.models.checkpoint import FRESH, Source, check_tensors, read_source
+from aviot.models.modeling import AviotForConditionalGeneration, expected_tensors
+from aviot.models.processing import AviotProcessor
+from aviot.models.shards import INDEX, SINGLE, CheckpointError, Shards, read_shards
+
+
+def convert_checkpoint(source_folder: Path, target: Path) -> Iterator[tuple[int, int]]:
+    """Write `target` from a published AVIOT or LLaVA-Video checkpoint; yields (shards written, shards in all).
+
+    Everything is checked first and written beside the target, which appears whole or not at all.
+    """
+    if target.exists():
+        raise CheckpointError(f"{target} exists already; name a new folder")
+    source = read_source(source_folder)
+    shards = read_shards(source_folder)
+    stored = check_tensors(source, shards, expected_tensors(AviotForConditionalGeneration, source.config))
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    partial.mkdir(parents=True)
+    try:
+        yield from _write_shards(source, shards, stored, partial)
+        source.config.architectures = [AviotForConditionalGeneration.__name__]
+        source.config.save_pretrained(partial)
+        AviotProcessor.from_pretrained(source_folder).save_pretrained(partial)
+        if (source_folder / "generation_config.json").is_file():
+            GenerationConfig.from_pretrained(source_folder).save_pretrained(partial)
+        partial.rename(target)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def _write_shards(source: Source, shards: Shards, stored: dict[str, str], folder: Path) -> Iterator[tuple[int, int]]:
+    ours = {theirs: name for name, theirs in stored.items()}
+    fresh = {} if any(name.startswith(FRESH) for name in stored) else fresh_weights(source.config)
+    count = len(shards.paths) + bool(fresh)
+    weight_map: dict[str, str] = {}
+    total = 0
+    for number in range(count):
+        if number < len(shards.paths):
+            path = shards.paths[number]
+            with safe_open(path, "pt") as shard:
+                tensors = {ours[name]: shard.get_tensor(name) for name in shards.of(path) if name in ours}
+        else:
+            tensors = fresh
+        name = SINGLE if count == 1 else f"model-{number + 1:05d}-of-{count:05d}.safetensors"
+        save_file(
+            {key: tensor.contiguous() for key, tensor in tensors.items()}, folder / name, metadata={"format": "pt"}
+        )
+        weight_map |= dict.fromkeys(tensors, name)
+        total += sum(tensor.nbytes for tensor in tensors.values())
+        del tensors
+        yield number + 1, count
+    if count > 1:
+        index = {"metadata": {"total_size": total}, "weight_map": weight_map}
+        (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")

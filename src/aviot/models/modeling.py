@@ -1,0 +1,246 @@
+"""The video language model, as Hugging Face users know them: forward, generate, from_pretrained."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from safetensors import safe_open
+from torch import Tensor, nn
+from transformers import GenerationConfig, GenerationMixin
+from transformers.utils import ModelOutput
+
+from aviot.compressor import Compression
+from aviot.models.backbone import AviotModel, AviotPreTrainedModel, CompressorName, Prompts, fresh_weights
+from aviot.models.checkpoint import check_tensors, read_source
+from aviot.models.configuration import AviotConfig
+from aviot.models.sequence import Merged, positions_of
+from aviot.models.shards import Shards, read_shards
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class AviotOutput(ModelOutput):
+    """What a forward pass returns; `compressions` holds one `Compression` a prompt when it was asked for."""
+
+    loss: Tensor | None = None
+    logits: Tensor | None = None
+    past_key_values: Any = None
+    hidden_states: Any = None
+    attentions: Any = None
+    lm_loss: Tensor | None = None
+    transport_loss: Tensor | None = None
+    compressions: Any = None
+
+
+class AviotForConditionalGeneration(AviotPreTrainedModel, GenerationMixin):
+    """A video language model that reads K frames' worth of tokens instead of T.
+
+    Give it what the processor makes. `ratio` and `compressor` ("aviot", "uniform", "segment-mean", "none") are chosen a
+    call; `encoded`, from `encode`, replaces the pixels when a video has been encoded before.
+    """
+
+    _tied_weights_keys = {"lm_head.weight": "model.language_model.embed_tokens.weight"}  # noqa: RUF012
+
+    def __init__(self, config: AviotConfig) -> None:
+        super().__init__(config)
+        self.model = AviotModel(config)
+        self.lm_head = nn.Linear(config.text_config.hidden_size, config.text_config.vocab_size, bias=False)
+        self.post_init()
+
+    def get_output_embeddings(self) -> nn.Module:
+        """The language model's head."""
+        return self.lm_head
+
+    def encode(self, pixel_values: Float[Tensor, "F 3 H W"], frame_counts: Sequence[int]) -> tuple[Tensor, ...]:
+        """Vision features of each video, to be used for any number of questions."""
+        return self.model.encode(pixel_values, frame_counts)
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
+        """Load our checkpoints, published AVIOT ones as they are, and LLaVA-Video's (its compressor then starts fresh).
+
+        A local folder is checked tensor by tensor before anything is loaded. Only safetensors are read.
+        """
+        folder = Path(pretrained_model_name_or_path) if pretrained_model_name_or_path is not None else None
+        if folder is None or not folder.is_dir():
+            return super().from_pretrained(pretrained_model_name_or_path, *args, use_safetensors=True, **kwargs)
+        source = read_source(folder)
+        stored = check_tensors(source, shards := read_shards(folder), expected_tensors(cls, source.config))
+        if source.layout == "aviot":
+            return super().from_pretrained(folder, *args, use_safetensors=True, **kwargs)
+        state = load_renamed(shards, stored)
+        if source.layout == "llava-video":
+            state |= fresh_weights(source.config)
+        model = super().from_pretrained(None, *args, config=source.config, state_dict=state, **kwargs)
+        if (folder / "generation_config.json").is_file():
+            model.generation_config = GenerationConfig.from_pretrained(folder)
+        if source.layout == "llava-video":
+            logger.warning(
+                "%s is a LLaVA-Video checkpoint: positions, question projection and compressor start untrained.", folder
+            )
+        return model
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "B L"] | None = None,
+        pixel_values: Float[Tensor, "F 3 H W"] | None = None,
+        frame_counts: Int[Tensor, "V"] | None = None,
+        question_span: Int[Tensor, "B 2"] | None = None,
+        video_index: Int[Tensor, "B"] | None = None,
+        encoded: Sequence[Tensor] | None = None,
+        attention_mask: Int[Tensor, "B L"] | None = None,
+        labels: Int[Tensor, "B L"] | None = None,
+        inputs_embeds: Float[Tensor, "B L d"] | None = None,
+        position_ids: Int[Tensor, "B L"] | None = None,
+        past_key_values: Any = None,
+        ratio: float | None = None,
+        compressor: CompressorName = "aviot",
+        step: int | None = None,
+        logits_to_keep: int = 0,
+        output_compression: bool = False,
+        **kwargs: Any,
+    ) -> AviotOutput:
+        """Logits over the merged sequence, and the losses when there are labels.
+
+        Without a video (a decoding step, or plain text) this is the decoder alone.
+        """
+        compressions: list[Compression | None] = []
+        if pixel_values is not None or encoded is not None:
+            merged, compressions = self.merge_prompts(
+                input_ids,
+                pixel_values=pixel_values,
+                frame_counts=frame_counts,
+                question_span=question_span,
+                video_index=video_index,
+                encoded=encoded,
+                attention_mask=attention_mask,
+                labels=labels,
+                ratio=ratio,
+                compressor=compressor,
+                step=step,
+            )
+            input_ids, inputs_embeds = None, merged.embeds
+            attention_mask, labels = merged.attention_mask, merged.labels
+            position_ids = positions_of(attention_mask)
+        outputs = self.model.language_model(
+            input_ids=input_ids,
+            inputs_embeds=inputs_embeds,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            past_key_values=past_key_values,
+            **kwargs,
+        )
+        hidden = outputs.last_hidden_state
+        logits = self.lm_head(hidden[:, -logits_to_keep:] if logits_to_keep else hidden)
+        lm_loss = None
+        if labels is not None:
+            lm_loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.text_config.vocab_size)
+        transport_loss = _mean_transport_loss(compressions) if labels is not None else None
+        loss = lm_loss
+        if lm_loss is not None and transport_loss is not None:
+            loss = lm_loss + self.config.transport_loss_weight * transport_loss
+        return AviotOutput(
+            loss=loss,
+            logits=logits,
+            past_key_values=outputs.past_key_values,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+            lm_loss=lm_loss,
+            transport_loss=transport_loss,
+            compressions=compressions if output_compression else None,
+        )
+
+    @torch.no_grad()
+    def generate(
+        self,
+        input_ids: Int[Tensor, "B L"] | None = None,
+        *,
+        pixel_values: Float[Tensor, "F 3 H W"] | None = None,
+        frame_counts: Int[Tensor, "V"] | None = None,
+        question_span: Int[Tensor, "B 2"] | None = None,
+        video_index: Int[Tensor, "B"] | None = None,
+        encoded: Sequence[Tensor] | None = None,
+        attention_mask: Int[Tensor, "B L"] | None = None,
+        ratio: float | None = None,
+        compressor: CompressorName = "aviot",
+        **kwargs: Any,
+    ) -> Any:
+        """Answer each prompt from its compressed video; returns the new tokens alone."""
+        if pixel_values is None and encoded is None:
+            return super().generate(input_ids, attention_mask=attention_mask, **kwargs)
+        merged, _ = self.merge_prompts(
+            input_ids,
+            pixel_values=pixel_values,
+            frame_counts=frame_counts,
+            question_span=question_span,
+            video_index=video_index,
+            encoded=encoded,
+            attention_mask=attention_mask,
+            ratio=ratio,
+            compressor=compressor,
+        )
+        return super().generate(inputs_embeds=merged.embeds, attention_mask=merged.attention_mask, **kwargs)
+
+    def merge_prompts(
+        self,
+        input_ids: Int[Tensor, "B L"] | None,
+        *,
+        pixel_values: Float[Tensor, "F 3 H W"] | None = None,
+        frame_counts: Int[Tensor, "V"] | None = None,
+        question_span: Int[Tensor, "B 2"] | None = None,
+        video_index: Int[Tensor, "B"] | None = None,
+        encoded: Sequence[Tensor] | None = None,
+        attention_mask: Int[Tensor, "B L"] | None = None,
+        labels: Int[Tensor, "B L"] | None = None,
+        ratio: float | None = None,
+        compressor: CompressorName = "aviot",
+        step: int | None = None,
+    ) -> tuple[Merged, list[Compression | None]]:
+        """Encode (unless `encoded` is given), compress for each question, and put the tokens in place."""
+        if input_ids is None or question_span is None:
+            raise ValueError("a video needs input_ids and question_span; build them with the processor")
+        if encoded is None:
+            if pixel_values is None:
+                raise ValueError("give pixel_values, or what encode made of them as encoded")
+            counts = [len(pixel_values)] if frame_counts is None else frame_counts.tolist()
+            encoded = self.encode(pixel_values, counts)
+        if attention_mask is None:
+            attention_mask = torch.ones_like(input_ids)
+        if video_index is None:
+            video_index = torch.arange(len(input_ids), device=input_ids.device).clamp_max(len(encoded) - 1)
+        prompts = Prompts(input_ids, attention_mask, question_span, video_index, labels)
+        ratio = self.config.ratio if ratio is None else ratio
+        merged, compressions = self.model.merge(prompts, encoded, ratio=ratio, compressor=compressor, step=step)
+        limit = self.config.text_config.max_position_embeddings
+        if merged.embeds.shape[1] > limit:
+            raise ValueError(
+                f"the prompt has {merged.embeds.shape[1]:,} tokens and the decoder reads {limit:,}; "
+                "compress more (a higher ratio) or sample fewer frames"
+            )
+        return merged, compressions
+
+
+def _mean_transport_loss(compressions: Sequence[Compression | None]) -> Tensor | None:
+    losses = [compression.loss for compression in compressions if compression is not None]
+    return torch.stack(losses).mean() if losses else None
+
+
+def expected_tensors(cls: type[AviotPreTrainedModel], config: AviotConfig) -> dict[str, tuple[int, ...]]:
+    """Name and shape of every tensor a model of this config has; nothing is allocated."""
+    with torch.device("meta"):
+        return {name: tuple(tensor.shape) for name, tensor in cls(config).state_dict().items()}
+
+
+def load_renamed(shards: Shards, stored: Mapping[str, str]) -> dict[str, Tensor]:
+    """Our names and the tensors themselves, file after file."""
+    ours = {theirs: name for name, theirs in stored.items()}
+    state: dict[str, Tensor] = {}
+    for path in shards.paths:
+        with safe_open(path, "pt") as shard:
+            state |= {ours[name]: shard.get_tensor(name) for name in shards.of(path) if name in ours}
+    return state

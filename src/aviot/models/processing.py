@@ -1,0 +1,169 @@
+"""The processor: videos and questions in, tensors for the model out."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from transformers import AutoTokenizer, BatchFeature, ProcessorMixin
+
+from aviot.models.checkpoint import read_source
+from aviot.models.configuration import VIDEO_PLACEHOLDER
+from aviot.models.prompt import ChatPrompt, chat_prompt
+from aviot.video import Video, read_video
+
+SETTINGS_FILE = "processor_config.json"
+SETTINGS = ("image_size", "fps", "max_frames")
+History = Sequence[tuple[str, str]]  # earlier questions and answers
+
+
+@dataclass(frozen=True)
+class TokenPrompt:
+    """One prompt as token ids, with the tokens of its question."""
+
+    ids: list[int]
+    question: tuple[int, int]
+
+
+class AviotProcessor(ProcessorMixin):
+    """Reads and samples videos, scales their frames, and builds prompts whose question is marked.
+
+    `image_size` is the encoder's; `fps` and `max_frames` are the sampling of calls that say nothing else.
+    """
+
+    attributes = ("tokenizer",)
+    tokenizer_class = "AutoTokenizer"
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        image_size: int = 384,
+        fps: float = 2.0,
+        max_frames: int = 224,
+        chat_template: str | None = None,
+    ) -> None:
+        super().__init__(tokenizer, chat_template=chat_template)
+        self.image_size = image_size
+        self.fps = fps
+        self.max_frames = max_frames
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, **kwargs: Any) -> "AviotProcessor":
+        """The processor of a checkpoint: ours, a published AVIOT one, or LLaVA-Video's."""
+        folder = Path(pretrained_model_name_or_path)
+        if not folder.is_dir():
+            return super().from_pretrained(pretrained_model_name_or_path, **kwargs)
+        config = read_source(folder).config
+        tokenizer = AutoTokenizer.from_pretrained(folder, config=config, **kwargs)
+        stored: dict[str, Any] = {"image_size": config.vision_config.image_size}
+        if (folder / SETTINGS_FILE).is_file():
+            stored |= json.loads((folder / SETTINGS_FILE).read_text(encoding="utf-8"))
+        return cls(tokenizer, **{name: stored[name] for name in SETTINGS if name in stored})
+
+    def save_pretrained(self, save_directory: Any, **kwargs: Any) -> list[str]:
+        """Write tokenizer and settings beside a model."""
+        folder = Path(save_directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        written = list(self.tokenizer.save_pretrained(folder, **kwargs))
+        settings = {"processor_class": type(self).__name__} | {name: getattr(self, name) for name in SETTINGS}
+        (folder / SETTINGS_FILE).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+        return [*written, str(folder / SETTINGS_FILE)]
+
+    def __call__(
+        self,
+        videos: Any,
+        questions: str | Sequence[str],
+        *,
+        histories: Sequence[History] | None = None,
+        fps: float | None = None,
+        max_frames: int | None = None,
+        frames: int | None = None,
+        source_fps: float | None = None,
+        padding_side: str = "left",
+        **kwargs: Any,
+    ) -> BatchFeature:
+        """Tensors for `generate`: one prompt a question.
+
+        `videos` are paths, folders of images, arrays or `Video`s that `read` gave: one for all questions (it is then
+        encoded once) or one each. `histories` holds earlier turns of each question's conversation.
+        """
+        if kwargs:
+            raise TypeError(f"unknown arguments {', '.join(sorted(kwargs))}; see AviotProcessor.__call__")
+        questions = [questions] if isinstance(questions, str) else list(questions)
+        sources = list(videos) if isinstance(videos, list | tuple) else [videos]
+        if not questions:
+            raise ValueError("questions is empty; ask at least one")
+        if len(sources) not in (1, len(questions)):
+            raise ValueError(
+                f"give one video, or one a question: got {len(sources)} videos and {len(questions)} questions"
+            )
+        sampling = {"fps": fps, "max_frames": max_frames, "frames": frames, "source_fps": source_fps}
+        read = [source if isinstance(source, Video) else self.read(source, **sampling) for source in sources]
+        index = [min(i, len(read) - 1) for i in range(len(questions))]
+        turns = [()] * len(questions) if histories is None else list(histories)
+        prompts = [
+            self.encode_prompt(self.prompt(question, read[video], history))
+            for question, video, history in zip(questions, index, turns, strict=True)
+        ]
+        return self._collate(prompts, read, index, padding_side)
+
+    def read(self, source: Any, **sampling: Any) -> Video:
+        """Sample a video; its frames come scaled to the encoder's size."""
+        chosen = {"fps": self.fps, "max_frames": self.max_frames} | {k: v for k, v in sampling.items() if v is not None}
+        return read_video(source, transform=self._scale, **chosen)
+
+    def prompt(self, question: str, video: Video, history: History = ()) -> ChatPrompt:
+        """The chat prompt of one question about one sampled video."""
+        if not question.strip():
+            raise ValueError("the question is empty; ask something about the video")
+        return chat_prompt(question, video.duration, video.times, history)
+
+    def encode_prompt(self, prompt: ChatPrompt) -> TokenPrompt:
+        """Token ids around the placeholder; the question's tokens are those whose text overlaps it."""
+        before = self.tokenizer(prompt.before, add_special_tokens=False)["input_ids"]
+        after = self.tokenizer(prompt.after, add_special_tokens=False, return_offsets_mapping=True)
+        low, high = prompt.question
+        inside = [i for i, (start, end) in enumerate(after["offset_mapping"]) if start < high and end > low]
+        first = len(before) + 1
+        return TokenPrompt(
+            [*before, VIDEO_PLACEHOLDER, *after["input_ids"]], (first + inside[0], first + inside[-1] + 1)
+        )
+
+    def pixels(self, frames: np.ndarray) -> Tensor:
+        """uint8 frames [T,H,W,3] as the encoder sees them: [T,3,H,W] in [-1, 1]."""
+        return torch.from_numpy(np.ascontiguousarray(frames)).permute(0, 3, 1, 2).float() / 127.5 - 1
+
+    def _scale(self, frame: np.ndarray) -> np.ndarray:
+        """Bicubic to the encoder's square, whatever the aspect."""
+        size = (self.image_size, self.image_size)
+        return np.asarray(Image.fromarray(frame).resize(size, Image.Resampling.BICUBIC))
+
+    def _collate(
+        self, prompts: list[TokenPrompt], videos: list[Video], index: list[int], padding_side: str
+    ) -> BatchFeature:
+        longest = max(len(prompt.ids) for prompt in prompts)
+        pad = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else self.tokenizer.eos_token_id
+        ids, mask, spans = [], [], []
+        for prompt in prompts:
+            gap = longest - len(prompt.ids)
+            shift = gap if padding_side == "left" else 0
+            padding = [pad] * gap
+            ids.append(padding + prompt.ids if shift else prompt.ids + padding)
+            ones = [1] * len(prompt.ids)
+            mask.append([0] * gap + ones if shift else ones + [0] * gap)
+            spans.append([prompt.question[0] + shift, prompt.question[1] + shift])
+        return BatchFeature(
+            {
+                "input_ids": torch.tensor(ids),
+                "attention_mask": torch.tensor(mask),
+                "question_span": torch.tensor(spans),
+                "pixel_values": torch.cat([self.pixels(np.asarray(video.frames)) for video in videos]),
+                "frame_counts": torch.tensor([len(video) for video in videos]),
+                "video_index": torch.tensor(index),
+            }
+        )

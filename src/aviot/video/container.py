@@ -1,0 +1,177 @@
+"""A video file, opened with care: local, regular, one real video stream."""
+
+import os
+import stat
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from types import TracebackType
+
+import av
+from av.container import InputContainer
+from av.video.stream import VideoStream
+
+from aviot.video.errors import VideoError
+
+FORMATS = (
+    "3g2,3gp,aac,ac3,aiff,amr,apng,asf,au,av1,avi,caf,dv,eac3,flac,flv,gif,h264,hevc,ivf,m4v,matroska,mjpeg,mov,mp3,mp4,"
+    "mpeg,mpegts,mpegvideo,mxf,nut,obu,ogg,vc1,w64,wav,webm,yuv4mpegpipe"
+)
+"""Containers FFmpeg may recognise. No playlist, image pattern or script is among them, so a file never opens another;
+those of pure audio are, to be told apart from what is no medium at all."""
+
+PROTOCOLS = "file"
+
+MAX_PIXELS = 8192 * 4352
+"""Largest picture: level 6.2 of H.264, HEVC and AV1 ends here (8K is 7680x4320)."""
+
+THREADED_PIXELS = 2**25
+"""Pixels that the threads of a decoder may hold together: each works on a picture of its own, so large ones get few."""
+
+MAX_THREADS = 8
+"""More do not pay: from keyframe to wanted frame are seldom more pictures than keep these busy."""
+
+SKIPPING = frozenset({"h264", "hevc", "mpeg1video", "mpeg2video", "mpeg4"})
+"""Decoders that can be told with each packet whether a picture that no other leans on is worth decoding."""
+
+TIMEOUT = 60.0
+"""Seconds after which FFmpeg gives up a single read."""
+
+PICTURE_CODECS = frozenset({"bmp", "gif", "mjpeg", "png", "tiff", "webp"})
+"""What cover art is stored in."""
+
+
+class Film:
+    """An open video file and its stream; `rewind` starts it over.
+
+    Once `damaged` is set, a rewound film decodes on a single thread: with several, an error comes up while other
+    pictures are under way, and PyAV drops those with it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        check_file(path)
+        self.path = path
+        self.damaged = False
+        self.container, self.stream = self._open()
+
+    def _open(self) -> tuple[InputContainer, VideoStream]:
+        try:
+            # An absolute path is never taken for a protocol, whatever colons it has. Options go to the container alone:
+            # PyAV before 18 crashes on files whose streams show up late if it has any for the streams.
+            container = av.open(
+                os.path.abspath(self.path),
+                container_options={"protocol_whitelist": PROTOCOLS, "format_whitelist": FORMATS},
+                metadata_errors="replace",
+                timeout=(TIMEOUT, TIMEOUT),
+            )
+        except (av.FFmpegError, ValueError, OSError, MemoryError) as error:
+            raise VideoError(f"{self.path} is not a video that FFmpeg can read ({reason(error)})") from error
+        try:
+            return container, self._prepare(container)
+        except VideoError:
+            container.close()
+            raise
+
+    def _prepare(self, container: InputContainer) -> VideoStream:
+        stream = _video_stream(container)
+        if stream is None:
+            raise VideoError(f"{self.path} has no video stream")
+        codec = stream.codec_context
+        if codec is None:
+            raise VideoError(f"{self.path} holds a video stream that this FFmpeg has no decoder for")
+        pixels = codec.width * codec.height
+        if pixels > MAX_PIXELS:
+            raise VideoError(
+                f"{self.path} has pictures of {codec.width}x{codec.height}, more than the {MAX_PIXELS:,} pixels that "
+                "are decoded; scale it down first"
+            )
+        codec.options = {"max_pixels": str(MAX_PIXELS)}
+        codec.thread_type = "AUTO"
+        threads = min(_processors(), MAX_THREADS, THREADED_PIXELS // max(1, pixels))
+        codec.thread_count = 1 if self.damaged else max(1, threads)
+        return stream
+
+    def rewind(self) -> None:
+        """Start over with nothing read and nothing decoded."""
+        self.container.close()
+        self.container, self.stream = self._open()
+
+    def packets(self) -> Iterator[av.Packet]:
+        """Compressed pictures from where the file stands; a file that breaks off ends there."""
+        try:
+            for packet in self.container.demux(self.stream):
+                if packet.size:  # what is empty holds no picture, and would tell the decoder to finish
+                    yield packet
+        except (av.FFmpegError, ValueError, IndexError):  # the last where PyAV trips over a stream that shows up late
+            return
+
+    def decode(self, packet: av.Packet | None, needed: bool = True) -> list[av.VideoFrame]:
+        """Whole pictures that come out when this one goes in; None asks for those still inside.
+
+        One that is not needed itself may be passed over if no other picture leans on it.
+        """
+        codec = self.stream.codec_context
+        if codec.name in SKIPPING:
+            codec.skip_frame = "DEFAULT" if needed else "NONREF"
+        try:
+            frames = codec.decode(packet)
+        except (av.FFmpegError, ValueError):
+            return []
+        return [frame for frame in frames if not frame.is_corrupt]
+
+    def flush(self) -> None:
+        """Forget the pictures inside the decoder, so that it can begin anew at a keyframe."""
+        self.stream.codec_context.flush_buffers()
+
+    @property
+    def rates(self) -> tuple[Fraction, ...]:
+        """Frame rates the container declares, the likeliest first."""
+        stream = self.stream
+        declared = (stream.average_rate, stream.guessed_rate, stream.base_rate)
+        return tuple(dict.fromkeys(rate for rate in declared if rate is not None and rate > 0))
+
+    def __enter__(self) -> "Film":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.container.close()
+
+
+def check_file(path: Path) -> None:
+    """Refuse what is not a regular file with something in it, before anything could block on it."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        raise VideoError(f"there is no file {path}; a video must be a local file or folder") from None
+    except (OSError, ValueError) as error:
+        raise VideoError(f"{path} cannot be read ({reason(error)})") from error
+    if not stat.S_ISREG(status.st_mode):
+        raise VideoError(f"{path} is not a regular file; a video cannot be read from a device, pipe or socket")
+    if status.st_size == 0:
+        raise VideoError(f"{path} is empty (0 bytes)")
+
+
+def reason(error: BaseException) -> str:
+    """What went wrong, in the few words that the error has for it."""
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
+
+
+def _video_stream(container: InputContainer) -> VideoStream | None:
+    moving = [stream for stream in container.streams.video if not _is_cover(container, stream)]
+    best = container.streams.best("video")
+    return next((stream for stream in moving if stream is best), moving[0] if moving else None)
+
+
+def _is_cover(container: InputContainer, stream: VideoStream) -> bool:
+    """Whether a stream is the picture on an album rather than a video."""
+    if hasattr(stream, "disposition"):
+        return bool(stream.disposition & (stream.disposition.attached_pic | stream.disposition.timed_thumbnails))
+    # PyAV before 14.1 does not tell; cover art is a still picture beside sound, without a rate.
+    still = stream.codec_context is not None and stream.codec_context.name in PICTURE_CODECS
+    return still and bool(container.streams.audio) and not stream.average_rate
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

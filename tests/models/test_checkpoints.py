@@ -1,0 +1,211 @@
+"""Other people's checkpoints: LLaVA-Video's layout, conversion, and everything that can be wrong with a folder."""
+
+import json
+import logging
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import relative
+from safetensors.torch import load_file, save_file
+from torch import nn
+from transformers import Qwen2Config, Qwen2ForCausalLM, SiglipVisionConfig, SiglipVisionModel
+
+from aviot.models import AviotForConditionalGeneration, AviotProcessor
+from aviot.models.conversion import convert_checkpoint
+from aviot.models.shards import CheckpointError
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "checkpoint"
+VISION = {
+    "hidden_size": 24,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "image_size": 54,
+    "patch_size": 2,
+}
+TEXT = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 391,
+    "max_position_embeddings": 32768,
+}
+
+
+class Llava(nn.Module):
+    """LLaVA-Video as its authors describe it, from transformers' own parts; independent of our model."""
+
+    def __init__(self):
+        super().__init__()
+        self.vision = SiglipVisionModel(SiglipVisionConfig(**VISION, vision_use_head=False))
+        self.projector = nn.Sequential(nn.Linear(24, 32), nn.GELU(), nn.Linear(32, 32))
+        self.newline = nn.Parameter(torch.randn(32))
+        self.decoder = Qwen2ForCausalLM(Qwen2Config(**TEXT))
+
+    def forward(self, pixels, ids, place):
+        features = self.vision(pixels, output_hidden_states=True).hidden_states[-2]
+        projected = self.projector(features).view(len(pixels), 27, 27, 32).permute(0, 3, 1, 2)
+        pooled = nn.functional.interpolate(projected, size=(14, 14), mode="bilinear").permute(0, 2, 3, 1)
+        rows = torch.cat((pooled, self.newline.expand(len(pixels), 14, 1, 32)), 2).reshape(-1, 32)
+        embedded = self.decoder.get_input_embeddings()(ids)
+        sequence = torch.cat((embedded[:place], rows, embedded[place + 1 :]))
+        return self.decoder(inputs_embeds=sequence[None]).logits
+
+
+def published(llava, with_last_layer):
+    """The same weights under the names of LLaVA-Video checkpoints."""
+    tensors = {"model.image_newline": llava.newline.data}
+    tensors |= {f"model.mm_projector.{name}": value for name, value in llava.projector.state_dict().items()}
+    tensors |= dict(llava.decoder.state_dict())
+    for name, value in llava.vision.state_dict().items():
+        if with_last_layer or "layers.2." not in name:
+            tensors[f"model.vision_tower.vision_tower.vision_model.{name}"] = value
+    return {name: value.contiguous().clone() for name, value in tensors.items()}
+
+
+def write_llava(folder, llava, with_last_layer=False):
+    folder.mkdir()
+    config = {"model_type": "llava_qwen", "architectures": ["LlavaQwenForCausalLM"], **TEXT}
+    config |= {"mm_vision_tower": "some/siglip", "mm_spatial_pool_stride": 2, "mm_spatial_pool_mode": "bilinear"}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "vision_tower").mkdir()
+    (folder / "vision_tower" / "config.json").write_text(json.dumps({"vision_config": VISION}))
+    tensors = published(llava, with_last_layer)
+    names = sorted(tensors)
+    parts = {"model-00001-of-00002.safetensors": names[::2], "model-00002-of-00002.safetensors": names[1::2]}
+    for file, members in parts.items():
+        save_file({name: tensors[name] for name in members}, folder / file)
+    weight_map = {name: file for file, members in parts.items() for name in members}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    for file in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json"):
+        shutil.copy(GOLDEN / file, folder / file)
+    return folder
+
+
+@pytest.fixture
+def llava():
+    torch.manual_seed(0)
+    return Llava().eval()
+
+
+@pytest.mark.parametrize("with_last_layer", [False, True])
+def test_llava_video_answers_as_it_did_and_starts_a_fresh_compressor(llava, tmp_path, caplog, with_last_layer):
+    folder = write_llava(tmp_path / "llava", llava, with_last_layer)
+    with caplog.at_level(logging.WARNING):
+        model = AviotForConditionalGeneration.from_pretrained(folder).eval()
+    assert "start untrained" in caplog.text
+    assert model.model.position.proj.weight.eq(0).all()
+    assert model.model.compressor.region_position.weight.eq(0).all()
+    new = AviotForConditionalGeneration(model.config).model
+    assert new.position.proj.weight.eq(0).all()
+    assert new.compressor.region_position.weight.eq(0).all()
+    processor = AviotProcessor.from_pretrained(folder)
+    batch = processor(torch.randint(0, 255, (6, 20, 20, 3), dtype=torch.uint8), "What is it?", source_fps=2.0)
+    place = (batch["input_ids"][0] == -200).nonzero().item()
+    with torch.no_grad():
+        expected = llava(batch["pixel_values"], batch["input_ids"][0].clamp_min(0), place)
+        found = model(**batch, compressor="none").logits
+        compressed = model(**batch, ratio=2.0).logits
+    assert relative(found, expected) < 1e-5
+    assert torch.isfinite(compressed).all()
+
+
+def test_conversion_equals_loading_as_it_is(llava, tmp_path):
+    folder = write_llava(tmp_path / "llava", llava)
+    steps = list(convert_checkpoint(folder, tmp_path / "ours"))
+    assert steps == [(1, 3), (2, 3), (3, 3)]
+    ours = AviotForConditionalGeneration.from_pretrained(tmp_path / "ours").eval()
+    direct = AviotForConditionalGeneration.from_pretrained(folder).eval()
+    for name, value in direct.state_dict().items():
+        assert torch.equal(ours.state_dict()[name], value), name
+    assert AviotProcessor.from_pretrained(tmp_path / "ours").image_size == 54
+
+
+def test_published_conversion(tmp_path):
+    list(convert_checkpoint(GOLDEN, tmp_path / "ours"))
+    ours = AviotForConditionalGeneration.from_pretrained(tmp_path / "ours")
+    direct = AviotForConditionalGeneration.from_pretrained(GOLDEN)
+    assert all(torch.equal(a, b) for a, b in zip(ours.state_dict().values(), direct.state_dict().values(), strict=True))
+    assert ours.generation_config.eos_token_id == 2
+
+
+def test_conversion_never_overwrites_and_leaves_nothing_half_written(tmp_path):
+    (tmp_path / "there").mkdir()
+    with pytest.raises(CheckpointError, match="exists already"):
+        list(convert_checkpoint(GOLDEN, tmp_path / "there"))
+    broken = shutil.copytree(GOLDEN, tmp_path / "broken")
+    (broken / "tokenizer.json").unlink()
+    (broken / "tokenizer_config.json").write_text("{")
+    with pytest.raises(Exception):  # noqa: B017, PT011 (whatever the tokenizer library says)
+        list(convert_checkpoint(broken, tmp_path / "new"))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["broken", "there"]
+
+
+def change(folder, edit):
+    tensors = load_file(folder / "model.safetensors")
+    edit(tensors)
+    save_file(tensors, folder / "model.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("edit", "sentence"),
+    [
+        (lambda t: t.pop("model.norm.weight"), "missing: model.language_model.norm.weight"),
+        (lambda t: t.update({"model.extra.weight": torch.zeros(1)}), "unexpected: model.extra.weight"),
+        (lambda t: t.update({"model.aviot_compressor.odd": torch.zeros(1)}), "unexpected: model.aviot_compressor.odd"),
+        (
+            lambda t: t.update({"model.video_row_separator": torch.zeros(7)}),
+            r"wrong shape: model.video_row_separator \(7,\) \(expected \(32,\)\)",
+        ),
+    ],
+)
+def test_tensors_that_do_not_fit_are_named(tmp_path, edit, sentence):
+    folder = shutil.copytree(GOLDEN, tmp_path / "c")
+    change(folder, edit)
+    with pytest.raises(CheckpointError, match=sentence):
+        AviotForConditionalGeneration.from_pretrained(folder)
+
+
+def test_a_missing_shard_is_named(llava, tmp_path):
+    folder = write_llava(tmp_path / "llava", llava)
+    (folder / "model-00002-of-00002.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"shard model-00002-of-00002.safetensors is missing"):
+        AviotForConditionalGeneration.from_pretrained(folder)
+
+
+def test_an_index_cannot_lead_elsewhere(llava, tmp_path):
+    folder = write_llava(tmp_path / "llava", llava)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "../secret.safetensors"}}))
+    with pytest.raises(CheckpointError, match="is no file name"):
+        AviotForConditionalGeneration.from_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (lambda f: (f / "model.safetensors").rename(f / "pytorch_model.bin"), "as pickles"),
+        (lambda f: (f / "model.safetensors").unlink(), "holds no weights"),
+        (lambda f: (f / "model.safetensors").write_bytes(b"\0" * 50), "not a whole safetensors file"),
+        (lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:9000]), "not a whole"),
+        (lambda f: (f / "config.json").unlink(), "no such file"),
+        (lambda f: (f / "config.json").write_text("{"), "not JSON"),
+        (lambda f: (f / "config.json").write_text("[]"), "expected a JSON object"),
+        (lambda f: (f / "config.json").write_text('{"model_type": "bert"}'), "model_type must be one of"),
+    ],
+)
+def test_broken_folders(tmp_path, spoil, sentence):
+    folder = shutil.copytree(GOLDEN, tmp_path / "c", ignore=shutil.ignore_patterns("expected.*"))
+    spoil(folder)
+    with pytest.raises(CheckpointError, match=sentence):
+        AviotForConditionalGeneration.from_pretrained(folder)
+
+
+def test_an_unknown_encoder_is_named(llava, tmp_path):
+    folder = write_llava(tmp_path / "llava", llava)
+    shutil.rmtree(folder / "vision_tower")
+    with pytest.raises(CheckpointError, match="vision tower 'some/siglip' is not known here"):
+        AviotForConditionalGeneration.from_pretrained(folder)

@@ -1,0 +1,142 @@
+"""Batches, cached encodings, other compressors, and what is refused."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from aviot.models import AviotForConditionalGeneration, AviotProcessor
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "checkpoint"
+QUESTIONS = ["What colour is the spoon?", "Is there a dog in it, or a cat, or nothing at all?"]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return AviotForConditionalGeneration.from_pretrained(GOLDEN).eval()
+
+
+@pytest.fixture(scope="module")
+def processor():
+    return AviotProcessor.from_pretrained(GOLDEN)
+
+
+@pytest.fixture(scope="module")
+def videos():
+    rng = np.random.default_rng(0)
+    return [rng.integers(0, 255, (frames, 30, 40, 3), dtype=np.uint8) for frames in (21, 13)]
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_batch_equals_its_members_whatever_the_padding(model, processor, videos, side):
+    batch = processor(videos, QUESTIONS, source_fps=2.0, padding_side=side)
+    with torch.no_grad():
+        together = model(**batch, ratio=4.0).logits
+        for i in range(2):
+            alone = model(**processor(videos[i], QUESTIONS[i], source_fps=2.0), ratio=4.0).logits[0]
+            assert torch.allclose(together[i, -len(alone) :], alone, atol=1e-5)
+    tokens = model.generate(**batch, ratio=4.0, max_new_tokens=6, do_sample=False)
+    for i in range(2):
+        alone = model.generate(
+            **processor(videos[i], QUESTIONS[i], source_fps=2.0), ratio=4.0, max_new_tokens=6, do_sample=False
+        )
+        assert tokens[i].tolist()[: len(alone[0])] == alone[0].tolist()
+
+
+def test_one_video_many_questions_is_encoded_once(model, processor, videos):
+    batch = processor(videos[0], QUESTIONS, source_fps=2.0)
+    assert batch["pixel_values"].shape[0] == 21
+    assert batch["video_index"].tolist() == [0, 0]
+    with torch.no_grad():
+        together = model(**batch, ratio=4.0, output_compression=True)
+        for i in range(2):
+            alone = model(**processor(videos[0], QUESTIONS[i], source_fps=2.0), ratio=4.0).logits[0]
+            assert torch.allclose(together.logits[i, -len(alone) :], alone, atol=1e-5)
+    one, other = together.compressions
+    assert not torch.equal(one.features, other.features)  # each question has its own compression
+
+
+def test_a_cached_encoding_equals_a_fresh_one(model, processor, videos):
+    batch = processor(videos[0], QUESTIONS[0], source_fps=2.0)
+    with torch.no_grad():
+        fresh = model(**batch, ratio=5.0).logits
+        encoded = model.encode(batch.pop("pixel_values"), batch.pop("frame_counts").tolist())
+        assert torch.equal(model(**batch, encoded=encoded, ratio=5.0).logits, fresh)
+
+
+@pytest.mark.parametrize(("compressor", "supports"), [("aviot", 6), ("uniform", 6), ("segment-mean", 6), ("none", 21)])
+def test_compressors_by_name(model, processor, videos, compressor, supports):
+    batch = processor(videos[0], QUESTIONS[0], source_fps=2.0)
+    with torch.no_grad():
+        out = model(**batch, ratio=4.0, compressor=compressor, output_compression=True)
+    tokens = model.model.connector.tokens_per_support
+    assert tokens == 210
+    assert out.logits.shape[1] == batch["input_ids"].shape[1] - 1 + supports * tokens
+    if compressor != "none":
+        assert out.compressions[0].provenance().coefficients.shape == (supports, 729, 21)
+
+
+def test_default_ratio_is_the_configs(model, processor, videos):
+    batch = processor(videos[0], QUESTIONS[0], source_fps=2.0)
+    with torch.no_grad():
+        assert torch.equal(model(**batch).logits, model(**batch, ratio=model.config.ratio).logits)
+
+
+def test_gradients_reach_what_the_paper_trains(processor, videos):
+    model = AviotForConditionalGeneration.from_pretrained(GOLDEN)
+    batch = processor(videos[0], QUESTIONS[0], source_fps=2.0)
+    labels = batch["input_ids"].clone()
+    labels[:, :-6] = -100
+    model(**batch, labels=labels, ratio=4.0).loss.backward()
+    for name, parameter in model.named_parameters():
+        trained = "vision_tower" in name or name == "model.compressor.metric.embed.3.bias"
+        assert trained or (parameter.grad is not None and parameter.grad.abs().max() > 0), name
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"ratio": 0.5}, "ratio must be a finite number above 1"),
+        ({"compressor": "magic"}, "compressor must be one of 'aviot', 'uniform', 'segment-mean', 'none'"),
+        ({"question_span": None}, "build them with the processor"),
+        ({"frame_counts": torch.tensor([20])}, "frame_counts must add up to the 21 frames"),
+        ({"input_ids": torch.tensor([[5, 6, 7]]), "attention_mask": None}, "exactly one video placeholder, got 0"),
+    ],
+)
+def test_what_is_refused(model, processor, videos, change, sentence):
+    batch = dict(processor(videos[0], QUESTIONS[0], source_fps=2.0)) | {"ratio": 4.0} | change
+    if "input_ids" in change:
+        batch["question_span"] = torch.tensor([[0, 2]])
+    with pytest.raises(ValueError, match=sentence):
+        model(**batch)
+
+
+def test_a_prompt_past_the_context_is_refused(processor, videos):
+    model = AviotForConditionalGeneration.from_pretrained(GOLDEN).eval()
+    model.config.text_config.max_position_embeddings = 1000
+    batch = processor(videos[0], QUESTIONS[0], source_fps=2.0)
+    with pytest.raises(ValueError, match=r"1,4\d\d tokens and the decoder reads 1,000; compress more"):
+        model.generate(**batch, ratio=4.0, max_new_tokens=2)
+
+
+def test_processor_refusals(processor, videos):
+    with pytest.raises(ValueError, match="the question is empty"):
+        processor(videos[0], "  ", source_fps=2.0)
+    with pytest.raises(ValueError, match="questions is empty"):
+        processor(videos[0], [], source_fps=2.0)
+    with pytest.raises(ValueError, match="got 2 videos and 3 questions"):
+        processor(videos, ["a", "b", "c"], source_fps=2.0)
+    with pytest.raises(TypeError, match="unknown arguments colour"):
+        processor(videos[0], "a", source_fps=2.0, colour=1)
+
+
+def test_several_turns_mark_the_last_question(processor, videos):
+    history = [("What is it?", "A spoon.")]
+    batch = processor(videos[0], "Which colour?", histories=[history], source_fps=2.0)
+    first, end = batch["question_span"][0].tolist()
+    assert processor.tokenizer.decode(batch["input_ids"][0, first:end]).strip() == "Which colour?"
+    video = processor.read(videos[0], source_fps=2.0)
+    text = processor.prompt("Which colour?", video, history).text
+    assert text.count("<image>") == 1
+    assert "What is it?<|im_end|>\n<|im_start|>assistant\nA spoon.<|im_end|>\n<|im_start|>user\nWhich colour?" in text
