@@ -22,6 +22,7 @@ unit: .venv/ready
 	$(BIN)/coverage report --include='*/aviot/ot/*,*/aviot/compressor/*' --fail-under=95 --format=total
 
 .venv/ready: pyproject.toml constraints.txt
+	@echo "Setting up .venv: a minute or two, most of it torch."
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --editable '.[dev]'
 	touch $@

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import av
 import numpy as np
+import pytest
 
 BITS = 8
 BLACK, WHITE = 40, 215
@@ -74,7 +75,10 @@ def silence(out: av.container.OutputContainer, stream: av.AudioStream, frames: i
 def repeat(source: Path, path: Path, times: int) -> Path:
     """The packets of a video over and over, as one long video, without encoding anything again."""
     with av.open(str(source)) as template, av.open(str(path), "w") as out:
-        target = out.add_stream_from_template(template.streams.video[0], opaque=True)
+        try:
+            target = out.add_stream_from_template(template.streams.video[0], opaque=True)
+        except (AttributeError, TypeError):
+            pytest.skip("PyAV 14.0 cannot copy a stream")
         shift = 0
         for _ in range(times):
             length = 0

@@ -172,6 +172,6 @@ def test_other_types(source):
     assert "must be a path or an array" in refused(source)
 
 
-def test_the_package_itself_does_not_load_the_decoder():
-    code = "import sys, aviot; assert 'av' not in sys.modules; import aviot.video; assert 'av' in sys.modules"
+def test_the_decoder_is_loaded_only_for_files():
+    code = "import sys, aviot; assert 'av' not in sys.modules; import aviot.video, aviot.models; assert 'av' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

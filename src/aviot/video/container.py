@@ -11,7 +11,8 @@ import av
 from av.container import InputContainer
 from av.video.stream import VideoStream
 
-from aviot.video.errors import VideoError
+from aviot.video.errors import VideoError, reason
+from aviot.video.shelf import MAX_PIXELS
 
 FORMATS = (
     "3g2,3gp,aac,ac3,aiff,amr,apng,asf,au,av1,avi,caf,dv,eac3,flac,flv,gif,h264,hevc,ivf,m4v,matroska,mjpeg,mov,mp3,mp4,"
@@ -21,9 +22,6 @@ FORMATS = (
 those of pure audio are, to be told apart from what is no medium at all."""
 
 PROTOCOLS = "file"
-
-MAX_PIXELS = 8192 * 4352
-"""Largest picture: level 6.2 of H.264, HEVC and AV1 ends here (8K is 7680x4320)."""
 
 THREADED_PIXELS = 2**25
 """Pixels that the threads of a decoder may hold together: each works on a picture of its own, so large ones get few."""
@@ -151,11 +149,6 @@ def check_file(path: Path) -> None:
         raise VideoError(f"{path} is not a regular file; a video cannot be read from a device, pipe or socket")
     if status.st_size == 0:
         raise VideoError(f"{path} is empty (0 bytes)")
-
-
-def reason(error: BaseException) -> str:
-    """What went wrong, in the few words that the error has for it."""
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 def _video_stream(container: InputContainer) -> VideoStream | None:

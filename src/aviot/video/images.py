@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from aviot.video.container import MAX_PIXELS, reason
-from aviot.video.errors import VideoError
+from aviot.video.errors import VideoError, reason
 from aviot.video.result import Video
 from aviot.video.sample import Sampling
-from aviot.video.shelf import Picture, Shelf, Transform
+from aviot.video.shelf import MAX_PIXELS, Picture, Shelf, Transform
 from aviot.video.timeline import Timeline
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")

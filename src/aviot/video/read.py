@@ -9,7 +9,6 @@ import torch
 
 from aviot.video.arrays import read_array
 from aviot.video.errors import VideoError
-from aviot.video.files import read_file
 from aviot.video.images import read_folder
 from aviot.video.result import Video
 from aviot.video.sample import DEFAULT_FPS, DEFAULT_MAX_FRAMES, Sampling, check_rate
@@ -55,4 +54,10 @@ def read_video(
         return read_folder(path, sampling, transform, source_fps)
     if source_fps is not None:
         raise VideoError("source_fps is for arrays and folders of images; a video file has its own times")
+    try:
+        from aviot.video.files import read_file  # the only part that needs PyAV
+    except ModuleNotFoundError as error:
+        raise VideoError(
+            f"video files need PyAV, which is not installed ({error}); pip install 'aviot[video]'"
+        ) from error
     return read_file(path, sampling, transform)

@@ -15,6 +15,9 @@ Picture: TypeAlias = NDArray[np.uint8]
 Frames: TypeAlias = NDArray | torch.Tensor
 Transform: TypeAlias = Callable[[Picture], Frames]
 
+MAX_PIXELS = 8192 * 4352
+"""Largest picture: level 6.2 of H.264, HEVC and AV1 ends here (8K is 7680x4320)."""
+
 MAX_KEPT_BYTES = 3 * 2**29
 """Most that is kept of a file: 1.5 GiB, enough for 224 frames of 1920x1080. Larger pictures need a transform."""
 
