@@ -20,16 +20,28 @@ LETTER = "Answer with the option's letter from the given choices directly."
             "\nThe best answer is:",
         ),
         ("", "\nOnly give the best option."),
+        ("", "\nOnly answer yes or no."),
         ("", "\nOnly give the best option.\nBest option: ("),
         ("", "\nPlease directly give the best option:"),
         ("", "\nPlease provide your answer by stating the letter followed by the full option."),
         ("", "\nPlease answer yes or no:"),
         ("", "\nAnswer the question using a single word or phrase."),
+        ("", " Answer the question using a single word or phrase."),
+        ("", "\nAnswer the question with the option letter"),
+        ("", "\nAnswer the question with A, B, C, or D."),
+        ("", "\nAnswer with the option letter only."),
+        ("Please answer the question about the video:\n", f"\n{LETTER}"),
+        ("", f"\n{LETTER}\n"),
         ("", "\nAnswer a question using a short phrase or sentence."),
         ("Please ignore the Quiz question in last frame of the video.\n", "\nAnswer:"),
         (
-            "Watch and learn the video content. Then apply what you learned to answer the following multi-choice "
-            "question. The image for this question is at the end of the video.\n",
+            "You should watch and learn the video content. Then apply what you learned to answer the following "
+            "multi-choice question. The image for this question is at the end of the video.\n",
+            "\nPlease ignore the Quiz question in last frame of the video.",
+        ),
+        (
+            "You should watch and learn the video content. Then apply what you learned to answer the following "
+            "multi-choice question with the option number (1, 2, 3, etc.).\n",
             "",
         ),
         (
