@@ -77,10 +77,26 @@ def test_compressors_by_name(model, processor, videos, compressor, supports):
         assert out.compressions[0].provenance().coefficients.shape == (supports, 729, 21)
 
 
+def test_a_ratio_above_the_frame_count_leaves_one_support(model, processor, videos):
+    batch = processor(videos[1], QUESTIONS[0], source_fps=2.0)
+    with torch.no_grad():
+        out = model(**batch, ratio=1000.0, output_compression=True)
+    assert out.compressions[0].path[-1] == 1
+
+
 def test_default_ratio_is_the_configs(model, processor, videos):
     batch = processor(videos[0], QUESTIONS[0], source_fps=2.0)
     with torch.no_grad():
         assert torch.equal(model(**batch).logits, model(**batch, ratio=model.config.ratio).logits)
+
+
+@pytest.mark.parametrize("how", [{"dtype": torch.bfloat16}, {"device_map": "auto"}, {"attn_implementation": "eager"}])
+def test_loading_options(processor, videos, how):
+    model = AviotForConditionalGeneration.from_pretrained(GOLDEN, **how).eval()
+    batch = processor(videos[1], QUESTIONS[0], source_fps=2.0)
+    assert model.dtype == how.get("dtype", torch.float32)
+    tokens = model.generate(**batch, ratio=4.0, max_new_tokens=3, num_beams=2)
+    assert tokens.shape[0] == 1
 
 
 def test_gradients_reach_what_the_paper_trains(processor, videos):
