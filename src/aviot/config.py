@@ -5,12 +5,22 @@ together form a group (`TransportConfig`, `AllocationConfig`, `GateConfig`, `Pos
 user is likely to change sits on `CompressorConfig` itself.
 """
 
-import math
-import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from itertools import pairwise
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar
+
+from aviot.values import (
+    as_tuple,
+    counts,
+    from_mapping,
+    numbers,
+    require_choice,
+    require_finite,
+    require_fraction,
+    require_positive,
+    require_whole,
+)
 
 T = TypeVar("T")
 
@@ -32,8 +42,8 @@ class TransportConfig:
     stabilizer: float = 1e-8  # delta, in the cost scale and the barycentric update
 
     def __post_init__(self) -> None:
-        _whole(self, "updates")
-        _positive(self, "source_relaxation", "target_relaxation", "cost_bound", "stabilizer")
+        require_whole(self, "updates")
+        require_positive(self, "source_relaxation", "target_relaxation", "cost_bound", "stabilizer")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +55,8 @@ class AllocationConfig:
     final_temperature: float = 0.1
 
     def __post_init__(self) -> None:
-        _positive(self, "initial_temperature", "final_temperature")
-        _finite(self, "relevance_weight")
+        require_positive(self, "initial_temperature", "final_temperature")
+        require_finite(self, "relevance_weight")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,9 +68,9 @@ class GateConfig:
     global_floor: float = 0.20  # delta_G
 
     def __post_init__(self) -> None:
-        _whole(self, "hidden")
-        _positive(self, "temperature")
-        _fraction(self, "global_floor")
+        require_whole(self, "hidden")
+        require_positive(self, "temperature")
+        require_fraction(self, "global_floor")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,8 +83,8 @@ class PositionConfig:
     region_bands: int = 8
 
     def __post_init__(self) -> None:
-        _whole(self, "bands", "region_bands")
-        _finite(self, "temporal_scale", "spatial_scale")
+        require_whole(self, "bands", "region_bands")
+        require_finite(self, "temporal_scale", "spatial_scale")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +103,8 @@ class ObjectiveConfig:
     entropy_floor: float = 0.85
 
     def __post_init__(self) -> None:
-        _finite(self, *(f.name for f in fields(self)))
-        _positive(self, "continuity_scale", "motion_scale")
+        require_finite(self, *(f.name for f in fields(self)))
+        require_positive(self, "continuity_scale", "motion_scale")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,19 +162,19 @@ class CompressorConfig:
 
     def __post_init__(self) -> None:
         self._canonicalise()
-        _whole(self, "dim", "cost_dim", "segments", "stage_multiple", "warmup_steps")
+        require_whole(self, "dim", "cost_dim", "segments", "stage_multiple", "warmup_steps")
         if self.cost_dim % 2:
             raise ValueError(
                 f"cost_dim must be even (the question's map has cost_dim/2 hidden units), got {self.cost_dim}"
             )
-        _choice(self, "granularities", Granularities)
-        _choice(self, "fusion", Fusion)
-        _choice(self, "pilot", Pilot)
+        require_choice(self, "granularities", Granularities)
+        require_choice(self, "fusion", Fusion)
+        require_choice(self, "pilot", Pilot)
         for name in ("question_cost", "question_allocation"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
         self._check_levels()
-        inside = _numbers("fractions", self.fractions, "lie strictly between 0 and 1", lambda value: 0 < value < 1)
+        inside = numbers("fractions", self.fractions, "lie strictly between 0 and 1", lambda value: 0 < value < 1)
         if list(inside) != sorted(set(inside), reverse=True):
             raise ValueError(f"fractions must fall, got {self.fractions}; stages only get smaller")
 
@@ -172,17 +182,17 @@ class CompressorConfig:
         """Turn lists (as JSON gives them) into tuples, mappings into groups, and the switch's bool into its word."""
         put = object.__setattr__
         for name in ("epsilons", "parent_weights", "fractions"):
-            put(self, name, _as_tuple(name, getattr(self, name)))
+            put(self, name, as_tuple(name, getattr(self, name)))
         for name in ("grid", "rounds"):
-            put(self, name, _counts(name, getattr(self, name)))
-        cells = (_counts("each entry of regions", entry) for entry in _as_tuple("regions", self.regions))
+            put(self, name, counts(name, getattr(self, name)))
+        cells = (counts("each entry of regions", entry) for entry in as_tuple("regions", self.regions))
         put(self, "regions", tuple(cells))
         if isinstance(self.granularities, bool):
             put(self, "granularities", "all" if self.granularities else "global")
         for spec in fields(self):
             group = spec.default_factory
             if isinstance(group, type) and is_dataclass(group) and not isinstance(getattr(self, spec.name), group):
-                put(self, spec.name, _from_mapping(group, getattr(self, spec.name), spec.name))
+                put(self, spec.name, from_mapping(group, getattr(self, spec.name), spec.name))
 
     def _check_levels(self) -> None:
         if len(self.grid) != 2:
@@ -201,8 +211,8 @@ class CompressorConfig:
             if not getattr(self, name):
                 raise ValueError(f"{name} is empty; give one value a level, or leave it out for the paper's")
         put = object.__setattr__
-        put(self, "epsilons", _numbers("epsilons", self.epsilons, "be positive", lambda value: value > 0))
-        weights = _numbers("parent_weights", self.parent_weights, "lie in [0, 1]", lambda value: 0 <= value <= 1)
+        put(self, "epsilons", numbers("epsilons", self.epsilons, "be positive", lambda value: value > 0))
+        weights = numbers("parent_weights", self.parent_weights, "lie in [0, 1]", lambda value: 0 <= value <= 1)
         put(self, "parent_weights", weights)
 
     @property
@@ -236,7 +246,7 @@ class CompressorConfig:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "CompressorConfig":
         """A config from plain values, naming any key it does not know."""
-        return _from_mapping(cls, values, "CompressorConfig")
+        return from_mapping(cls, values, "CompressorConfig")
 
 
 def check_config(config: object) -> CompressorConfig:
@@ -255,91 +265,3 @@ def level_names(regions: tuple[tuple[int, int], ...]) -> tuple[str, ...]:
 
 def _at(values: tuple[T, ...], index: int) -> T:
     return values[min(index, len(values) - 1)]
-
-
-def as_whole(value: object) -> int | None:
-    """A whole number as a Python int, NumPy's and 0-d tensors' too; None for anything else, True and False among it."""
-    if isinstance(value, bool):
-        return None
-    try:
-        return operator.index(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, RuntimeError):
-        return None
-
-
-def as_number(value: object) -> float | None:
-    """A finite number as a Python float, NumPy's and 0-d tensors' too; None for anything else, text among it."""
-    if isinstance(value, bool | str | bytes):
-        return None
-    try:
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError, RuntimeError):
-        return None
-    return number if math.isfinite(number) else None
-
-
-def _whole(config: object, *names: str) -> None:
-    """Check that fields are whole numbers of at least one, and store them as Python's."""
-    for name in names:
-        value = as_whole(getattr(config, name))
-        if value is None or value < 1:
-            raise ValueError(f"{name} must be a whole number of at least 1, got {getattr(config, name)!r}")
-        object.__setattr__(config, name, value)
-
-
-def _number(config: object, name: str, requirement: str, holds: Callable[[float], bool]) -> None:
-    value = as_number(getattr(config, name))
-    if value is None or not holds(value):
-        raise ValueError(f"{name} must {requirement}, got {getattr(config, name)!r}")
-    object.__setattr__(config, name, value)
-
-
-def _positive(config: object, *names: str) -> None:
-    for name in names:
-        _number(config, name, "be a positive number", lambda value: value > 0)
-
-
-def _finite(config: object, *names: str) -> None:
-    for name in names:
-        _number(config, name, "be a finite number", lambda value: True)
-
-
-def _fraction(config: object, *names: str) -> None:
-    for name in names:
-        _number(config, name, "lie in [0, 1]", lambda value: 0 <= value <= 1)
-
-
-def _numbers(name: str, values: tuple[Any, ...], requirement: str, holds: Callable[[float], bool]) -> tuple[float, ...]:
-    numbers = [as_number(value) for value in values]
-    if any(number is None or not holds(number) for number in numbers):
-        raise ValueError(f"{name} must {requirement}, got {values}")
-    return tuple(number for number in numbers if number is not None)
-
-
-def _choice(config: object, name: str, choices: Any) -> None:
-    value = getattr(config, name)
-    if value not in get_args(choices):
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, get_args(choices)))}, got {value!r}")
-
-
-def _counts(name: str, values: Any) -> tuple[int, ...]:
-    counts = [as_whole(value) for value in _as_tuple(name, values)]
-    if any(count is None or count < 1 for count in counts):
-        raise ValueError(f"{name} must hold positive whole numbers, got {values}")
-    return tuple(count for count in counts if count is not None)
-
-
-def _as_tuple(name: str, value: Any) -> tuple[Any, ...]:
-    if isinstance(value, str) or not isinstance(value, Iterable):
-        raise ValueError(f"{name} must be a tuple, got {value!r}")
-    return tuple(value)
-
-
-def _from_mapping(cls: type[T], values: Any, name: str) -> T:
-    known = [f.name for f in fields(cls)]  # type: ignore[arg-type]
-    if not isinstance(values, Mapping):
-        raise ValueError(f"{name} must be a {cls.__name__} or a mapping of its fields, got {values!r}")
-    unknown = sorted(map(str, set(values) - set(known)))
-    if unknown:
-        raise ValueError(f"{name} has no field {', '.join(map(repr, unknown))}; its fields are {', '.join(known)}")
-    return cls(**values)

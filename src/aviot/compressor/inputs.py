@@ -10,7 +10,8 @@ from torch import Tensor
 from aviot.compressor.finite import FiniteCheck
 from aviot.compressor.numerics import working_dtype
 from aviot.compressor.schedule import support_count
-from aviot.config import CompressorConfig, as_whole
+from aviot.config import CompressorConfig
+from aviot.values import as_whole
 
 FEATURE_TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 

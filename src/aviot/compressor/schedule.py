@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 import torch
 
-from aviot.config import TRAINING_RATIOS, AllocationConfig, CompressorConfig, as_number, as_whole
+from aviot.config import TRAINING_RATIOS, AllocationConfig, CompressorConfig
+from aviot.values import as_number, as_whole
 
 # ceil(T / r) with r = T / K in floating point can land a hair above K; a hair is not a support.
 _HAIR = 1e-9
