@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -155,6 +156,23 @@ def test_mistakes_in_answering(clip, change, sentence):
     assert (done.returncode, done.stdout) == (2, "")
     assert sentence in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_version():
+    assert aviot("--version").stdout.strip() == version("aviot")
+
+
+def test_written_files_have_ordinary_permissions(tmp_path):
+    aviot("convert", GOLDEN, str(tmp_path / "ours"))
+    modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "ours").iterdir()}
+    (tmp_path / "plain").touch()
+    assert modes == {(tmp_path / "plain").stat().st_mode & 0o777}
+
+
+def test_a_folder_is_no_output(clip, tmp_path):
+    done = aviot("compress", clip, "-q", "Why?", "-m", GOLDEN, "-o", str(tmp_path))
+    assert done.returncode == 2
+    assert "is a folder; name the file to write" in done.stderr
 
 
 def test_a_refused_compression_writes_nothing(clip, tmp_path):

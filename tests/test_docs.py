@@ -30,6 +30,15 @@ def test_readme_examples_run():
         exec(compile(block, "README.md", "exec"), {})
 
 
+def test_readme_says_what_its_example_gives():
+    text = (ROOT / "README.md").read_text()
+    names = {}
+    exec(compile(re.search(r"```python\n(.*?)```", text, re.S).group(1), "README.md", "exec"), names)
+    assert f"# {names['out'].path}: stages" in text
+    assert f"# {list(names['out'].features.shape)}" in text
+    assert f"# {list(names['p'].coefficients.shape)}: output" in text
+
+
 def test_readme_tree_names_every_file():
     tree = (ROOT / "README.md").read_text().split("## Files")[1]
     for file in (ROOT / "src" / "aviot").rglob("*.py"):

@@ -5,6 +5,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from importlib.metadata import version
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
@@ -32,7 +34,7 @@ app = typer.Typer(
 Json = Annotated[bool, typer.Option("--json", help="Print plain JSON instead of text.")]
 VideoPath = Annotated[Path, typer.Argument(help="A video file, or a folder of images.", show_default=False)]
 Question = Annotated[str, typer.Option("--question", "-q", help="What to ask about the video.")]
-Ratio = Annotated[float, typer.Option("--ratio", "-r", help="Compression ratio, above 1.")]
+Ratio = Annotated[float, typer.Option("--ratio", "-r", help="Compression ratio, above 1; for none, --compressor none.")]
 Model = Annotated[Path, typer.Option("--model", "-m", help="A checkpoint folder.", show_default=False)]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Fps = Annotated[float, typer.Option(help="Frames sampled a second.")]
@@ -42,9 +44,22 @@ PAPER_RATIOS = [2.0, 4.0, 10.0]
 _PAPER = Backbone()
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(version("aviot"))
+        raise typer.Exit
+
+
 @app.callback()
-def main() -> None:
+def main(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
     """Compress the video tokens of a language model by optimal transport."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # an answer must not be lost to a terminal that cannot show it
+            stream.reconfigure(errors="replace")
 
 
 @app.command()
@@ -82,13 +97,14 @@ def answer(
             fps=fps,
             max_frames=max_frames,
         )
+    asked = None if compressor == "none" else ratio
     if as_json:
-        print(json.dumps(asdict(given) | {"question": question, "ratio": ratio, "compressor": compressor}, indent=2))
+        print(json.dumps(asdict(given) | {"question": question, "ratio": asked, "compressor": compressor}, indent=2))
         return
-    print(given.text)
+    print("".join(c if c.isprintable() or c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in given.text))
     spent = ", ".join(f"{name} {value:,.0f} ms" for name, value in given.milliseconds.items())
     path = " → ".join(map(str, given.path))
-    _say(f"{given.frames} frames, {given.supports} supports ({path})")
+    _say(f"{_count(given.frames, 'frame')}, {_count(given.supports, 'support')} ({path})")
     _say(f"{given.tokens_before:,} visual tokens before, {given.tokens_after:,} after")
     _say(spent)
 
@@ -107,13 +123,15 @@ def compress(
 ) -> None:
     """Write a video's compressed features and where they came from.
 
-    The file holds `features` [K,S,D] and `coefficients` [K,S,T]; its metadata times, path, budgets and question.
+    The file holds `features` [K,S,D] and `coefficients` [K,S,T]; its metadata, JSON under `aviot`, question,
+    name, duration, times, path and budgets.
 
     Example: aviot compress cooking.mp4 -q "What is being cooked?" -o cooking.safetensors --model checkpoints/aviot-7b
     """
     with _mistakes(), _working() as report:
-        from aviot.models.answering import compress_video, save_compression
+        from aviot.models.answering import check_output, compress_video, save_compression
 
+        check_output(output)
         loaded, processor = _load(model, device, report)
         read, compression, _, _ = compress_video(
             loaded,
@@ -129,7 +147,7 @@ def compress(
         if compression is None:
             raise ValueError("compressor none leaves nothing to write; choose aviot, uniform or segment-mean")
         save_compression(output, read, compression, question)
-    _say(f"{output}: {len(read)} frames as {compression.features.shape[0]} supports")
+    _say(f"{output}: {_count(len(read), 'frame')} as {_count(compression.features.shape[0], 'support')}")
 
 
 @app.command()
@@ -142,7 +160,8 @@ def convert(
     Example: aviot convert LLaVA-Video-7B-Qwen2 aviot-start
     """
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with _mistakes(), Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    silent = not sys.stderr.isatty()
+    with _mistakes(), Progress(*columns, console=Console(stderr=True), transient=True, disable=silent) as progress:
         from aviot.models.conversion import convert_checkpoint
 
         task = progress.add_task("shards", total=None)
@@ -282,7 +301,11 @@ def _mistakes() -> Iterator[None]:
     except (ValueError, OSError) as error:
         _refuse(str(error))
     except ModuleNotFoundError as error:
-        _refuse(f"{error.name} is not installed; install the package with its video extra: pip install 'aviot[video]'")
+        _refuse(f"{error.name} is not installed; in a clone: pip install --constraint constraints.txt '.[video]'")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _say(text: str) -> None:

@@ -1,7 +1,6 @@
 """One question about one video, from file to answer, with what it took."""
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
@@ -18,6 +16,7 @@ from aviot.compressor import Compression
 from aviot.models.backbone import CompressorName
 from aviot.models.modeling import AviotForConditionalGeneration
 from aviot.models.processing import AviotProcessor
+from aviot.models.shards import write_tensors
 from aviot.video import Video
 
 Report = Callable[[str], None]
@@ -156,14 +155,15 @@ def save_compression(path: Path, video: Video, compression: Compression, questio
         "budgets": compression.budgets,
     }
     tensors = {
-        "features": compression.features.detach().cpu().contiguous(),
-        "coefficients": compression.provenance().coefficients.cpu().contiguous(),
+        "features": compression.features.detach().cpu(),
+        "coefficients": compression.provenance().coefficients.cpu(),
     }
+    write_tensors(path, tensors, {"aviot": json.dumps(told)})
+
+
+def check_output(path: Path) -> None:
+    """Refuse a file that could not be written, before the work for it is done."""
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; name the file to write")
     if not path.parent.is_dir():
         raise ValueError(f"{path.parent} is no folder; make it first")
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        save_file(tensors, partial, metadata={"aviot": json.dumps(told)})
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)

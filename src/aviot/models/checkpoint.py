@@ -206,7 +206,8 @@ def _vision_config(folder: Path, values: Mapping[str, Any]) -> dict[str, Any]:
     else:
         known = ", ".join(_KNOWN_ENCODERS)
         raise CheckpointError(
-            f"{folder}: vision tower {named!r} is not known here ({known}); put its config.json into {beside.parent}"
+            f"{folder}: vision tower {named!r} is not known here (known: {known}); "
+            f"put its config.json into {beside.parent}"
         )
     vision.pop("transformers_version", None)
     vision["model_type"] = "siglip_vision_model"

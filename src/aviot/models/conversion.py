@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from safetensors import safe_open
-from safetensors.torch import save_file
 from transformers import GenerationConfig
 
 from aviot.models.backbone import fresh_weights
 from aviot.models.checkpoint import FRESH, Source, check_tensors, read_source
 from aviot.models.modeling import AviotForConditionalGeneration, expected_tensors
 from aviot.models.processing import AviotProcessor
-from aviot.models.shards import INDEX, SINGLE, CheckpointError, Shards, read_shards
+from aviot.models.shards import INDEX, SINGLE, CheckpointError, Shards, read_shards, write_tensors
 
 
 def convert_checkpoint(source_folder: Path, target: Path) -> Iterator[tuple[int, int]]:
@@ -56,9 +55,7 @@ def _write_shards(source: Source, shards: Shards, stored: dict[str, str], folder
         else:
             tensors = fresh
         name = SINGLE if count == 1 else f"model-{number + 1:05d}-of-{count:05d}.safetensors"
-        save_file(
-            {key: tensor.contiguous() for key, tensor in tensors.items()}, folder / name, metadata={"format": "pt"}
-        )
+        write_tensors(folder / name, tensors, {"format": "pt"})
         weight_map |= dict.fromkeys(tensors, name)
         total += sum(tensor.nbytes for tensor in tensors.values())
         del tensors

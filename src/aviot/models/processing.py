@@ -90,7 +90,8 @@ class AviotProcessor(ProcessorMixin):
         """Tensors for `generate`: one prompt a question.
 
         `videos` are paths, folders of images, arrays or `Video`s that `read` gave: one for all questions (it is then
-        encoded once) or one each. `histories` holds earlier turns of each question's conversation.
+        encoded once) or one each; `source_fps` is the rate of arrays and image folders. `histories` holds earlier turns
+        of each question's conversation.
         """
         if kwargs:
             raise TypeError(f"unknown arguments {', '.join(sorted(kwargs))}; see AviotProcessor.__call__")

@@ -1,11 +1,14 @@
-"""Safetensors checkpoints on disk: which tensors are where, read from the files' headers alone."""
+"""Safetensors on disk: which tensors are where, read from the files' headers alone, and writing them whole."""
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -76,3 +79,16 @@ def _inside(folder: Path, name: object) -> Path:
     if not isinstance(name, str) or Path(name).name != name:
         raise CheckpointError(f"{folder / INDEX} lists {name!r}, which is no file name; a shard lies beside its index")
     return folder / name
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
+    """Write a safetensors file whole or not at all, with the permissions any other new file would have."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, partial, metadata=dict(metadata))
+        mask = os.umask(0)
+        os.umask(mask)
+        partial.chmod(0o666 & ~mask)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
