@@ -1,7 +1,7 @@
 """Time to the first token of a 7B video language model with random weights. python benchmarks/answer.py [--layers 28]
 
 One JSON line a row: frames, ratio (null: uncompressed), visual tokens, and medians in milliseconds of encoding,
-compression (positions, relevance, compression, projection, pooling), prefill, and all three together. Needs a GPU with
+compression (positions, relevance, compression, projection, pooling) and prefill, and their sum. Needs a GPU with
 40 GB or more for the uncompressed 224 frames.
 """
 
@@ -78,6 +78,7 @@ def main() -> None:
                     ids, encoded=encoded, question_span=span, ratio=ratio or 2.0, compressor=name
                 )[0]
 
+            torch.cuda.reset_peak_memory_stats()
             merged = merge()
             positions = positions_of(merged.attention_mask)
 

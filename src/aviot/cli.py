@@ -1,6 +1,7 @@
 """The command line: one command a verb. Reports go to stdout, `--json` makes them plain data."""
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
+import torch
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -37,8 +39,16 @@ Question = Annotated[str, typer.Option("--question", "-q", help="What to ask abo
 Ratio = Annotated[float, typer.Option("--ratio", "-r", help="Compression ratio, above 1; for none, --compressor none.")]
 Model = Annotated[Path, typer.Option("--model", "-m", help="A checkpoint folder.", show_default=False)]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-Fps = Annotated[float, typer.Option(help="Frames sampled a second.")]
-MaxFrames = Annotated[int, typer.Option(help="At most so many frames, spread over the whole video.")]
+Fps = Annotated[float | None, typer.Option(help="Frames sampled a second; the checkpoint's rate if not given.")]
+MaxFrames = Annotated[int | None, typer.Option(help="At most so many frames; the checkpoint's number if not given.")]
+Frames = Annotated[int | None, typer.Option(help="Exactly so many frames, spread over the whole video.")]
+SourceFps = Annotated[float | None, typer.Option(help="Rate of a folder of images; sampled already if not given.")]
+ModelRatio = Annotated[
+    float | None,
+    typer.Option(
+        "--ratio", "-r", help="Compression ratio, above 1; the checkpoint's if not given.", show_default=False
+    ),
+]
 CompressorOption = Annotated[str, typer.Option("--compressor", help="aviot, uniform, segment-mean or none.")]
 PAPER_RATIOS = [2.0, 4.0, 10.0]
 _PAPER = Backbone()
@@ -67,11 +77,13 @@ def answer(
     video: VideoPath,
     question: Question,
     model: Model,
-    ratio: Ratio = 4.0,
+    ratio: ModelRatio = None,
     compressor: CompressorOption = "aviot",
     max_new_tokens: Annotated[int, typer.Option(help="Longest answer, in tokens.")] = 64,
-    fps: Fps = 2.0,
-    max_frames: MaxFrames = 224,
+    fps: Fps = None,
+    max_frames: MaxFrames = None,
+    frames: Frames = None,
+    source_fps: SourceFps = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -96,8 +108,10 @@ def answer(
             report=report,
             fps=fps,
             max_frames=max_frames,
+            frames=frames,
+            source_fps=source_fps,
         )
-    asked = None if compressor == "none" else ratio
+    asked = None if compressor == "none" else loaded.config.ratio if ratio is None else ratio
     if as_json:
         print(json.dumps(asdict(given) | {"question": question, "ratio": asked, "compressor": compressor}, indent=2))
         return
@@ -115,10 +129,12 @@ def compress(
     question: Question,
     model: Model,
     output: Annotated[Path, typer.Option("--output", "-o", help="The safetensors file to write.", show_default=False)],
-    ratio: Ratio = 4.0,
+    ratio: ModelRatio = None,
     compressor: CompressorOption = "aviot",
-    fps: Fps = 2.0,
-    max_frames: MaxFrames = 224,
+    fps: Fps = None,
+    max_frames: MaxFrames = None,
+    frames: Frames = None,
+    source_fps: SourceFps = None,
     device: Device = "auto",
 ) -> None:
     """Write a video's compressed features and where they came from.
@@ -143,6 +159,8 @@ def compress(
             report=report,
             fps=fps,
             max_frames=max_frames,
+            frames=frames,
+            source_fps=source_fps,
         )
         if compression is None:
             raise ValueError("compressor none leaves nothing to write; choose aviot, uniform or segment-mean")
@@ -258,19 +276,17 @@ def demo(
 
 def _load(model: Path, device: str, report: Any) -> "tuple[AviotForConditionalGeneration, AviotProcessor]":
     """A checkpoint on its device, ready to answer."""
-    import torch
     from transformers.utils import logging
 
     from aviot.models import AviotForConditionalGeneration, AviotProcessor
 
     logging.disable_progress_bar()
     place = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-    try:
-        chosen = torch.device(place)
-    except RuntimeError:
-        raise ValueError(f"device must be auto, cpu, cuda or cuda:N, got {device!r}") from None
-    if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError("no GPU can be used here; leave --device out or say --device cpu")
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", place):
+        raise ValueError(f"device must be auto, cpu, cuda or cuda:N, got {device!r}")
+    chosen = torch.device(place)
+    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"no GPU can be used here as {place}; leave --device out or say --device cpu")
     if not model.is_dir():
         raise ValueError(f"{model}: no such folder; --model names a checkpoint on this machine")
     report("load")
@@ -300,6 +316,8 @@ def _mistakes() -> Iterator[None]:
         yield
     except (ValueError, OSError) as error:
         _refuse(str(error))
+    except torch.OutOfMemoryError:
+        _refuse("the GPU's memory is full; sample fewer frames, or say --device cpu")
     except ModuleNotFoundError as error:
         _refuse(f"{error.name} is not installed; in a clone: pip install --constraint constraints.txt '.[video]'")
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import Qwen2Config, Qwen2ForCausalLM, SiglipVisionConfig, SiglipVisionModel
 
-from aviot.models import AviotForConditionalGeneration, AviotProcessor
+from aviot.models import AviotConfig, AviotForConditionalGeneration, AviotProcessor
 from aviot.models.conversion import convert_checkpoint
 from aviot.models.shards import CheckpointError
 
@@ -33,6 +33,7 @@ TEXT = {
     "num_key_value_heads": 2,
     "vocab_size": 391,
     "max_position_embeddings": 32768,
+    "rope_theta": 1e6,
 }
 
 
@@ -107,16 +108,19 @@ def test_llava_video_answers_as_it_did_and_starts_a_fresh_compressor(llava, tmp_
     batch = processor(torch.randint(0, 255, (6, 20, 20, 3), dtype=torch.uint8), "What is it?", source_fps=2.0)
     place = (batch["input_ids"][0] == -200).nonzero().item()
     with torch.no_grad():
-        expected = llava(batch["pixel_values"], batch["input_ids"][0].clamp_min(0), place)
+        pixels = (batch["pixel_values"].float() / 255 - 0.5) / 0.5
+        expected = llava(pixels, batch["input_ids"][0].clamp_min(0), place)
         found = model(**batch, compressor="none").logits
         compressed = model(**batch, ratio=2.0).logits
     assert relative(found, expected) < 1e-5
     assert torch.isfinite(compressed).all()
 
 
-def test_conversion_equals_loading_as_it_is(llava, tmp_path):
+def test_conversion_equals_loading_as_it_is(llava, tmp_path, caplog):
     folder = write_llava(tmp_path / "llava", llava)
-    steps = list(convert_checkpoint(folder, tmp_path / "ours"))
+    with caplog.at_level(logging.WARNING):
+        steps = list(convert_checkpoint(folder, tmp_path / "ours"))
+    assert "start untrained" in caplog.text
     assert steps == [(1, 3), (2, 3), (3, 3)]
     ours = AviotForConditionalGeneration.from_pretrained(tmp_path / "ours").eval()
     direct = AviotForConditionalGeneration.from_pretrained(folder).eval()
@@ -184,6 +188,40 @@ def test_an_index_cannot_lead_elsewhere(llava, tmp_path):
         AviotForConditionalGeneration.from_pretrained(folder)
 
 
+def edit_config(folder, **changes):
+    values = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(values | changes))
+
+
+def test_names_that_are_no_folder(tmp_path):
+    for name in (tmp_path / "nowhere", "nowhere"):
+        with pytest.raises(CheckpointError, match="no such folder"):
+            AviotForConditionalGeneration.from_pretrained(name)
+        with pytest.raises(CheckpointError, match="no such folder"):
+            AviotProcessor.from_pretrained(name)
+    with pytest.raises(CheckpointError, match="the hub did not give it"):
+        AviotForConditionalGeneration.from_pretrained("some/model", local_files_only=True)
+
+
+def test_another_models_config_does_not_become_a_default_one():
+    with pytest.raises(ValueError, match="this config is of a 'aviot_qwen' model"):
+        AviotConfig.from_pretrained(GOLDEN)
+
+
+@pytest.mark.parametrize("how", [{"use_safetensors": True}, {"output_loading_info": True}])
+def test_options_of_from_pretrained(tmp_path, how):
+    direct = AviotForConditionalGeneration.from_pretrained(GOLDEN, **how)
+    (direct[0] if isinstance(direct, tuple) else direct).save_pretrained(tmp_path)
+    ours = AviotForConditionalGeneration.from_pretrained(tmp_path, **how)
+    assert type(direct) is type(ours)
+
+
+def test_a_given_config_is_used():
+    config = AviotForConditionalGeneration.from_pretrained(GOLDEN).config
+    config.ratio = 7.0
+    assert AviotForConditionalGeneration.from_pretrained(GOLDEN, config=config).config.ratio == 7.0
+
+
 @pytest.mark.parametrize(
     ("spoil", "sentence"),
     [
@@ -195,6 +233,9 @@ def test_an_index_cannot_lead_elsewhere(llava, tmp_path):
         (lambda f: (f / "config.json").write_text("{"), "not JSON"),
         (lambda f: (f / "config.json").write_text("[]"), "expected a JSON object"),
         (lambda f: (f / "config.json").write_text('{"model_type": "bert"}'), "model_type must be one of"),
+        (lambda f: edit_config(f, hidden_size="abc"), "does not describe a model"),
+        (lambda f: edit_config(f, spatial_pool_stride=0), "pool_stride must be a whole number"),
+        (lambda f: edit_config(f, spatial_pool_mode="average"), "spatial_pool_mode must be 'bilinear'"),
     ],
 )
 def test_broken_folders(tmp_path, spoil, sentence):

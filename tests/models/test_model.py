@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 
@@ -132,8 +133,67 @@ def test_a_prompt_past_the_context_is_refused(processor, videos):
     model = AviotForConditionalGeneration.from_pretrained(GOLDEN).eval()
     model.config.text_config.max_position_embeddings = 1000
     batch = processor(videos[0], QUESTIONS[0], source_fps=2.0)
-    with pytest.raises(ValueError, match=r"1,4\d\d tokens and the decoder reads 1,000; compress more"):
+    with pytest.raises(ValueError, match=r"1,4\d\d tokens; the decoder reads 1,000: compress more"):
         model.generate(**batch, ratio=4.0, max_new_tokens=2)
+
+
+def test_an_answer_past_the_context_is_refused(model, processor, videos):
+    batch = processor(videos[0], QUESTIONS[0], source_fps=2.0)
+    with pytest.raises(ValueError, match="and the answer may have 40,000"):
+        model.generate(**batch, ratio=4.0, max_new_tokens=40000)
+
+
+def test_inputs_that_do_not_belong_together(model, processor, videos):
+    batch = processor(videos[0], QUESTIONS[0], source_fps=2.0)
+    with pytest.raises(ValueError, match="a video placeholder but no video"):
+        model(input_ids=batch["input_ids"])
+    with pytest.raises(ValueError, match=r"question_span must lie inside the \d+ tokens, got \[5000, 5001\]"):
+        model(**(dict(batch) | {"question_span": torch.tensor([[5000, 5001]])}), ratio=4.0)
+    three = processor(videos[0], [*QUESTIONS, "Why?"], source_fps=2.0)
+    two = {"pixel_values": torch.cat((three["pixel_values"],) * 2), "frame_counts": torch.tensor([21, 21])}
+    with pytest.raises(ValueError, match="got 2 videos, 3 prompts"):
+        model(**(dict(three) | two | {"video_index": None}), ratio=4.0)
+
+
+def test_frames_reach_the_encoder_as_published(model, processor):
+    """Bicubic to the encoder's size, mean and deviation one half."""
+    frame = np.random.default_rng(1).integers(0, 255, (1, 90, 70, 3), dtype=np.uint8)
+    batch = processor(frame, "Why?", source_fps=1.0)
+    size = (54, 54)
+    scaled = np.asarray(Image.fromarray(frame[0]).resize(size, Image.Resampling.BICUBIC)).transpose(2, 0, 1)
+    assert torch.equal(batch["pixel_values"][0], torch.from_numpy(scaled.copy()))
+    normalised = (torch.from_numpy(scaled.copy()).float() / 255 - 0.5) / 0.5
+    with torch.no_grad():
+        assert torch.allclose(
+            model.encode(batch["pixel_values"], [1])[0], model.encode(normalised[None], [1])[0], atol=1e-5
+        )
+
+
+def test_the_question_gives_no_gradient_to_its_embeddings(processor, videos):
+    model = AviotForConditionalGeneration.from_pretrained(GOLDEN)
+    batch = processor(videos[1], QUESTIONS[0], source_fps=2.0)
+    labels = batch["input_ids"].clone()
+    labels[:, :-6] = -100
+    out = model(**batch, labels=labels, ratio=4.0)
+    out.transport_loss.backward()
+    assert model.model.question_projection.weight.grad.abs().max() > 0
+    assert model.get_input_embeddings().weight.grad is None
+
+
+def test_the_transport_loss_has_its_weight(processor, videos):
+    model = AviotForConditionalGeneration.from_pretrained(GOLDEN)
+    model.config.transport_loss_weight = 3.0
+    batch = processor(videos[1], QUESTIONS[0], source_fps=2.0)
+    out = model(**batch, labels=batch["input_ids"].clamp_min(0), ratio=4.0)
+    assert out.loss.item() == pytest.approx((out.lm_loss + 3 * out.transport_loss).item())
+
+
+def test_the_processor_takes_settings_and_keeps_them(processor, tmp_path):
+    assert AviotProcessor.from_pretrained(GOLDEN, fps=1.0, max_frames=8).max_frames == 8
+    changed = AviotProcessor(processor.tokenizer, image_size=54, fps=1.0, max_frames=8)
+    changed.save_pretrained(tmp_path)
+    AviotForConditionalGeneration.from_pretrained(GOLDEN).save_pretrained(tmp_path)
+    assert AviotProcessor.from_pretrained(tmp_path).fps == 1.0
 
 
 def test_processor_refusals(processor, videos):
@@ -143,6 +203,11 @@ def test_processor_refusals(processor, videos):
         processor(videos[0], [], source_fps=2.0)
     with pytest.raises(ValueError, match="got 2 videos and 3 questions"):
         processor(videos, ["a", "b", "c"], source_fps=2.0)
+    for histories in ([("What is it?", "A spoon.")], [[("Hm",)]], ["Hm"]):
+        with pytest.raises(ValueError, match=r"list of \(question, answer\) pairs"):
+            processor(videos[0], "a", source_fps=2.0, histories=histories)
+    with pytest.raises(ValueError, match="give one history a question"):
+        processor(videos[0], "a", source_fps=2.0, histories=[[], []])
     with pytest.raises(TypeError, match="unknown arguments colour"):
         processor(videos[0], "a", source_fps=2.0, colour=1)
 

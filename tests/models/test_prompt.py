@@ -64,6 +64,7 @@ def test_instructions_are_left_out(before, after):
         "Is the answer: yes written there?",
         "Why?",
         "Answer me, who is it?",
+        "What is the final answer:",
     ],
 )
 def test_questions_that_look_like_instructions_stay(question):

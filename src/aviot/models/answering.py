@@ -70,13 +70,14 @@ class _FirstToken(LogitsProcessor):
         return scores
 
 
+@torch.inference_mode()
 def compress_video(
     model: AviotForConditionalGeneration,
     processor: AviotProcessor,
     source: Any,
     question: str,
     *,
-    ratio: float,
+    ratio: float | None = None,
     compressor: CompressorName = "aviot",
     report: Report = lambda _: None,
     **sampling: Any,
@@ -108,7 +109,7 @@ def answer_question(
     source: Any,
     question: str,
     *,
-    ratio: float,
+    ratio: float | None = None,
     compressor: CompressorName = "aviot",
     max_new_tokens: int = 64,
     report: Report = lambda _: None,

@@ -29,6 +29,15 @@ class Prompts:
     labels: Int[Tensor, "B L"] | None = None
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """An encoded video with what does not depend on the question."""
+
+    u: Float[Tensor, "T S D"]  # vision features
+    x: Float[Tensor, "T S D"]  # with positions
+    frame_means: Float[Tensor, "T d"]  # v_i, each frame's mean in the decoder's space, no gradient
+
+
 class AviotPreTrainedModel(PreTrainedModel):
     """Loading, saving and initialisation, as Hugging Face models have them."""
 
@@ -86,13 +95,13 @@ class AviotModel(AviotPreTrainedModel):
             raise ValueError(
                 f"frame_counts must add up to the {len(pixel_values)} frames of pixel_values, got {list(frame_counts)}"
             )
-        dtype = next(self.vision_tower.parameters()).dtype
-        chunks = pixel_values.to(dtype).split(ENCODED_AT_ONCE)
-        features = torch.cat([self._encode_chunk(chunk) for chunk in chunks])
+        features = torch.cat([self._encode_chunk(chunk) for chunk in pixel_values.split(ENCODED_AT_ONCE)])
         return features.split(list(frame_counts))
 
     def _encode_chunk(self, pixels: Float[Tensor, "F 3 H W"]) -> Float[Tensor, "F S D"]:
-        embedded = self.vision_tower.embeddings(pixels)
+        if pixels.dtype == torch.uint8:  # as the processor gives them: mean and deviation one half
+            pixels = pixels.float() / 127.5 - 1
+        embedded = self.vision_tower.embeddings(pixels.to(next(self.vision_tower.parameters()).dtype))
         return self.vision_tower.encoder(inputs_embeds=embedded).last_hidden_state
 
     def merge(
@@ -107,14 +116,17 @@ class AviotModel(AviotPreTrainedModel):
         """Compress each prompt's video for its question and put the tokens where the placeholder is."""
         sequences, labels, compressions = [], [], []
         embedding = self.get_input_embeddings()
+        prepared: dict[int, Prepared] = {}  # what depends on the video alone, once however many questions there are
         for row in range(len(prompts.input_ids)):
             present = prompts.attention_mask[row].bool()
             ids = prompts.input_ids[row][present]
             is_video = ids == self.config.video_token_id
             embeds = embedding(ids.masked_fill(is_video, 0))
             asked = self._question_mean(prompts, row, embedding)
-            video = encoded[int(prompts.video_index[row])]
-            features, compression = self.compress(video, asked, ratio=ratio, compressor=compressor, step=step)
+            index = int(prompts.video_index[row])
+            if index not in prepared:
+                prepared[index] = self.prepare(encoded[index], step=step)
+            features, compression = self.compress(prepared[index], asked, ratio=ratio, compressor=compressor, step=step)
             supervised = None if prompts.labels is None else prompts.labels[row][present]
             sequence, label = place_video(embeds, is_video, self.connector(features), supervised)
             sequences.append(sequence)
@@ -122,9 +134,14 @@ class AviotModel(AviotPreTrainedModel):
             compressions.append(compression)
         return pad_left(sequences, labels), compressions
 
+    def prepare(self, u: Float[Tensor, "T S D"], *, step: int | None = None) -> "Prepared":
+        """What every question about one encoded video shares: positions, and the frames in the decoder's space."""
+        x = self.position(u, step=step)
+        return Prepared(u, x, self.connector.frame_means(x.detach()).float())
+
     def compress(
         self,
-        u: Float[Tensor, "T S D"],
+        video: "Prepared",
         question_mean: Float[Tensor, "d"] | None,
         *,
         ratio: float,
@@ -135,30 +152,31 @@ class AviotModel(AviotPreTrainedModel):
         if compressor not in get_args(CompressorName):
             names = ", ".join(map(repr, get_args(CompressorName)))
             raise ValueError(f"compressor must be one of {names}, got {compressor!r}")
-        x = self.position(u, step=step)
         if compressor == "none":
-            return x, None
+            return video.x, None
         if compressor == "uniform":
-            out = UniformKeep(self.config.compressor)(x, ratio=ratio)
+            out = UniformKeep(self.config.compressor)(video.x, ratio=ratio)
         elif compressor == "segment-mean":
-            out = SegmentMean(self.config.compressor)(x, ratio=ratio)
+            out = SegmentMean(self.config.compressor)(video.x, ratio=ratio)
         else:
-            out = self.compressor(x, **self._question_routes(x, question_mean), motion=u, ratio=ratio, step=step)
+            routes = self._question_routes(video, question_mean)
+            out = self.compressor(video.x, **routes, motion=video.u, ratio=ratio, step=step)
         return out.features, out
 
-    def _question_routes(
-        self, x: Float[Tensor, "T S D"], question_mean: Float[Tensor, "d"] | None
-    ) -> dict[str, Tensor]:
+    def _question_routes(self, video: "Prepared", question_mean: Float[Tensor, "d"] | None) -> dict[str, Tensor]:
         """q_v = W_q e, and rho_i = cos(v_i, e) of each projected frame's mean (eq:supp_segment_relevance)."""
         if question_mean is None:
             return {}
-        frames = self.connector.frame_means(x.detach()).float()
-        relevance = torch.cosine_similarity(frames, question_mean.float(), dim=-1)
+        relevance = torch.cosine_similarity(video.frame_means, question_mean.float(), dim=-1)
         return {"question": self.question_projection(question_mean), "relevance": relevance.detach()}
 
     def _question_mean(self, prompts: Prompts, row: int, embedding: nn.Module) -> Float[Tensor, "d"] | None:
         """The mean embedding of the question's tokens, without those that are supervised; no gradient."""
         first, end = prompts.question_span[row].tolist()
+        if not 0 <= first <= end <= prompts.input_ids.shape[1]:
+            raise ValueError(
+                f"question_span must lie inside the {prompts.input_ids.shape[1]} tokens, got {[first, end]}"
+            )
         ids = prompts.input_ids[row, first:end]
         if prompts.labels is not None:
             ids = ids[prompts.labels[row, first:end] == IGNORED]

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from huggingface_hub import snapshot_download
+from huggingface_hub.errors import StrictDataclassError
+from transformers import Qwen2Config
+
 from aviot.convert import PREFIX, compressor_name
 from aviot.models.configuration import AviotConfig
 from aviot.models.shards import CheckpointError, Shards
@@ -16,6 +20,10 @@ Layout = Literal["aviot", "published", "llava-video"]
 # What only AVIOT adds; a LLaVA-Video checkpoint has none of it, and these parts start fresh.
 FRESH = ("model.compressor.", "model.position.", "model.question_projection.")
 
+FRESH_START = "%s is a LLaVA-Video checkpoint: positions, question projection and compressor start untrained."
+
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_FETCHED = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
 _LAYOUT_OF_TYPE: Mapping[str, Layout] = {"aviot": "aviot", "aviot_qwen": "published", "llava_qwen": "llava-video"}
 _DECODER = {r"model\.(embed_tokens|layers|norm)\.": r"model.language_model.\1."}
 _RENAMED: Mapping[Layout, Mapping[str, str]] = {
@@ -39,12 +47,24 @@ _RENAMED: Mapping[Layout, Mapping[str, str]] = {
 _UNUSED_VISION = re.compile(r"model\.vision_tower\.(post_layernorm|head)\.")
 _VISION_LAYER = re.compile(r"model\.vision_tower\.encoder\.layers\.(\d+)\.")
 
-_TEXT_FIELDS = (
-    "attention_dropout", "bos_token_id", "eos_token_id", "hidden_act", "hidden_size", "initializer_range",
-    "intermediate_size", "max_position_embeddings", "max_window_layers", "num_attention_heads", "num_hidden_layers",
-    "num_key_value_heads", "pad_token_id", "rms_norm_eps", "rope_scaling", "rope_theta", "sliding_window",
-    "tie_word_embeddings", "use_cache", "use_sliding_window", "vocab_size",
-)  # fmt: skip
+# Everything a Qwen2 config knows, and the two names its rotary settings had before.
+_TEXT_FIELDS = (set(Qwen2Config().to_dict()) | {"rope_theta", "rope_scaling"}) - {
+    "architectures",
+    "dtype",
+    "model_type",
+    "transformers_version",
+    "_name_or_path",
+}
+# Settings that change the mathematics, with the one value that is implemented.
+_FIXED: Mapping[str, Any] = {
+    "mm_newline_position": "grid",
+    "mm_projector_type": "mlp2x_gelu",
+    "mm_spatial_pool_mode": "bilinear",
+    "mm_vision_select_layer": -2,
+    "multimodal_projector_type": "mlp2x_gelu",
+    "spatial_pool_mode": "bilinear",
+    "vision_select_layer": -1,
+}
 # Encoders that LLaVA checkpoints name without shipping their config.
 _KNOWN_ENCODERS: Mapping[str, Mapping[str, Any]] = {
     "siglip-so400m-patch14-384": {
@@ -76,12 +96,43 @@ def read_source(folder: Path) -> Source:
     if layout is None:
         known = ", ".join(_LAYOUT_OF_TYPE)
         raise CheckpointError(f"{folder}: model_type must be one of {known}, got {values.get('model_type')!r}")
+    try:
+        return Source(folder, layout, _config(folder, layout, values))
+    except CheckpointError:
+        raise
+    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError, StrictDataclassError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise CheckpointError(f"{folder / 'config.json'} does not describe a model ({reason})") from error
+
+
+def resolve_folder(name: Any, *, revision: str | None = None, local_files_only: bool = False) -> Path:
+    """A checkpoint's folder: the one named, or what the hub has under that id (only ids go to the network)."""
+    folder = Path(name)
+    if folder.is_dir():
+        return folder
+    if not _HUB_ID.fullmatch(str(name)):
+        raise CheckpointError(f"{folder}: no such folder; expected a checkpoint with config.json and safetensors")
+    try:
+        fetched = snapshot_download(
+            str(name), revision=revision, local_files_only=local_files_only, allow_patterns=list(_FETCHED)
+        )
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{name}: no such folder here, and the hub did not give it ({error})") from error
+    return Path(fetched)
+
+
+def _config(folder: Path, layout: Layout, values: Mapping[str, Any]) -> AviotConfig:
     if layout == "aviot":
-        return Source(folder, layout, AviotConfig.from_dict(values))
+        return AviotConfig.from_dict(dict(values))
+    for name, expected in _FIXED.items():
+        if values.get(name, expected) != expected:
+            raise CheckpointError(
+                f"{folder}: {name} must be {expected!r}, got {values[name]!r}, which is not implemented"
+            )
     text = {"model_type": "qwen2"} | {name: values[name] for name in _TEXT_FIELDS if values.get(name) is not None}
     compressor = _compressor_config(values) if layout == "published" else {}
     stride = values.get("spatial_pool_stride", values.get("mm_spatial_pool_stride", 2))
-    config = AviotConfig(
+    return AviotConfig(
         vision_config=_vision_config(folder, values),
         text_config=text,
         compressor_config=compressor,
@@ -93,7 +144,6 @@ def read_source(folder: Path) -> Source:
         pad_token_id=values.get("pad_token_id"),
         dtype=values.get("dtype", values.get("torch_dtype")),
     )
-    return Source(folder, layout, config)
 
 
 def our_name(name: str, layout: Layout, vision_layers: int) -> str | None:
@@ -154,7 +204,7 @@ def _compressor_config(values: Mapping[str, Any]) -> dict[str, Any]:
     if "aviot_global_refinement_rounds" in values:
         config["rounds"] = [values["aviot_global_refinement_rounds"], *regional]
     if "aviot_medium_parent_weight" in values:
-        config["parent_weights"] = [values["aviot_medium_parent_weight"], values["aviot_local_parent_weight"]]
+        config["parent_weights"] = [values["aviot_medium_parent_weight"], values.get("aviot_local_parent_weight", 0.25)]
     groups = {
         "transport": {
             "updates": "aviot_sinkhorn_iterations",

@@ -5,6 +5,7 @@ from typing import Any
 from transformers import AutoConfig, PreTrainedConfig
 
 from aviot.config import CompressorConfig
+from aviot.values import as_whole
 
 VIDEO_PLACEHOLDER = -200  # no token of any vocabulary; published prompts mark the video with it
 
@@ -42,12 +43,24 @@ class AviotConfig(PreTrainedConfig):
                 f"compressor_config.dim must be the encoder's width {self.vision_config.hidden_size}, "
                 f"got {self.compressor_config['dim']}; leave it out and it follows"
             )
+        if as_whole(pool_stride) is None or pool_stride < 1:
+            raise ValueError(f"pool_stride must be a whole number of at least 1, got {pool_stride!r}")
         self.pool_stride = pool_stride
         self.ratio = ratio
         self.transport_loss_weight = transport_loss_weight
         self.video_token_id = video_token_id
         kwargs.setdefault("tie_word_embeddings", bool(getattr(self.text_config, "tie_word_embeddings", False)))
         super().__init__(**kwargs)
+
+    @classmethod
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
+        """Our configs only; another model's would silently become a default one."""
+        if config_dict.get("model_type", cls.model_type) != cls.model_type:
+            raise ValueError(
+                f"this config is of a {config_dict['model_type']!r} model; load such a checkpoint with "
+                "AviotForConditionalGeneration.from_pretrained, or write it as ours with `aviot convert`"
+            )
+        return super().from_dict(config_dict, **kwargs)
 
     @property
     def compressor(self) -> CompressorConfig:

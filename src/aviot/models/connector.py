@@ -5,6 +5,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+FRAMES_AT_ONCE = 32  # in the decoder's width a frame is three times as large
+
 
 class Connector(nn.Module):
     """K supports of S patches become K * rows * (columns + 1) tokens of the decoder's width (eq:supp_visual_tokens)."""
@@ -34,4 +36,5 @@ class Connector(nn.Module):
     def frame_means(self, features: Float[Tensor, "T S D"]) -> Float[Tensor, "T d"]:
         """The spatial mean of each projected frame, taken before the last linear map, with which it commutes."""
         first, activation, last = self.projector
-        return last(activation(first(features.to(self.row_separator.dtype))).mean(1))
+        chunks = features.to(self.row_separator.dtype).split(FRAMES_AT_ONCE)
+        return last(torch.cat([activation(first(chunk)).mean(1) for chunk in chunks]))

@@ -1,19 +1,23 @@
 """`aviot convert`: a checkpoint of another layout, written as ours, one shard in memory at a time."""
 
 import json
+import logging
 import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import torch
 from safetensors import safe_open
 from transformers import GenerationConfig
 
 from aviot.models.backbone import fresh_weights
-from aviot.models.checkpoint import FRESH, Source, check_tensors, read_source
+from aviot.models.checkpoint import FRESH, FRESH_START, Source, check_tensors, read_source
 from aviot.models.modeling import AviotForConditionalGeneration, expected_tensors
 from aviot.models.processing import AviotProcessor
 from aviot.models.shards import INDEX, SINGLE, CheckpointError, Shards, read_shards, write_tensors
+
+logger = logging.getLogger(__name__)
 
 
 def convert_checkpoint(source_folder: Path, target: Path) -> Iterator[tuple[int, int]]:
@@ -44,19 +48,22 @@ def convert_checkpoint(source_folder: Path, target: Path) -> Iterator[tuple[int,
 def _write_shards(source: Source, shards: Shards, stored: dict[str, str], folder: Path) -> Iterator[tuple[int, int]]:
     ours = {theirs: name for name, theirs in stored.items()}
     fresh = {} if any(name.startswith(FRESH) for name in stored) else fresh_weights(source.config)
+    if fresh:
+        logger.warning(FRESH_START, source.folder)
     count = len(shards.paths) + bool(fresh)
     weight_map: dict[str, str] = {}
-    total = 0
+    total, dtype = 0, torch.float32
     for number in range(count):
         if number < len(shards.paths):
             path = shards.paths[number]
             with safe_open(path, "pt") as shard:
                 tensors = {ours[name]: shard.get_tensor(name) for name in shards.of(path) if name in ours}
         else:
-            tensors = fresh
+            tensors = {name: tensor.to(dtype) for name, tensor in fresh.items()}
         name = SINGLE if count == 1 else f"model-{number + 1:05d}-of-{count:05d}.safetensors"
         write_tensors(folder / name, tensors, {"format": "pt"})
         weight_map |= dict.fromkeys(tensors, name)
+        dtype = next((tensor.dtype for tensor in tensors.values()), dtype)
         total += sum(tensor.nbytes for tensor in tensors.values())
         del tensors
         yield number + 1, count

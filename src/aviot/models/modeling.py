@@ -2,8 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from transformers.utils import ModelOutput
 
 from aviot.compressor import Compression
 from aviot.models.backbone import AviotModel, AviotPreTrainedModel, CompressorName, Prompts, fresh_weights
-from aviot.models.checkpoint import check_tensors, read_source
+from aviot.models.checkpoint import FRESH_START, check_tensors, read_source, resolve_folder
 from aviot.models.configuration import AviotConfig
 from aviot.models.sequence import Merged, positions_of
 from aviot.models.shards import Shards, read_shards
@@ -44,6 +43,7 @@ class AviotForConditionalGeneration(AviotPreTrainedModel, GenerationMixin):
     call; `encoded`, from `encode`, replaces the pixels when a video has been encoded before.
     """
 
+    accepts_loss_kwargs = False  # losses are means over the batch; a Trainer has to scale them itself
     _tied_weights_keys = {"lm_head.weight": "model.language_model.embed_tokens.weight"}  # noqa: RUF012
 
     def __init__(self, config: AviotConfig) -> None:
@@ -66,24 +66,26 @@ class AviotForConditionalGeneration(AviotPreTrainedModel, GenerationMixin):
 
         A local folder is checked tensor by tensor before anything is loaded. Only safetensors are read.
         """
-        folder = Path(pretrained_model_name_or_path) if pretrained_model_name_or_path is not None else None
-        if folder is None or not folder.is_dir():
-            return super().from_pretrained(pretrained_model_name_or_path, *args, use_safetensors=True, **kwargs)
+        if pretrained_model_name_or_path is None:
+            return super().from_pretrained(None, *args, **kwargs)
+        origin = {name: kwargs.pop(name) for name in ("revision", "local_files_only") if name in kwargs}
+        folder = resolve_folder(pretrained_model_name_or_path, **origin)
         source = read_source(folder)
+        if "config" in kwargs:
+            source = replace(source, config=kwargs.pop("config"))
+        kwargs["use_safetensors"] = True
         stored = check_tensors(source, shards := read_shards(folder), expected_tensors(cls, source.config))
         if source.layout == "aviot":
-            return super().from_pretrained(folder, *args, use_safetensors=True, **kwargs)
+            return super().from_pretrained(folder, *args, config=source.config, **kwargs)
         state = load_renamed(shards, stored)
         if source.layout == "llava-video":
             state |= fresh_weights(source.config)
-        model = super().from_pretrained(None, *args, config=source.config, state_dict=state, **kwargs)
+            logger.warning(FRESH_START, folder)
+        loaded = super().from_pretrained(None, *args, config=source.config, state_dict=state, **kwargs)
         if (folder / "generation_config.json").is_file():
+            model = loaded[0] if isinstance(loaded, tuple) else loaded
             model.generation_config = GenerationConfig.from_pretrained(folder)
-        if source.layout == "llava-video":
-            logger.warning(
-                "%s is a LLaVA-Video checkpoint: positions, question projection and compressor start untrained.", folder
-            )
-        return model
+        return loaded
 
     def forward(
         self,
@@ -110,6 +112,7 @@ class AviotForConditionalGeneration(AviotPreTrainedModel, GenerationMixin):
         Without a video (a decoding step, or plain text) this is the decoder alone.
         """
         compressions: list[Compression | None] = []
+        self._refuse_lonely_placeholder(input_ids, pixel_values, encoded)
         if pixel_values is not None or encoded is not None:
             merged, compressions = self.merge_prompts(
                 input_ids,
@@ -171,6 +174,7 @@ class AviotForConditionalGeneration(AviotPreTrainedModel, GenerationMixin):
         **kwargs: Any,
     ) -> Any:
         """Answer each prompt from its compressed video; returns the new tokens alone."""
+        self._refuse_lonely_placeholder(input_ids, pixel_values, encoded)
         if pixel_values is None and encoded is None:
             return super().generate(input_ids, attention_mask=attention_mask, **kwargs)
         merged, _ = self.merge_prompts(
@@ -184,6 +188,7 @@ class AviotForConditionalGeneration(AviotPreTrainedModel, GenerationMixin):
             ratio=ratio,
             compressor=compressor,
         )
+        self._check_length(merged.embeds.shape[1], kwargs.get("max_new_tokens") or 0)
         return super().generate(inputs_embeds=merged.embeds, attention_mask=merged.attention_mask, **kwargs)
 
     def merge_prompts(
@@ -212,17 +217,34 @@ class AviotForConditionalGeneration(AviotPreTrainedModel, GenerationMixin):
         if attention_mask is None:
             attention_mask = torch.ones_like(input_ids)
         if video_index is None:
+            if len(encoded) not in (1, len(input_ids)):
+                raise ValueError(
+                    f"give one video, one a prompt, or video_index; got {len(encoded)} videos, {len(input_ids)} prompts"
+                )
             video_index = torch.arange(len(input_ids), device=input_ids.device).clamp_max(len(encoded) - 1)
         prompts = Prompts(input_ids, attention_mask, question_span, video_index, labels)
         ratio = self.config.ratio if ratio is None else ratio
         merged, compressions = self.model.merge(prompts, encoded, ratio=ratio, compressor=compressor, step=step)
-        limit = self.config.text_config.max_position_embeddings
-        if merged.embeds.shape[1] > limit:
-            raise ValueError(
-                f"the prompt has {merged.embeds.shape[1]:,} tokens and the decoder reads {limit:,}; "
-                "compress more (a higher ratio) or sample fewer frames"
-            )
+        self._check_length(merged.embeds.shape[1], 0)
         return merged, compressions
+
+    def _check_length(self, prompt: int, answer: int) -> None:
+        limit = self.config.text_config.max_position_embeddings
+        if prompt + answer > limit:
+            asked = f" and the answer may have {answer:,}" if answer else ""
+            raise ValueError(
+                f"the prompt has {prompt:,} tokens{asked}; the decoder reads {limit:,}: "
+                "compress more (a higher ratio), sample fewer frames, or ask for a shorter answer"
+            )
+
+    def _refuse_lonely_placeholder(
+        self, input_ids: Tensor | None, pixel_values: Tensor | None, encoded: Sequence[Tensor] | None
+    ) -> None:
+        """A placeholder is no token: without its video it would index the embeddings out of range."""
+        if pixel_values is not None or encoded is not None or input_ids is None or input_ids.shape[-1] == 1:
+            return  # a video is there, or this is a decoding step
+        if bool((input_ids == self.config.video_token_id).any()):
+            raise ValueError("the prompt has a video placeholder but no video; give pixel_values or encoded")
 
 
 def _mean_transport_loss(compressions: Sequence[Compression | None]) -> Tensor | None:

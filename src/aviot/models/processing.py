@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor
 from transformers import AutoTokenizer, BatchFeature, ProcessorMixin
 
-from aviot.models.checkpoint import read_source
+from aviot.models.checkpoint import read_source, resolve_folder
 from aviot.models.configuration import VIDEO_PLACEHOLDER
 from aviot.models.prompt import ChatPrompt, chat_prompt
 from aviot.video import Video, read_video
@@ -55,14 +55,15 @@ class AviotProcessor(ProcessorMixin):
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, **kwargs: Any) -> "AviotProcessor":
         """The processor of a checkpoint: ours, a published AVIOT one, or LLaVA-Video's."""
-        folder = Path(pretrained_model_name_or_path)
-        if not folder.is_dir():
-            return super().from_pretrained(pretrained_model_name_or_path, **kwargs)
+        origin = {name: kwargs.pop(name) for name in ("revision", "local_files_only") if name in kwargs}
+        given = {name: kwargs.pop(name) for name in SETTINGS if name in kwargs}
+        folder = resolve_folder(pretrained_model_name_or_path, **origin)
         config = read_source(folder).config
         tokenizer = AutoTokenizer.from_pretrained(folder, config=config, **kwargs)
         stored: dict[str, Any] = {"image_size": config.vision_config.image_size}
         if (folder / SETTINGS_FILE).is_file():
             stored |= json.loads((folder / SETTINGS_FILE).read_text(encoding="utf-8"))
+        stored |= given
         return cls(tokenizer, **{name: stored[name] for name in SETTINGS if name in stored})
 
     def save_pretrained(self, save_directory: Any, **kwargs: Any) -> list[str]:
@@ -106,7 +107,9 @@ class AviotProcessor(ProcessorMixin):
         sampling = {"fps": fps, "max_frames": max_frames, "frames": frames, "source_fps": source_fps}
         read = [source if isinstance(source, Video) else self.read(source, **sampling) for source in sources]
         index = [min(i, len(read) - 1) for i in range(len(questions))]
-        turns = [()] * len(questions) if histories is None else list(histories)
+        turns = [()] * len(questions) if histories is None else [_turns(history) for history in histories]
+        if len(turns) != len(questions):
+            raise ValueError(f"give one history a question; got {len(turns)} and {len(questions)} questions")
         prompts = [
             self.encode_prompt(self.prompt(question, read[video], history))
             for question, video, history in zip(questions, index, turns, strict=True)
@@ -136,8 +139,8 @@ class AviotProcessor(ProcessorMixin):
         )
 
     def pixels(self, frames: np.ndarray) -> Tensor:
-        """uint8 frames [T,H,W,3] as the encoder sees them: [T,3,H,W] in [-1, 1]."""
-        return torch.from_numpy(np.ascontiguousarray(frames)).permute(0, 3, 1, 2).float() / 127.5 - 1
+        """uint8 frames [T,H,W,3] as the model takes them: uint8 [T,3,H,W], which it scales a few at a time."""
+        return torch.from_numpy(np.ascontiguousarray(frames)).permute(0, 3, 1, 2)
 
     def _scale(self, frame: np.ndarray) -> np.ndarray:
         """Bicubic to the encoder's square, whatever the aspect."""
@@ -168,3 +171,11 @@ class AviotProcessor(ProcessorMixin):
                 "video_index": torch.tensor(index),
             }
         )
+
+
+def _turns(history: History) -> History:
+    """A conversation's earlier turns, checked: pairs of text."""
+    turns = [history] if isinstance(history, str) else list(history)
+    if any(isinstance(turn, str) or len(turn) != 2 or not all(isinstance(t, str) for t in turn) for turn in turns):
+        raise ValueError(f"each history must be a list of (question, answer) pairs, got {history!r}")
+    return turns

@@ -12,7 +12,7 @@ SYSTEM = "You are a helpful assistant."
 _INSTRUCTIONS = (
     r"select the best answer to the following multiple-choice question based on the video(?: and the subtitles)?\.",
     r"respond with only the letter \([A-Z](?:, [A-Z])*,? or [A-Z]\) of the correct option\.",
-    r"carefully watch the video and pay attention to .*?\.",
+    r"carefully watch (?:the|this) video and pay attention to [^.\n]*\.",
     r"based on your observations, select the best option that accurately addresses the question\.",
     r"please answer the question about the video\s*[:.]",
     r"(?:you should )?watch and learn the video content\.",
@@ -35,7 +35,7 @@ _INSTRUCTIONS = (
     r"(?:the )?answer(?: is)?\s*[:\uff1a]",
 )
 _LEADING = re.compile(rf"\s*(?:{'|'.join(_INSTRUCTIONS)})\s*", re.IGNORECASE)
-_TRAILING = re.compile(rf"(?:^|(?<=\s))(?:{'|'.join(_INSTRUCTIONS)})\s*$", re.IGNORECASE)
+_TRAILING = re.compile(rf"(?:^|(?<=\n)|(?<=[.?!] )|(?<=[.?!]))(?:{'|'.join(_INSTRUCTIONS)})\s*$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)

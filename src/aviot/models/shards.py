@@ -57,7 +57,7 @@ def _shard_files(folder: Path) -> list[Path]:
     if (folder / INDEX).is_file():
         try:
             listed = json.loads((folder / INDEX).read_text())["weight_map"].values()
-        except (ValueError, KeyError, AttributeError) as error:
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
             raise CheckpointError(f"{folder / INDEX}: expected a JSON object with weight_map ({error})") from error
         return sorted({_inside(folder, name) for name in listed})
     if (folder / SINGLE).is_file():
