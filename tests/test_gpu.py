@@ -1,8 +1,11 @@
 """The same answers on a GPU, without the host ever waiting for it."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from conftest import CASES, relative
+from safetensors.torch import load_file
 
 from aviot import Compressor, CompressorConfig
 from aviot.convert import compressor_weights
@@ -120,3 +123,19 @@ def test_a_cuda_graph_replays_a_compression(golden):
         graph.replay()
         torch.cuda.synchronize()
         assert torch.allclose(captured, case.run(relevance=relevance).features, atol=1e-5)
+
+
+def test_the_golden_model_answers_the_same():
+    from aviot.models import AviotForConditionalGeneration
+
+    folder = Path(__file__).parent / "golden" / "checkpoint"
+    expected = {name: value.cuda() for name, value in load_file(folder / "expected.safetensors").items()}
+    model = AviotForConditionalGeneration.from_pretrained(folder, device_map="cuda").eval()
+    encoded = model.encode(expected["pixel_values"], [25])
+    for ratio in (2, 4, 10):
+        inputs = {"encoded": encoded, "question_span": expected["question_token_ranges"][:, 0], "ratio": float(ratio)}
+        with torch.no_grad():
+            logits = model(expected["input_ids"], **inputs).logits
+        assert relative(logits[0, -16:], expected[f"logits_last16.r{ratio}"]) < 1e-4
+        tokens = model.generate(expected["input_ids"], **inputs, max_new_tokens=12, do_sample=False)
+        assert torch.equal(tokens[0], expected[f"generated.r{ratio}"])
