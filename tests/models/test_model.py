@@ -94,7 +94,7 @@ def test_default_ratio_is_the_configs(model, processor, videos):
 @pytest.mark.parametrize("how", [{"dtype": torch.bfloat16}, {"device_map": "auto"}, {"attn_implementation": "eager"}])
 def test_loading_options(processor, videos, how):
     model = AviotForConditionalGeneration.from_pretrained(GOLDEN, **how).eval()
-    batch = processor(videos[1], QUESTIONS[0], source_fps=2.0)
+    batch = processor(videos[1], QUESTIONS[0], source_fps=2.0).to(model.device)
     assert model.dtype == how.get("dtype", torch.float32)
     tokens = model.generate(**batch, ratio=4.0, max_new_tokens=3, num_beams=2)
     assert tokens.shape[0] == 1

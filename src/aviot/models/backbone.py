@@ -99,9 +99,11 @@ class AviotModel(AviotPreTrainedModel):
         return features.split(list(frame_counts))
 
     def _encode_chunk(self, pixels: Float[Tensor, "F 3 H W"]) -> Float[Tensor, "F S D"]:
+        weight = next(self.vision_tower.parameters())
+        pixels = pixels.to(weight.device)
         if pixels.dtype == torch.uint8:  # as the processor gives them: mean and deviation one half
             pixels = pixels.float() / 127.5 - 1
-        embedded = self.vision_tower.embeddings(pixels.to(next(self.vision_tower.parameters()).dtype))
+        embedded = self.vision_tower.embeddings(pixels.to(weight.dtype))
         return self.vision_tower.encoder(inputs_embeds=embedded).last_hidden_state
 
     def merge(
