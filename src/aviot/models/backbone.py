@@ -169,7 +169,7 @@ class AviotModel(AviotPreTrainedModel):
         """q_v = W_q e, and rho_i = cos(v_i, e) of each projected frame's mean (eq:supp_segment_relevance)."""
         if question_mean is None:
             return {}
-        relevance = torch.cosine_similarity(video.frame_means, question_mean.float(), dim=-1)
+        relevance = torch.cosine_similarity(video.frame_means, question_mean.to(video.frame_means), dim=-1)
         return {"question": self.question_projection(question_mean), "relevance": relevance.detach()}
 
     def _question_mean(self, prompts: Prompts, row: int, embedding: nn.Module) -> Float[Tensor, "d"] | None:

@@ -33,7 +33,7 @@ def place_video(
             f"each prompt must hold exactly one video placeholder, got {len(places)}; build it with the processor"
         )
     place = places[0]
-    merged = torch.cat((embeds[:place], video.to(embeds.dtype), embeds[place + 1 :]))
+    merged = torch.cat((embeds[:place], video.to(embeds), embeds[place + 1 :]))
     if labels is None:
         return merged, None
     ignored = labels.new_full((len(video),), IGNORED)
