@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 METHOD = (ROOT / "docs" / "method.md").read_text()
-NAMES = sorted(set(re.findall(r"`((?:ot|compressor|accounting)\.[\w.]+)`", METHOD)))
+NAMES = sorted(set(re.findall(r"`((?:ot|compressor|models|accounting)\.[\w.]+)`", METHOD)))
 
 
 @pytest.mark.parametrize("name", NAMES)
