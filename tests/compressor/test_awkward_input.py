@@ -44,8 +44,6 @@ def test_identical_frames_come_out_as_they_went_in(compressor):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
 def test_large_and_small_magnitudes(compressor, scale, dtype):
     x = features(scale=scale, dtype=dtype)
-    if not torch.isfinite(x).all():
-        pytest.skip("past the type's range")
     out = compressor(x, question=torch.randn(6), relevance=torch.rand(12), ratio=4)
     assert out.features.dtype == dtype
     assert_sound(out, x)

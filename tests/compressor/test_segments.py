@@ -72,11 +72,16 @@ def test_uniform_start_keeps_torchs_float32_rounding():
             assert torch.equal(layout.uniform_sources[0], torch.round(torch.linspace(0, n - 1, k)).long()), (n, k)
 
 
-@pytest.mark.parametrize("grid", [(27, 27), (14, 14), (5, 7), (1, 6)])
-@pytest.mark.parametrize("cells", [(1, 1), (3, 3), (2, 5), (1, 4)])
+@pytest.mark.parametrize(
+    ("grid", "cells"),
+    [
+        (grid, cells)
+        for grid in [(27, 27), (14, 14), (5, 7), (1, 6)]
+        for cells in [(1, 1), (3, 3), (2, 5), (1, 4)]
+        if cells[0] <= grid[0]  # the config refuses more cells than patches
+    ],
+)
 def test_cells_are_as_equal_as_they_can_be_and_means_are_means(grid, cells):
-    if any(c > g for c, g in zip(cells, grid, strict=True)):
-        pytest.skip("more cells than patches: refused by the config")
     partition = Partition(grid, cells)
     region = partition.region_of_patch(CPU)
     rows = torch.bincount(region.view(grid)[:, 0] // cells[1])
