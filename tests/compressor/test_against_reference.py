@@ -37,7 +37,8 @@ def test_outputs_in_both_precisions(frames, supports):
         expected = reference(compressor, given, supports=supports)
         exact = compressor(**doubled(given), supports=supports)
         single = compressor(**given, supports=supports)
-    for out, tolerance in ((exact, 1e-10), (single, 1e-4)):
+    # divergences are differences of entropies of order one, so what is truly zero comes out as a rounding of those
+    for out, tolerance, rounding in ((exact, 1e-10, 1e-12), (single, 1e-4, 2e-7)):
         assert out.path == expected.path
         assert out.budgets == expected.budgets
         assert relative(out.features, expected.features) < tolerance
@@ -45,7 +46,7 @@ def test_outputs_in_both_precisions(frames, supports):
         if supports < frames:
             assert out.loss.item() == pytest.approx(expected.loss.item(), rel=tolerance)
             for name, term in out.terms._asdict().items():
-                assert term.item() == pytest.approx(expected.terms[name].item(), rel=tolerance, abs=1e-12), name
+                assert term.item() == pytest.approx(expected.terms[name].item(), rel=tolerance, abs=rounding), name
         else:
             assert out.loss == 0
 

@@ -14,6 +14,9 @@ from aviot.compressor.allocation import (
 )
 from aviot.compressor.segments import Segments
 from aviot.config import TransportConfig
+from aviot.ot import solve
+
+CPU = torch.device("cpu")
 
 
 def looped_budgets(probabilities, sizes, supports):
@@ -100,3 +103,19 @@ def test_balanced_pilot_is_silent_and_unbalanced_is_not():
     assert standardise(balanced).eq(0).all()
     assert unbalanced.min() > 1e-3
     assert standardise(unbalanced).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("updates", [1, 2, 20])
+@pytest.mark.parametrize(("pilot", "relaxation"), [("balanced", "damped"), ("unbalanced", "relaxed")])
+@pytest.mark.parametrize("spread", [0.05, 0.5, 20.0])  # the last is past the cost bound
+def test_the_pilot_is_what_a_one_column_solve_leaves(updates, pilot, relaxation, spread):
+    config, segments = TransportConfig(updates=updates), Segments(22, 4)
+    embedded = spread * torch.randn(2, 22, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    response = pilot_response(embedded, segments, 0.1, config, pilot)
+    for video in range(2):
+        for m, (start, n) in enumerate(zip(segments.starts(CPU).tolist(), segments.sizes(CPU).tolist(), strict=True)):
+            sources = embedded[video, start : start + n]
+            cost = (sources - sources[:1]).square().sum(-1, keepdim=True)
+            mass = solve(cost, 0.1, config, relaxation=relaxation).source_mass
+            expected = (mass / mass.sum() - 1 / n).abs().mean()
+            assert response[video, m].item() == pytest.approx(expected.item(), rel=1e-9, abs=1e-14)

@@ -49,19 +49,22 @@ def test_a_layout_places_every_support(layout):
     places = [(m, slot) for m, budget in enumerate(budgets) for slot in range(budget)]
     assert list(zip(layout.segment[0].tolist(), layout.slot[0].tolist(), strict=True)) == places
     uniform = []
-    for n, start, budget in zip(sizes, starts, budgets, strict=True):
-        uniform += [start + int(i) for i in torch.round(torch.linspace(0, n - 1, budget))]
+    for n, budget in zip(sizes, budgets, strict=True):
+        uniform += [int(i) for i in torch.round(torch.linspace(0, n - 1, budget))]
     assert layout.uniform_sources[0].tolist() == uniform
     assert layout.identity[0].tolist() == [n == k for n, k in zip(sizes, budgets, strict=True)]
     packed = torch.arange(1.0, layout.supports + 1)[None, None, :, None]
     padded = layout.pad(packed)[0, 0, ..., 0]
     assert padded[layout.slot_mask[0]].tolist() == packed.flatten().tolist()
-    plan = torch.rand(1, 1, layout.segments.count, layout.segments.longest, layout.slots)
-    dense = layout.dense(plan)[0, 0]
+    rows = torch.rand(1, 1, layout.supports, layout.segments.longest)
     expected = torch.zeros(layout.supports, layout.segments.sources)
-    for j, (m, slot) in enumerate(places):
-        expected[j, starts[m] : starts[m] + sizes[m]] = plan[0, 0, m, : sizes[m], slot]
-    assert torch.equal(dense, expected)
+    for j, (m, _) in enumerate(places):
+        rows[0, 0, j, sizes[m] :] = 0
+        expected[j, starts[m] : starts[m] + sizes[m]] = rows[0, 0, j, : sizes[m]]
+    assert torch.equal(layout.dense(rows)[0, 0], expected)
+    values = torch.rand(1, 1, layout.segments.sources, 3)
+    assert torch.allclose(layout.mix(rows, values)[0, 0], expected @ values[0, 0], atol=1e-5)
+    assert torch.equal(layout.uniform_rows(torch.float32)[0, 0].argmax(-1), layout.uniform_sources[0])
 
 
 def test_uniform_start_keeps_torchs_float32_rounding():

@@ -4,11 +4,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aviot.compressor.layout import Layout
 from aviot.compressor.numerics import squared_distances
 from aviot.compressor.segments import Segments
 from aviot.config import Pilot, TransportConfig
-from aviot.ot import Coupling, Relaxation, solve
+from aviot.ot import scale_cost
 
 NEGLIGIBLE = 1e-6  # a spread below this is no signal
 
@@ -19,24 +18,29 @@ def pilot_response(
     """g_m, how far a one-support transport of segment m is from drawing on its sources uniformly.
 
     u = row masses of the pilot coupling, p = u / sum u, g = mean |p - 1/n| (eq:supp_pilot_profile,
-    eq:supp_pilot_deviation). With one column the balanced updates make g zero up to (1 - kappa_s)^20, whatever the
-    cost: solving in float64 keeps rounding from posing as a signal.
+    eq:supp_pilot_deviation); the one support stands at the segment's first source. In float64, so that rounding does
+    not pose as a signal.
     """
-    count = segments.count
-    layout = Layout(segments, count, torch.ones(len(embedded), count, dtype=torch.long, device=embedded.device))
-    sources = embedded[:, None].double()
-    cost = squared_distances(segments.split(sources), layout.pad(layout.take_sources(sources, layout.uniform_sources)))
-    relaxation: Relaxation = "damped" if pilot == "balanced" else "relaxed"
-    coupling = solve(cost, epsilon, config, source_count=segments.sizes(cost.device), relaxation=relaxation)
-    return _departure_from_uniform(coupling, segments)
-
-
-def _departure_from_uniform(coupling: Coupling, segments: Segments) -> Float[Tensor, "B M"]:
-    mass = coupling.source_mass[:, 0]  # [B,M,n]
-    profile = mass / mass.sum(-1, keepdim=True)
-    sizes = segments.sizes(mass.device).to(mass.dtype)
-    departure = (profile - 1 / sizes[:, None]).abs() * segments.mask(mass.device)
+    sources = segments.split(embedded.double())  # [B,M,n,C]
+    cost = squared_distances(sources, sources[..., :1, :])
+    sizes = segments.sizes(cost.device)
+    scaled = scale_cost(cost, epsilon, config, source_count=sizes)[..., 0]
+    mask = segments.mask(cost.device)
+    logits = (-pilot_memory(epsilon, config, pilot) / epsilon) * scaled
+    profile = logits.masked_fill(~mask, -torch.inf).softmax(-1)
+    departure = (profile - 1 / sizes.double()[:, None]).abs() * mask
     return departure.sum(-1) / sizes
+
+
+def pilot_memory(epsilon: float, config: TransportConfig, pilot: Pilot) -> float:
+    """How much of the cost is left in the row masses of a one-column solve: p = softmax(-memory * C / epsilon).
+
+    With one column, every update of f replaces the share kappa_s of -C by what balances it, so after t updates the rows
+    still hold (1 - kappa_s)^t C; g only rescales them all. Without the memory term (`"unbalanced"`) each update starts
+    anew and 1 - kappa_s stays.
+    """
+    left = epsilon / (config.source_relaxation + epsilon)  # 1 - kappa_s
+    return left**config.updates if pilot == "balanced" else left
 
 
 def standardise(signal: Float[Tensor, "B M"]) -> Float[Tensor, "B M"]:

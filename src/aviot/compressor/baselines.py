@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from aviot.compressor.finite import FiniteCheck
-from aviot.compressor.inputs import check_inputs
+from aviot.compressor.inputs import check_inputs, require_finite
 from aviot.compressor.layout import Layout
 from aviot.compressor.numerics import working_dtype
 from aviot.compressor.objective import zero_terms
@@ -63,6 +63,7 @@ class Baseline(nn.Module):
             ratio=ratio,
             supports=supports,
         )
+        require_finite(inputs.x, finite)
         frames, kept = inputs.x.shape[1], inputs.supports
         features, stages = x, tuple[FixedMixture, ...]()
         if kept < frames:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from aviot.compressor.finite import FiniteCheck
 from aviot.compressor.fusion import build_gate
-from aviot.compressor.inputs import Inputs, check_inputs
+from aviot.compressor.inputs import Inputs, check_inputs, require_finite
 from aviot.compressor.layers import Linear
 from aviot.compressor.metric import Metric
 from aviot.compressor.numerics import full_precision, working_dtype
@@ -68,6 +68,8 @@ class Compressor(nn.Module):
                 supports=supports,
             )
             path = path_for(self.config, inputs.x.shape[1], inputs.supports)
+            if len(path) == 1:
+                require_finite(inputs.x, finite)
             features, stages = self._compress(inputs, path, ramp(step, self.config.warmup_steps), finite)
         return self._result(x, inputs, features, path, stages, finite)
 

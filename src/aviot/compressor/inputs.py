@@ -53,8 +53,6 @@ def check_inputs(
         if motion.shape != x.shape:
             raise ValueError(f"motion must have the features' shape {tuple(x.shape)}, got {tuple(motion.shape)}")
     finite.enter("")
-    # a patch that is not finite leaves a mean that is not
-    finite.require(features.mean(2, dtype=dtype), "the features x are")
     return Inputs(
         x=features,
         question=_companion(question, batch, dtype, finite, "the question is"),
@@ -63,6 +61,11 @@ def check_inputs(
         supports=_supports(frames, ratio, supports),
         batched=batched,
     )
+
+
+def require_finite(features: Float[Tensor, "B T S D"], finite: FiniteCheck) -> None:
+    """Check features that no stage reads; a patch that is not finite leaves a mean that is not."""
+    finite.require(features.mean(2, dtype=working_dtype(features.dtype)), "the features x are")
 
 
 def check_features(x: Any, config: CompressorConfig, device: torch.device | None, name: str = "features x") -> None:

@@ -1,10 +1,12 @@
 """Where a stage's K supports sit: how many each segment has, and how packed, padded and dense forms relate.
 
-Three forms of the same supports:
+Two forms of the same supports:
 
 * packed, [.., K, ..]: the supports in temporal order, as the stage returns them;
-* padded, [.., M, k, ..]: k slots a segment, as the solver takes them (k = the most any segment could be given);
-* dense, [.., K, N]: a plan's rows over all sources, zero outside the support's own segment.
+* padded, [.., M, k, ..]: k slots a segment, as the solver takes them (k = the most any segment could be given).
+
+A plan's row is kept over the n sources of the support's own segment, [.., K, n], zero where that is shorter than the
+longest; dense, [.., K, N], over all sources.
 
 Budgets live on the device and are never read by the host, so shapes depend on N and K alone.
 """
@@ -48,6 +50,11 @@ class Layout:
         return self.budgets == self.segments.sizes(self.device)
 
     @cached_property
+    def first(self) -> Int[Tensor, "B M"]:
+        """The first packed support of each segment."""
+        return self._ends - self.budgets
+
+    @cached_property
     def _ends(self) -> Int[Tensor, "B M"]:
         return self.budgets.cumsum(-1)
 
@@ -65,8 +72,7 @@ class Layout:
     @cached_property
     def slot(self) -> Int[Tensor, "B K"]:
         """The slot of each packed support in its segment."""
-        first = self._ends - self.budgets
-        return torch.arange(self.supports, device=self.device) - first.gather(-1, self.segment)
+        return torch.arange(self.supports, device=self.device) - self.first.gather(-1, self.segment)
 
     @cached_property
     def _place(self) -> Int[Tensor, "B K"]:
@@ -75,7 +81,7 @@ class Layout:
 
     @cached_property
     def uniform_sources(self) -> Int[Tensor, "B K"]:
-        """The source that each support starts from, uniformly spaced in its segment.
+        """The source of its own segment that each support starts from, uniformly spaced.
 
         round(linspace(0, n - 1, k)) as torch computes it in float32, half to even: from the front in the first half,
         from the back in the second. The precision is part of the definition, (n, k) = (48, 23) differs without it.
@@ -86,25 +92,27 @@ class Layout:
         front = stride * self.slot.float()
         back = last - stride * (steps - self.slot).float()
         within = torch.where(self.slot < (steps + 1) // 2, front, back).round().long()
-        within = torch.where(steps == 0, 0, within)  # one support starts at its segment's first source
-        return self.segments.starts(self.device)[self.segment] + within
+        return torch.where(steps == 0, 0, within)  # one support starts at its segment's first source
 
-    def take_sources(self, x: Float[Tensor, "B R N D"], index: Int[Tensor, "B K"]) -> Float[Tensor, "B R K D"]:
-        """x at one source index a support."""
-        return x.take_along_dim(index[:, None, :, None], -2)
+    def uniform_rows(self, dtype: torch.dtype) -> Float[Tensor, "B 1 K n"]:
+        """Each support's start as a row: all its weight on one source."""
+        order = torch.arange(self.segments.longest, device=self.device)
+        return (self.uniform_sources[..., None] == order).to(dtype)[:, None]
 
     def pad(self, packed: Float[Tensor, "B R K D"]) -> Float[Tensor, "B R M k D"]:
         """Packed supports into slots; empty slots repeat a neighbour and are masked wherever they are used."""
-        first = self._ends - self.budgets
-        index = (first[..., None] + torch.arange(self.slots, device=self.device)).clamp_max(self.supports - 1)
+        index = (self.first[..., None] + torch.arange(self.slots, device=self.device)).clamp_max(self.supports - 1)
         return packed.take_along_dim(index.flatten(1)[:, None, :, None], -2).unflatten(-2, index.shape[1:])
 
     def pack(self, padded: Float[Tensor, "B R M k D"]) -> Float[Tensor, "B R K D"]:
         """Supports out of their slots, in temporal order; undoes `pad`."""
         return padded.flatten(2, 3).take_along_dim(self._place[:, None, :, None], -2)
 
-    def dense(self, padded: Float[Tensor, "B R M n k"]) -> Float[Tensor, "B R K N"]:
-        """A padded plan as one row a support over all N sources."""
-        rows = self.pack(padded.mT)  # [B,R,K,n]
+    def dense(self, rows: Float[Tensor, "B R K n"]) -> Float[Tensor, "B R K N"]:
+        """Rows over a support's own segment as rows over all N sources."""
         own = self.segment[..., None] == torch.arange(self.segments.count, device=self.device)  # [B,K,M]
         return self.segments.join(rows[..., None, :] * own[:, None, :, :, None])
+
+    def mix(self, rows: Float[Tensor, "B R K n"], values: Float[Tensor, "B R N D"]) -> Float[Tensor, "B R K D"]:
+        """sum_i rows_ji values_i over each support's own segment."""
+        return self.pack(self.pad(rows) @ self.segments.split(values))

@@ -1,14 +1,19 @@
-"""One granularity's transport: supports that start somewhere and are refined by the coupling they induce."""
+"""One granularity's transport: supports that start somewhere and are refined by the coupling they induce.
+
+A support is always a mixture of its segment's sources, so it is kept as a row of weights over them. The embedding's
+first linear map commutes with mixing; supports are therefore moved in the transport space's width, not the features'.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from aviot.compressor.layout import Layout
+from aviot.compressor.metric import Metric
 from aviot.compressor.numerics import squared_distances
 from aviot.compressor.regions import Partition
 from aviot.config import LevelConfig, TransportConfig
@@ -21,89 +26,110 @@ class Plan:
 
     name: str
     partition: Partition
-    sources: Float[Tensor, "B R N D"]  # the descriptors that were transported
-    supports: Float[Tensor, "B R K D"]  # where they went, in descriptor space
-    flow: Float[Tensor, "B R M n k"]  # P, the realised mass, segment by segment, zero in padding
-    conditional: Float[Tensor, "B R K N"]  # A, one distribution over sources a support
+    layout: Layout
+    rows: Float[Tensor, "B R K n"]  # A, each support's distribution over its own segment's sources
+    mass: Float[Tensor, "B R K"]  # m, what each support receives
+    stabilizer: float
+    describe: Callable[[], Float[Tensor, "B R N D"]]  # the descriptors that were transported
+
+    @cached_property
+    def conditional(self) -> Float[Tensor, "B R K N"]:
+        """A over all sources."""
+        return self.layout.dense(self.rows)
+
+    @cached_property
+    def sources(self) -> Float[Tensor, "B R N D"]:
+        """The descriptors that were transported."""
+        return self.describe()
+
+    @cached_property
+    def supports(self) -> Float[Tensor, "B R K D"]:
+        """Where they went: z_j = sum_i P_ij x_i / (m_j + delta) (eq:supp_barycentric_reconstruction)."""
+        kept = self.layout.kept[:, None, :, None]
+        shrink = torch.where(kept, 1.0, (self.mass / (self.mass + self.stabilizer))[..., None])
+        return self.layout.mix(self.rows, self.sources) * shrink
 
     @cached_property
     def region_of_patch(self) -> Int[Tensor, "S"]:
         """The region that holds each patch."""
-        return self.partition.region_of_patch(self.conditional.device)
+        return self.partition.region_of_patch(self.rows.device)
 
     def on_patches(self, dtype: torch.dtype) -> Float[Tensor, "B S K N"]:
         """A spread from the regions to their patches."""
         return self.conditional.to(dtype).index_select(1, self.region_of_patch)
 
 
-def start_supports(
-    level: LevelConfig,
-    sources: Float[Tensor, "B R N D"],
-    layout: Layout,
-    parent: Float[Tensor, "B R K N"] | None,
-) -> Float[Tensor, "B R K D"]:
-    """z_0 = beta sum_i A^pa(r)_ij x_i + (1 - beta) z_uni (eq:supp_parent_initialization); z_uni without a parent.
+def start_rows(
+    level: LevelConfig, layout: Layout, parent: Float[Tensor, "B R K n"] | None, dtype: torch.dtype
+) -> Float[Tensor, "B #R K n"]:
+    """z_0 = beta sum_i A^pa(r)_ij x_i + (1 - beta) z_uni, as rows (eq:supp_parent_initialization).
 
-    The parent's distributions carry no gradient.
+    Without a parent z_uni alone. The parent's distributions carry no gradient.
     """
-    uniform = layout.take_sources(sources, layout.uniform_sources)
+    uniform = layout.uniform_rows(dtype)
     if parent is None:
         return uniform
-    return level.parent_weight * (parent.detach() @ sources) + (1 - level.parent_weight) * uniform
+    return torch.lerp(uniform.expand_as(parent), parent.detach().to(dtype), level.parent_weight)
 
 
 def transport(
     level: LevelConfig,
     config: TransportConfig,
-    embed: Callable[[Tensor], Tensor],
+    metric: Metric,
+    weights: Float[Tensor, "B C"] | None,
     sources: Float[Tensor, "B R N D"],
-    supports: Float[Tensor, "B R K D"],
+    start: Float[Tensor, "B #R K n"],
     layout: Layout,
-) -> tuple[Coupling, Float[Tensor, "B R K D"]]:
-    """Alternate coupling and barycentric update for the level's rounds, from the supports given.
+) -> Coupling:
+    """Alternate coupling and barycentric update for the level's rounds, from the start given.
 
-    `embed` takes descriptors to the question's transport space. Supports are cut from the graph between rounds, so all
-    rounds but the last need none: gradients flow through the last round's cost and update (and, with one round,
-    through the start).
+    Supports are cut from the graph between rounds, so all rounds but the last need none: gradients flow through the
+    last round's cost and update (and, with one round, through the start).
     """
-    points = layout.segments.split(sources)  # [B,R,M,n,D]
-    embedded = layout.segments.split(embed(sources))  # [B,R,M,n,C]
+    lifted = metric.lift(sources)
+    place = partial(metric.place, weights=weights)
+    points = layout.segments.split(place(lifted))  # [B,R,M,n,C]
 
-    def one_round(supports: Tensor) -> tuple[Coupling, Tensor]:
-        coupling = solve(
-            squared_distances(embedded, layout.pad(embed(supports))),
+    origin = metric.lift(sources.new_zeros((1, 1, 1, sources.shape[-1])))  # rows miss one by delta
+
+    def couple(rows: Tensor, basis: Tensor) -> Coupling:
+        mixed = layout.mix(rows.expand(-1, basis.shape[1], -1, -1), basis)
+        supports = layout.pad(place(mixed + (1 - rows.sum(-1, keepdim=True)) * origin))
+        return solve(
+            squared_distances(points, supports),
             level.epsilon,
             config,
             source_count=layout.segments.sizes(layout.device),
             support_count=layout.budgets[:, None],
         )
-        return coupling, layout.pack(coupling.barycentre(points, config.stabilizer))
 
+    rows = start
     with torch.no_grad():
         for _ in range(level.rounds - 1):
-            _, supports = one_round(supports)
-    return one_round(supports)
+            coupling = couple(rows, lifted)
+            rows = layout.pack((coupling.plan / (coupling.mass + config.stabilizer)[..., None, :]).mT)
+    cut = level.rounds > 1 and torch.is_grad_enabled()
+    return couple(rows, metric.lift(sources.detach()) if cut else lifted)
 
 
 def finish(
     level: LevelConfig,
+    config: TransportConfig,
     partition: Partition,
     sources: Float[Tensor, "B R N D"],
     coupling: Coupling,
-    supports: Float[Tensor, "B R K D"],
     layout: Layout,
 ) -> Plan:
     """The level's plan, with the identity in place of the coupling where a segment has a support for every source."""
-    kept = layout.identity[:, None, :, None, None]  # [B,1,M,1,1]
-    n, k = coupling.log_plan.shape[-2:]
-    identity = torch.eye(n, k, dtype=sources.dtype, device=sources.device) * layout.slot_mask[:, None, :, None, :]
-    sizes = layout.segments.sizes(layout.device)[:, None, None]
-    starts = layout.take_sources(sources, layout.uniform_sources)
+    kept = layout.kept[:, None, :]
+    sizes = layout.segments.sizes(layout.device)[layout.segment][:, None].to(sources.dtype)  # [B,1,K]
+    identity = layout.uniform_rows(sources.dtype)
     return Plan(
         name=level.name,
         partition=partition,
-        sources=sources,
-        supports=torch.where(layout.kept[:, None, :, None], starts, supports),
-        flow=torch.where(kept, identity / sizes, coupling.plan),
-        conditional=layout.dense(torch.where(kept, identity, coupling.conditional)),
+        layout=layout,
+        rows=torch.where(kept[..., None], identity, layout.pack(coupling.conditional.mT)),
+        mass=torch.where(kept, 1 / sizes, layout.pack(coupling.mass[..., None])[..., 0]),
+        stabilizer=config.stabilizer,
+        describe=lambda: sources,
     )

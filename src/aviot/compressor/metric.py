@@ -19,9 +19,11 @@ class Metric(nn.Module):
         """w(q), one positive weight a coordinate of the transport space (eq:question_weights)."""
         return F.softplus(self.weigh(question))
 
-    def forward(
-        self, points: Float[Tensor, "B R N D"], weights: Float[Tensor, "B C"] | None
-    ) -> Float[Tensor, "B R N C"]:
-        """w(q) * phi(x); squared distances between such points are the transport cost. No weights: all ones."""
-        embedded = self.embed(points)
+    def lift(self, points: Float[Tensor, "B R N D"]) -> Float[Tensor, "B R N C"]:
+        """The embedding's first map, W x + b: affine, so it commutes with mixing points by weights that sum to one."""
+        return self.embed[0](points)
+
+    def place(self, lifted: Float[Tensor, "B R N C"], weights: Float[Tensor, "B C"] | None) -> Float[Tensor, "B R N C"]:
+        """w(q) * phi(x) of lifted points, whose squared distances are the transport cost. No weights: all ones."""
+        embedded = self.embed[1:](lifted)
         return embedded if weights is None else embedded * weights[:, None, None, :].to(embedded.dtype)

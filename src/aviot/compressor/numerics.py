@@ -66,3 +66,8 @@ class _SquaredDistances(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             to_b = 2 * (b * gradient.sum(-2)[..., None] - gradient.mT @ a)
         return to_a, to_b
+
+
+def cosine(a: Float[Tensor, "... D"], b: Float[Tensor, "... D"]) -> Float[Tensor, "..."]:
+    """Cosine of the angle between a and b; a vector of no length has cosine zero."""
+    return torch.cosine_similarity(a, b, dim=-1, eps=1e-8)

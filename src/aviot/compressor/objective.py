@@ -9,11 +9,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aviot.compressor.finite import FiniteCheck
-from aviot.compressor.layout import Layout
 from aviot.compressor.level import Plan
-from aviot.compressor.numerics import squared_distances, working_dtype
+from aviot.compressor.numerics import cosine, squared_distances, working_dtype
 from aviot.compressor.stage import Stage
-from aviot.compressor.statistics import cosine
 from aviot.config import ObjectiveConfig
 from aviot.ot import plogp
 
@@ -67,10 +65,10 @@ def objective_terms(
 
 def _stage_terms(stage: Stage, change: Float[Tensor, "B S"], config: ObjectiveConfig) -> ObjectiveTerms:
     zero = zero_terms(stage.gates).temporal
-    temporal = distortion(stage.plans[0], stage.layout).sum((-2, -1)).to(zero.dtype)
+    temporal = distortion(stage.plans[0]).sum((-2, -1)).to(zero.dtype)
     if len(stage.plans) == 1:
         return ObjectiveTerms(temporal, zero, zero, zero, zero, zero)
-    regional = [distortion(plan, stage.layout).mean((-2, -1)).to(zero.dtype) for plan in stage.plans[1:]]
+    regional = [distortion(plan).mean((-2, -1)).to(zero.dtype) for plan in stage.plans[1:]]
     smooth = [
         continuity(plan, appearance.to(plan.conditional.dtype), config.continuity_scale).to(zero.dtype)
         for plan, appearance in zip(stage.plans[1:], stage.appearance[1:], strict=True)
@@ -85,14 +83,16 @@ def _stage_terms(stage: Stage, change: Float[Tensor, "B S"], config: ObjectiveCo
     )
 
 
-def distortion(plan: Plan, layout: Layout) -> Float[Tensor, "B R M"]:
+def distortion(plan: Plan) -> Float[Tensor, "B R M"]:
     """sum_ij P_ij ||x_i - z_j||^2 / D over sum_ij P_ij, a segment (eq:supp_temporal_distortion).
 
     Sources carry no gradient, supports and coupling do; a segment that was kept as it is has none.
     """
+    layout = plan.layout
     sources = layout.segments.split(plan.sources.detach())
-    squared = squared_distances(sources, layout.pad(plan.supports)) / sources.shape[-1]
-    mean = (plan.flow * squared).sum((-2, -1)) / plan.flow.sum((-2, -1))
+    squared = squared_distances(layout.pad(plan.supports), sources) / sources.shape[-1]  # [B,R,M,k,n]
+    flow = layout.pad(plan.rows * plan.mass[..., None]) * layout.slot_mask[:, None, ..., None]
+    mean = (flow * squared).sum((-2, -1)) / flow.sum((-2, -1))
     return torch.where(layout.identity[:, None], 0.0, mean)
 
 

@@ -1,5 +1,6 @@
 """Spatial partitions of the patch grid: region means, parents, position codes."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -48,6 +49,22 @@ class Partition:
         rows = self._averaging(0, x) @ (self._averaging(1, x) @ x.unflatten(2, self.grid)).flatten(3)  # [B,N,rows,:]
         return rows.unflatten(-1, (self.cells[1], x.shape[-1])).flatten(2, 3).transpose(1, 2)
 
+    def nests_in(self, coarser: "Partition") -> bool:
+        """True if every region lies inside one region of the coarser partition."""
+        return all(fine % coarse == 0 for fine, coarse in zip(self.cells, coarser.cells, strict=True))
+
+    def coarsen(self, coarser: "Partition", means: Float[Tensor, "B R N D"]) -> Float[Tensor, "B r N D"]:
+        """The coarser regions' means from these, each weighed by its patches; they must nest."""
+        return torch.einsum("cr,brnd->bcnd", self._share(coarser, means), means)
+
+    def _share(self, coarser: "Partition", like: Tensor) -> Float[Tensor, "r R"]:
+        """The part of each coarser region's patches that each region holds."""
+        fine, coarse = (
+            (each.region_of_patch(like.device)[:, None] == torch.arange(each.count, device=like.device)).to(like.dtype)
+            for each in (self, coarser)
+        )
+        return coarse.T @ fine / coarse.sum(0)[:, None]
+
     def position_code(self, bands: int, like: Tensor) -> Float[Tensor, "R code"]:
         """[sin 2 pi f y, cos 2 pi f y, sin 2 pi f x, cos 2 pi f x] of the region centres, f = 1 .. bands."""
         frequency = 2 * torch.pi * torch.arange(1, bands + 1, device=like.device, dtype=like.dtype)
@@ -75,3 +92,11 @@ def regional_descriptors(
     """LN(region mean) + p_r, with p_r a learned map of the region centre's code (eq:supp_region_descriptor)."""
     place = position(partition.position_code(bands, means))
     return F.layer_norm(means, means.shape[-1:], eps=DESCRIPTOR_EPS) + place[:, None, :]
+
+
+def region_means(partitions: Sequence[Partition], x: Float[Tensor, "B N S D"]) -> tuple[Float[Tensor, "B R N D"], ...]:
+    """Means of every granularity's regions, coarse to fine; x is read once where the partitions nest."""
+    finest = partitions[-1]
+    fine = finest.mean(x)
+    coarse = (finest.coarsen(each, fine) if finest.nests_in(each) else each.mean(x) for each in partitions[:-1])
+    return (*coarse, fine)

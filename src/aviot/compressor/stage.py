@@ -1,7 +1,7 @@
 """One progressive stage: N sources in, K supports out, and the record of how (Algorithm 1 of the supplement)."""
 
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 
 import torch
 from jaxtyping import Float, Int
@@ -10,14 +10,13 @@ from torch import Tensor, nn
 from aviot.compressor import schedule
 from aviot.compressor.allocation import allocation_probabilities, integer_budgets, pilot_response
 from aviot.compressor.finite import FiniteCheck
-from aviot.compressor.fusion import gate_weights, introduce_regions
+from aviot.compressor.fusion import combine, fuse, introduce_regions
 from aviot.compressor.layers import Linear
 from aviot.compressor.layout import Layout
-from aviot.compressor.level import Plan, finish, start_supports, transport
+from aviot.compressor.level import Plan, finish, start_rows, transport
 from aviot.compressor.metric import Metric
-from aviot.compressor.regions import Partition, regional_descriptors
+from aviot.compressor.regions import Partition, region_means, regional_descriptors
 from aviot.compressor.segments import Segments
-from aviot.compressor.statistics import gate_statistics
 from aviot.config import CompressorConfig
 
 
@@ -45,22 +44,20 @@ class Stage:
 
     layout: Layout
     plans: tuple[Plan, ...]  # one a granularity, coarse to fine
-    appearance: tuple[Float[Tensor, "B R D"], ...]  # region means over time, one a granularity, no gradient
+    means: tuple[Float[Tensor, "B R N D"], ...]  # of the regions, one a granularity
     gates: Float[Tensor, "B S K L"]  # gamma as the gate predicts it
     applied: Float[Tensor, "B S K L"]  # gamma as it was applied, warm-up included
 
     @cached_property
     def coefficients(self) -> Float[Tensor, "B S K N"]:
-        """B = sum over granularities of gamma * A, the mixture behind every output (eq:supp_stage_provenance).
+        """B, the mixture behind every output."""
+        rows = [plan.rows.to(self.applied.dtype)[:, plan.region_of_patch] for plan in self.plans]
+        return self.layout.dense(combine(torch.stack(rows, 2), self.applied, self.layout.kept))
 
-        In an identity segment all granularities agree; taking one keeps it exact (gammas sum to one up to rounding).
-        """
-        shares = self.applied.unbind(-1)
-        whole = self.plans[0].on_patches(shares[0].dtype)
-        mixed = shares[0][..., None] * whole
-        for share, plan in zip(shares[1:], self.plans[1:], strict=True):
-            mixed = torch.addcmul(mixed, share[..., None], plan.on_patches(share.dtype))
-        return torch.where(self.layout.kept[:, None, :, None], whole, mixed)
+    @property
+    def appearance(self) -> tuple[Float[Tensor, "B R D"], ...]:
+        """Region means over time, one a granularity, no gradient."""
+        return tuple(mean.detach().mean(2) for mean in self.means)
 
     @property
     def budgets(self) -> Int[Tensor, "B M"]:
@@ -100,20 +97,14 @@ def run_stage(
     their distortion is what is left of terms a million times its size: the whole frame's level is solved in float64.
     """
     partitions = tuple(Partition(config.grid, level.regions) for level in config.active_levels)
-    frames, *regional = (partition.mean(x) for partition in partitions)
+    frames, *regional = region_means(partitions, x)
+    finite.require(frames, "the features x are")  # a patch that is not finite leaves a mean that is not
     means = (frames.double(), *regional)
     layout = _lay_out(config, modules.metric, means[0], conditioning, supports, progress, finite)
     plans = _solve_levels(config, modules, partitions, means, conditioning, layout, finite)
-    appearance = tuple(mean.detach().mean(2) for mean in means)
-    gates = _gates(config, modules.gate, x, plans, conditioning.question)
+    features, gates = fuse(x, plans, layout, modules.gate, config, conditioning.question, progress)
     finite.require(gates, "the fusion weights are")
-    stage = Stage(layout, plans, appearance, gates, introduce_regions(gates, progress))
-    return mix(stage.coefficients, x), stage
-
-
-def mix(coefficients: Float[Tensor, "B S K N"], x: Float[Tensor, "B N S D"]) -> Float[Tensor, "B K S D"]:
-    """sum_i B_jsi X_is at every support and position (eq:supp_exact_provenance)."""
-    return (coefficients @ x.transpose(1, 2)).transpose(1, 2)
+    return features, Stage(layout, plans, means, gates, introduce_regions(gates, progress))
 
 
 @torch.no_grad()
@@ -128,7 +119,7 @@ def _lay_out(
 ) -> Layout:
     """Decide every segment's budget from the pilot's response and the question's relevance; no gradient."""
     segments = Segments.of(frames.shape[2], supports, config.segments)
-    embedded = metric(frames, conditioning.weights)[:, 0]
+    embedded = metric.place(metric.lift(frames), conditioning.weights)[:, 0]
     response = pilot_response(embedded, segments, config.levels[0].epsilon, config.transport, config.pilot)
     relevance = None if conditioning.relevance is None else segments.mean(conditioning.relevance.double())
     probabilities = allocation_probabilities(
@@ -150,32 +141,16 @@ def _solve_levels(
     layout: Layout,
     finite: FiniteCheck,
 ) -> tuple[Plan, ...]:
-    embed = partial(modules.metric, weights=conditioning.weights)
     plans: list[Plan] = []
     for depth, (level, partition, mean) in enumerate(zip(config.active_levels, partitions, means, strict=True)):
         if depth == 0:
             sources, parent = mean, None
         else:
             sources = regional_descriptors(mean, partition, modules.region_position, config.position.region_bands)
-            parents = partition.parents(partitions[depth - 1], mean.device)
-            parent = plans[-1].conditional.index_select(1, parents).to(mean.dtype)
-        start = start_supports(level, sources, layout, parent)
-        coupling, supports = transport(level, config.transport, embed, sources, start, layout)
-        plan = finish(level, partition, sources, coupling, supports, layout)
-        finite.require(plan.conditional, f"the {level.name} plan is")
+            parent = plans[-1].rows.index_select(1, partition.parents(partitions[depth - 1], mean.device))
+        start = start_rows(level, layout, parent, sources.dtype)
+        coupling = transport(level, config.transport, modules.metric, conditioning.weights, sources, start, layout)
+        plan = finish(level, config.transport, partition, sources, coupling, layout)
+        finite.require(plan.rows, f"the {level.name} plan is")
         plans.append(plan)
     return tuple(plans)
-
-
-def _gates(
-    config: CompressorConfig,
-    gate: nn.Sequential,
-    x: Float[Tensor, "B N S D"],
-    plans: tuple[Plan, ...],
-    question: Float[Tensor, "B D"] | None,
-) -> Float[Tensor, "B S K L"]:
-    """gamma at every position and support: learned, or equal by ablation, or one where there is one granularity."""
-    levels, supports = len(plans), plans[0].supports.shape[2]
-    if levels == 1 or config.fusion == "equal":
-        return x.new_full((len(x), config.patches, supports, levels), 1 / levels)
-    return gate_weights(gate, gate_statistics(x, plans, question), config.gate)

@@ -1,50 +1,85 @@
-"""The seven statistics a branch shows to the gate, at every support and position."""
+"""The seven statistics a branch shows to the gate, at every support and position.
 
-import math
-from collections.abc import Sequence
+They need nothing of a branch Y = A X but lengths and distances, and those are quadratic forms: with G the products of a
+patch's sources among each other, ||sum_i w_i x_i||^2 = w G w. So the branches are never built. Differences are taken
+between rows of weights, before the form, and G between sources less their segment's mean, so that neither supports that
+coincide nor scenes that stand still lose their distance to rounding.
+"""
+
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aviot.compressor.level import Plan
-from aviot.ot import plogp
+from aviot.compressor.layout import Layout
 
 PER_BRANCH = 7
 BOUND = 5.0  # of relative distances, of log magnitudes, and of the whole vector
-# Branch values held at a time: what a CPU's cache holds, and what keeps an accelerator busy.
-CPU_ELEMENTS = 2**21
-ACCELERATOR_ELEMENTS = 2**25
-_SMALLEST_RMS = 1e-6
-_SMALLEST_NORM = 1e-8
+SMALLEST_RMS = 1e-6
+SMALLEST_NORM = 1e-8
 
 
-@torch.no_grad()
+@dataclass(frozen=True)
+class Moments:
+    """Squared lengths and distances of the branches, over channels."""
+
+    size: Float[Tensor, "B S L K"]  # ||Y||^2
+    change: Float[Tensor, "B S L K"]  # ||Y_j - Y_{j-1}||^2; the first support's is not set
+    spread: Float[Tensor, "B S L K"]  # ||Y - mean of the branches||^2
+    asked: Float[Tensor, "B S L K"] | None  # Y q
+
+
+def branch_moments(
+    x: Float[Tensor, "B S M n D"],
+    rows: Float[Tensor, "B S M L k n"],
+    layout: Layout,
+    question: Float[Tensor, "B D"] | None,
+) -> Moments:
+    """The moments of Y = A X for all granularities: sources in segments, rows of A in slots."""
+    levels, slots = rows.shape[3:5]
+    sizes = layout.segments.sizes(x.device).to(x.dtype)[:, None, None]
+    mean = x.sum(-2, keepdim=True) / sizes  # padding is zero
+    centred = x - mean
+    gram = centred @ centred.mT
+    to_mean = centred @ mean.mT  # [B,S,M,n,1]
+
+    def form(weights: Tensor) -> Tensor:
+        flat = weights.flatten(3, 4)
+        return ((flat @ gram) * flat).sum(-1).clamp_min(0).unflatten(-1, (levels, slots))
+
+    def along(values: Tensor) -> Tensor:
+        return (rows.flatten(3, 4) @ values)[..., 0].unflatten(-1, (levels, slots))
+
+    def packed(values: Tensor) -> Tensor:
+        return layout.pack(values.transpose(2, 3).flatten(1, 2)[..., None])[..., 0].unflatten(1, (-1, levels))
+
+    length = form(rows) + 2 * along(to_mean) + mean.square().sum((-2, -1))[..., None, None]
+    step = form(torch.diff(rows, dim=-2, prepend=rows[..., :1, :]))
+    step[..., 1:, :, 0] = _jumps(x, rows, layout)
+    return Moments(
+        size=packed(length.clamp_min(0)),
+        change=packed(step),
+        spread=packed(form(rows - rows.mean(3, keepdim=True))),
+        asked=None if question is None else packed(along(x @ question[:, None, None, :, None])),
+    )
+
+
+def _jumps(
+    x: Float[Tensor, "B S M n D"], rows: Float[Tensor, "B S M L k n"], layout: Layout
+) -> Float[Tensor, "B S M-1 L"]:
+    """||Y_first - Y_last||^2 across each boundary between segments."""
+    last = (layout.budgets - 1)[:, None, :, None, None, None]
+    edges = torch.cat((rows[..., 0, :], rows.take_along_dim(last, -2)[..., 0, :]), 3) @ x  # [B,S,M,2L,D]
+    first, end = edges.chunk(2, 3)
+    return (first[:, :, 1:] - end[:, :, :-1]).square().sum(-1)
+
+
 def gate_statistics(
-    x: Float[Tensor, "B N S D"], plans: Sequence[Plan], question: Float[Tensor, "B D"] | None
-) -> Float[Tensor, "B S K features"]:
-    """The statistics of Y = A X for all granularities, without gradient.
-
-    Positions are independent of each other, so they are taken a few at a time: the branches themselves, three times
-    the size of the output, never exist as a whole.
-    """
-    batch, sources, patches, dim = x.shape
-    elements = CPU_ELEMENTS if x.device.type == "cpu" else ACCELERATOR_ELEMENTS
-    few = max(1, elements // (batch * len(plans) * plans[0].supports.shape[2] * dim))
-    conditionals = [plan.conditional.to(x.dtype) for plan in plans]  # [B,R,K,N] each
-    entropies = [-plogp(conditional).sum(-1) / math.log(max(2, sources)) for conditional in conditionals]
-    taken = []
-    for first in range(0, patches, few):
-        regions = [plan.region_of_patch[first : first + few] for plan in plans]
-        here = torch.stack([a[:, r] for a, r in zip(conditionals, regions, strict=True)], 1)  # [B,L,S,K,N]
-        entropy = torch.stack([h[:, r] for h, r in zip(entropies, regions, strict=True)], 1)
-        branches = here @ x[:, :, first : first + few].transpose(1, 2)[:, None]
-        taken.append(branch_statistics(branches, entropy, question))
-    return torch.cat(taken, 1)
-
-
-def branch_statistics(
-    branches: Float[Tensor, "B L S K D"], entropy: Float[Tensor, "B L S K"], question: Float[Tensor, "B D"] | None
+    moments: Moments,
+    entropy: Float[Tensor, "B S L K"],
+    question: Float[Tensor, "B D"] | None,
+    dim: int,
 ) -> Float[Tensor, "B S K features"]:
     """Branch after branch, seven numbers each, bounded to +-5.
 
@@ -55,33 +90,39 @@ def branch_statistics(
     6 log magnitude relative to the branches' mean magnitude;
     7 which branch this is, from -1 (coarsest) to 1 (finest).
     """
-    centre = branches.mean(1, keepdim=True)
-    size = rms(branches)
-    change = relative_rms(branches[..., 1:, :], branches[..., :-1, :])
-    change = torch.cat((change[..., :1], change), -1) if branches.shape[-2] > 1 else torch.zeros_like(size)
-    identity = torch.linspace(-1, 1, branches.shape[1], device=size.device, dtype=size.dtype)
+    size = moments.size
+    centre = (size.mean(2, keepdim=True) - moments.spread.mean(2, keepdim=True)).clamp_min(0)
+    magnitude = _rms(size, dim)
+    change = torch.zeros_like(size)
+    if size.shape[-1] > 1:
+        change[..., 1:] = _relative(moments.change[..., 1:], magnitude[..., 1:], magnitude[..., :-1], dim)
+        change[..., 0] = change[..., 1]
+    asked = torch.zeros_like(size)
+    if moments.asked is not None and question is not None:
+        asked = _cosine(moments.asked, size, question.square().sum(-1)[:, None, None, None])
+    identity = torch.linspace(-1, 1, size.shape[2], device=size.device, dtype=size.dtype)
     columns = (
         change,
         entropy,
-        relative_rms(branches, centre),
-        (1 - cosine(branches, centre)).clamp(0, 2),
-        torch.zeros_like(size) if question is None else cosine(branches, question[:, None, None, None, :]).clamp(-1, 1),
-        torch.log(size / size.mean(1, keepdim=True)).clamp(-BOUND, BOUND),
-        identity[:, None, None].expand_as(size),
+        _relative(moments.spread, magnitude, _rms(centre, dim), dim),
+        (1 - _cosine((size + centre - moments.spread) / 2, size, centre)).clamp(0, 2),
+        asked.clamp(-1, 1),
+        torch.log(magnitude / magnitude.mean(2, keepdim=True)),
+        identity[:, None].expand_as(size),
     )
-    return torch.stack(columns, -1).clamp(-BOUND, BOUND).permute(0, 2, 3, 1, 4).flatten(-2)
+    return torch.stack(columns, -1).clamp(-BOUND, BOUND).transpose(2, 3).flatten(-2)
 
 
-def rms(a: Float[Tensor, "... D"]) -> Float[Tensor, "..."]:
+def _rms(squares: Tensor, dim: int) -> Tensor:
     """Root mean square over channels, floored away from zero."""
-    return a.square().mean(-1).clamp_min(_SMALLEST_RMS**2).sqrt()
+    return (squares / dim).clamp_min(SMALLEST_RMS**2).sqrt()
 
 
-def relative_rms(a: Float[Tensor, "... D"], b: Float[Tensor, "... D"]) -> Float[Tensor, "..."]:
-    """rms(a - b) over the mean of the two rms, in [0, 5]."""
-    return (rms(a - b) / ((rms(a) + rms(b)) / 2).clamp_min(_SMALLEST_RMS)).clamp(0, BOUND)
+def _relative(squares: Tensor, a: Tensor, b: Tensor, dim: int) -> Tensor:
+    """rms of the difference over the mean of the two rms."""
+    return _rms(squares, dim) / ((a + b) / 2).clamp_min(SMALLEST_RMS)
 
 
-def cosine(a: Float[Tensor, "... D"], b: Float[Tensor, "... D"]) -> Float[Tensor, "..."]:
-    """Cosine of the angle between a and b; a vector of no length has cosine zero."""
-    return torch.cosine_similarity(a, b, dim=-1, eps=_SMALLEST_NORM)
+def _cosine(product: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """From a product and two squared lengths; a vector of no length has cosine zero."""
+    return product / (a.sqrt().clamp_min(SMALLEST_NORM) * b.sqrt().clamp_min(SMALLEST_NORM))

@@ -8,7 +8,7 @@ import math
 from typing import Literal
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from aviot.config import TransportConfig
@@ -22,14 +22,15 @@ def scale_cost(
     epsilon: float,
     config: TransportConfig,
     *,
-    source_mask: Bool[Tensor, "... N"] | None = None,
-    support_mask: Bool[Tensor, "... k"] | None = None,
+    source_count: Int[Tensor, "..."] | None = None,
+    support_count: Int[Tensor, "..."] | None = None,
 ) -> Float[Tensor, "... N k"]:
     """Shrink each problem's cost so that none exceeds `cost_bound` times epsilon (eq:supp_cost_stabilization).
 
     s = min(1, bound * epsilon / (max C + delta)), one s a problem; the maximum carries no gradient.
     """
     present = cost.detach()
+    source_mask, support_mask = _present(source_count, cost, -2), _present(support_count, cost, -1)
     if source_mask is not None:
         present = present.masked_fill(~source_mask[..., :, None], 0.0)
     if support_mask is not None:
@@ -61,7 +62,7 @@ def solve(
     each) say how many of its sources and supports are there. None: all.
     """
     source_mask, support_mask = _present(source_count, cost, -2), _present(support_count, cost, -1)
-    scaled = scale_cost(cost, epsilon, config, source_mask=source_mask, support_mask=support_mask)
+    scaled = scale_cost(cost, epsilon, config, source_count=source_count, support_count=support_count)
     scores = scaled / -epsilon
     kappa_source = config.source_relaxation / (config.source_relaxation + epsilon)
     kappa_target = config.target_relaxation / (config.target_relaxation + epsilon)
