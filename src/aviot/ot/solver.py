@@ -13,6 +13,7 @@ from torch import Tensor
 
 from aviot.config import TransportConfig
 from aviot.ot.coupling import Coupling
+from aviot.ot.device import LARGEST_BOUND, LARGEST_ON_CHIP, on_gpu
 
 Relaxation = Literal["damped", "relaxed"]
 
@@ -62,13 +63,51 @@ def solve(
     each) say how many of its sources and supports are there. None: all.
     """
     source_mask, support_mask = _present(source_count, cost, -2), _present(support_count, cost, -1)
-    scaled = scale_cost(cost, epsilon, config, source_count=source_count, support_count=support_count)
-    scores = scaled / -epsilon
+    scores = scale_cost(cost, epsilon, config, source_count=source_count, support_count=support_count) / -epsilon
+    run = _kernel_updates if kernels_serve(cost, config) else _updates
+    log_plan = run(scores, epsilon, config, source_count, support_count, relaxation == "damped")
+    return Coupling(log_plan, source_mask, support_mask)
+
+
+def kernels_serve(cost: Float[Tensor, "... N k"], config: TransportConfig) -> bool:
+    """Whether the problems can be solved on chip: on a GPU, not too large, and with scores that float64 can hold."""
+    return on_gpu(cost) and max(cost.shape[-2:]) <= LARGEST_ON_CHIP and config.cost_bound <= LARGEST_BOUND
+
+
+def _kernel_updates(
+    scores: Float[Tensor, "... N k"],
+    epsilon: float,
+    config: TransportConfig,
+    source_count: Int[Tensor, "..."] | None,
+    support_count: Int[Tensor, "..."] | None,
+    damped: bool,
+) -> Float[Tensor, "... N k"]:
+    from aviot.ot.sinkhorn import LogPlan, damping
+
+    shape = scores.shape[:-2]
+    counts = [
+        torch.full(shape, size, device=scores.device) if count is None else count.expand(shape)
+        for count, size in zip((source_count, support_count), scores.shape[-2:], strict=True)
+    ]
+    flat = (count.flatten().long().contiguous() for count in counts)
+    problems = scores.reshape(-1, *scores.shape[-2:]).contiguous()
+    return LogPlan.apply(problems, *flat, damping(epsilon, config, damped=damped)).view_as(scores)
+
+
+def _updates(
+    scores: Float[Tensor, "... N k"],
+    epsilon: float,
+    config: TransportConfig,
+    source_count: Int[Tensor, "..."] | None,
+    support_count: Int[Tensor, "..."] | None,
+    damped: bool,
+) -> Float[Tensor, "... N k"]:
+    """The same in plain torch, every step in the log domain."""
     kappa_source = config.source_relaxation / (config.source_relaxation + epsilon)
     kappa_target = config.target_relaxation / (config.target_relaxation + epsilon)
-    keep_source, keep_target = (1 - kappa_source, 1 - kappa_target) if relaxation == "damped" else (0.0, 0.0)
-    log_a, absent_sources = _uniform(source_mask, scores, -2)
-    log_b, absent_supports = _uniform(support_mask, scores, -1)
+    keep_source, keep_target = (1 - kappa_source, 1 - kappa_target) if damped else (0.0, 0.0)
+    log_a, absent_sources = _uniform(_present(source_count, scores, -2), scores, -2)
+    log_b, absent_supports = _uniform(_present(support_count, scores, -1), scores, -1)
 
     f = scores.new_zeros(scores.shape[:-1])
     g = scores.new_zeros((*scores.shape[:-2], scores.shape[-1]))
@@ -77,7 +116,7 @@ def solve(
         f = keep_source * f + kappa_source * (log_a - outgoing)
         incoming = torch.logsumexp(scores + (f + absent_sources)[..., :, None], -2)
         g = keep_target * g + kappa_target * (log_b - incoming)
-    return Coupling(scores + f[..., :, None] + g[..., None, :], source_mask, support_mask)
+    return scores + f[..., :, None] + g[..., None, :]
 
 
 def _present(count: Tensor | None, cost: Tensor, axis: int) -> Tensor | None:
