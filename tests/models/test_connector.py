@@ -4,6 +4,7 @@ import pytest
 import torch
 from conftest import relative
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from aviot.models import connector as module
 from aviot.models.connector import Connector, pool
@@ -85,3 +86,28 @@ def test_chunks_and_the_place_of_the_activation_change_nothing(monkeypatch):
         assert torch.allclose(connector(features), recorded[0], atol=1e-12)
     assert torch.allclose(connector.frame_means(features), recorded[1], atol=1e-12)
     assert torch.equal(features, before)
+
+
+class LargestResults(TorchDispatchMode):
+    """Notes every operation that makes a new tensor of at least `size` elements."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.size, self.names = size, []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        given = {a.untyped_storage().data_ptr() for a in args if isinstance(a, torch.Tensor)}
+        large = isinstance(out, torch.Tensor) and out.numel() >= self.size
+        if large and out.untyped_storage().data_ptr() not in given:
+            self.names.append(func.__name__)
+        return out
+
+
+@pytest.mark.parametrize("name", ["frame_means", "forward"])
+def test_a_chunk_has_one_activation_and_no_copy_of_it(monkeypatch, name):
+    connector, features = make((5, 8), 2, torch.bfloat16)
+    monkeypatch.setattr(module, "FRAMES_AT_ONCE", 2)
+    with torch.no_grad(), LargestResults(2 * 40 * 10) as seen:
+        getattr(connector, name)(features[:4])
+    assert seen.names == ["addmm.default"] * 2
