@@ -8,6 +8,7 @@ from conftest import relative
 from safetensors.torch import load_file
 
 from aviot import CompressorConfig, PositionEncoder
+from aviot.compressor.position import FRAMES_AT_ONCE, add_residual
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "position.safetensors"
 
@@ -89,3 +90,41 @@ def test_type_of_the_features_is_kept(dtype):
     out = warm(u.to(dtype))
     assert out.dtype == dtype
     assert torch.allclose(out, warm(u.to(dtype).float()).to(dtype), rtol=1e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float64])
+@pytest.mark.parametrize("lead", [(), (2,)])
+@pytest.mark.parametrize("frames", [1, FRAMES_AT_ONCE, 2 * FRAMES_AT_ONCE + 3])
+def test_the_residual_is_the_plain_sum_to_the_last_bit(dtype, lead, frames):
+    working = torch.promote_types(dtype, torch.float32)
+    u = torch.randn(*lead, frames, 20, 6).to(dtype)
+    time, place = torch.randn(frames, 6, dtype=working), torch.randn(20, 6, dtype=working)
+    plain = (u.to(working) + time[:, None] + place).to(dtype)
+    with_gradient = add_residual(u, time.clone().requires_grad_(), place)
+    for view in (u, u.transpose(-1, -2).contiguous().transpose(-1, -2)):
+        for found in (add_residual(view, time, place), with_gradient):
+            assert found.dtype == dtype
+            assert torch.equal(found, plain)
+
+
+def test_features_of_one_video_expanded_to_a_batch_stay_as_they_are():
+    u = torch.randn(3, 20, 6)
+    before, time, place = u.clone(), torch.randn(3, 6), torch.randn(20, 6)
+    found = add_residual(u.expand(2, -1, -1, -1), time, place)
+    assert torch.equal(found, add_residual(u, time, place).expand_as(found))
+    assert torch.equal(u, before)
+
+
+def test_gradients_of_features_and_projection():
+    weight = torch.randn(2, 96, dtype=torch.float64, requires_grad=True)
+    u = torch.randn(2, 3, 4, 2, dtype=torch.float64, requires_grad=True)
+    small = PositionEncoder(CompressorConfig(dim=2, cost_dim=8, grid=(2, 2), regions=((1, 1),))).double()
+
+    def positioned(u, weight):
+        return torch.func.functional_call(small, {"proj.weight": weight}, (u,), {"step": 125})
+
+    assert torch.autograd.gradcheck(positioned, (u, weight))
+    half = torch.randn(3, 4, 2).bfloat16().requires_grad_()
+    small.float()(half).float().sum().backward()
+    assert torch.equal(half.grad, torch.ones_like(half))
+    assert small.proj.weight.grad.abs().max() > 0

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from aviot.compressor.finite import FiniteCheck
@@ -63,6 +63,24 @@ class Compression:
         with full_precision(features.device):
             return provenance_of(self.stages, features, batched=self._batched)
 
+    def video(self, index: int) -> "Compression":
+        """One video of a batch, as if it had been compressed alone; a view, which keeps the batch's memory.
+
+        Terms, loss and checks are still worked out for the whole batch, once. The stages' records are reduced to the
+        mixture of this video; the batch's own are in their `stage`.
+        """
+        if not self._batched:
+            raise ValueError("video(index) picks from a batch, and this compression is of one video: use it as it is")
+        if not 0 <= index < len(self.features):
+            raise ValueError(f"index must be one of the batch's {len(self.features)} videos, from 0, got {index}")
+        return replace(
+            self,
+            features=self.features[index],
+            stages=tuple(VideoMixture(stage, index) for stage in self.stages),
+            _batched=False,
+            _terms=partial(_terms_of, self, index),
+        )
+
     @contextmanager
     def _mode(self) -> Iterator[None]:
         """The gradient mode of the compression, wherever the result is read."""
@@ -76,3 +94,30 @@ class Compression:
     def check(self) -> None:
         """Raise if anything on the way was not finite. On a CPU that has happened already; a GPU is waited for."""
         self._finite.raise_pending()
+
+
+@dataclass(frozen=True)
+class VideoMixture:
+    """One video's part of a batched stage, still with a batch axis."""
+
+    stage: Mixture
+    index: int
+
+    @property
+    def coefficients(self) -> Float[Tensor, "1 S K N"]:
+        """The mixture behind each output."""
+        return self.stage.coefficients[self.index, None]
+
+    @property
+    def budgets(self) -> Int[Tensor, "1 M"]:
+        """Supports of each segment."""
+        return self.stage.budgets[self.index, None]
+
+    def branch(self, name: str) -> tuple[Float[Tensor, "1 S K N"], Float[Tensor, "1 S K"]]:
+        """One granularity's distributions over sources, and its share of each output."""
+        conditional, share = self.stage.branch(name)
+        return conditional[self.index, None], share[self.index, None]
+
+
+def _terms_of(batch: Compression, index: int) -> ObjectiveTerms:
+    return ObjectiveTerms(*(term[index, None] for term in batch.terms))

@@ -1,6 +1,6 @@
 """Encoder, positions, compressor, connector and decoder: everything but the language model's head."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -12,6 +12,7 @@ from transformers import AutoModel, PreTrainedModel
 from aviot.compressor import Compression, Compressor, PositionEncoder, SegmentMean, UniformKeep
 from aviot.models.configuration import AviotConfig
 from aviot.models.connector import Connector
+from aviot.models.grouping import Group, Row, group_rows, stack_videos
 from aviot.models.sequence import IGNORED, Merged, pad_left, place_video
 
 CompressorName = Literal["aviot", "uniform", "segment-mean", "none"]
@@ -31,11 +32,24 @@ class Prompts:
 
 @dataclass(frozen=True)
 class Prepared:
-    """An encoded video with what does not depend on the question."""
+    """An encoded video, or several of one length, with what does not depend on the question."""
 
-    u: Float[Tensor, "T S D"]  # vision features
-    x: Float[Tensor, "T S D"]  # with positions
-    frame_means: Float[Tensor, "T d"]  # v_i, each frame's mean in the decoder's space, no gradient
+    u: Float[Tensor, "*B T S D"]  # vision features
+    x: Float[Tensor, "*B T S D"]  # with positions
+    frame_means: Float[Tensor, "*B T d"] | None  # v_i, each frame's mean in the decoder's space, no gradient
+
+    def for_group(self, group: Group) -> "Prepared":
+        """From one a video of the group to one a prompt."""
+        means = None if self.frame_means is None else group.select(self.frame_means)
+        return Prepared(group.select(self.u), group.select(self.x), means)
+
+
+@dataclass(frozen=True)
+class Compressed:
+    """A prompt's video as the decoder reads it."""
+
+    tokens: Float[Tensor, "v d"]
+    compression: Compression | None  # None where nothing was to be compressed
 
 
 class AviotPreTrainedModel(PreTrainedModel):
@@ -115,42 +129,93 @@ class AviotModel(AviotPreTrainedModel):
         compressor: CompressorName,
         step: int | None,
     ) -> tuple[Merged, list[Compression | None]]:
-        """Compress each prompt's video for its question and put the tokens where the placeholder is."""
-        sequences, labels, compressions = [], [], []
-        embedding = self.get_input_embeddings()
-        prepared: dict[int, Prepared] = {}  # what depends on the video alone, once however many questions there are
-        for row in range(len(prompts.input_ids)):
-            present = prompts.attention_mask[row].bool()
-            ids = prompts.input_ids[row][present]
-            is_video = ids == self.config.video_token_id
-            embeds = embedding(ids.masked_fill(is_video, 0))
-            asked = self._question_mean(prompts, row, embedding)
-            index = int(prompts.video_index[row])
-            if index not in prepared:
-                prepared[index] = self.prepare(encoded[index], step=step)
-            features, compression = self.compress(prepared[index], asked, ratio=ratio, compressor=compressor, step=step)
-            supervised = None if prompts.labels is None else prompts.labels[row][present]
-            sequence, label = place_video(embeds, is_video, self.connector(features), supervised)
-            sequences.append(sequence)
-            labels.append(label)
-            compressions.append(compression)
-        return pad_left(sequences, labels), compressions
+        """Compress each prompt's video for its question and put the tokens where the placeholder is.
 
-    def prepare(self, u: Float[Tensor, "T S D"], *, step: int | None = None) -> "Prepared":
-        """What every question about one encoded video shares: positions, and the frames in the decoder's space."""
+        Prompts whose videos have the same length are compressed together.
+        """
+        rows = self._rows(prompts)
+        done = dict(self._compress_rows(rows, encoded, ratio=ratio, compressor=compressor, step=step))
+        placed = [
+            place_video(row.embeds, row.is_video, done[number].tokens, row.labels) for number, row in enumerate(rows)
+        ]
+        merged = pad_left([sequence for sequence, _ in placed], [labels for _, labels in placed])
+        return merged, [done[number].compression for number in range(len(rows))]
+
+    def _compress_rows(
+        self,
+        rows: Sequence[Row],
+        encoded: Sequence[Float[Tensor, "T S D"]],
+        *,
+        ratio: float,
+        compressor: CompressorName,
+        step: int | None,
+    ) -> Iterator[tuple[int, Compressed]]:
+        """Each row's number and what became of its video, group after group.
+
+        What depends on the videos alone is kept while the next group asks about the same, and no longer.
+        """
+        prepared, holds = None, None
+        for group in group_rows(rows, encoded):
+            relevance = compressor == "aviot" and group.questions is not None
+            if prepared is None or holds != (group.videos, relevance):
+                prepared, holds = None, (group.videos, relevance)
+                u = stack_videos([encoded[video] for video in group.videos])
+                prepared = self.prepare(u, step=step, relevance=relevance)
+            yield from self._compress_group(group, prepared, ratio=ratio, compressor=compressor, step=step)
+
+    def _compress_group(
+        self, group: Group, videos: Prepared, *, ratio: float, compressor: CompressorName, step: int | None
+    ) -> list[tuple[int, Compressed]]:
+        """One call of the compressor and one of the connector, taken apart again."""
+        asked = videos.for_group(group)
+        features, batch = self.compress(asked, group.questions, ratio=ratio, compressor=compressor, step=step)
+        tokens = self.connector(features.flatten(0, 1)).chunk(len(group.rows))
+        compressions = [None if batch is None else batch.video(place) for place in range(len(group.rows))]
+        return list(zip(group.rows, map(Compressed, tokens, compressions), strict=True))
+
+    def _rows(self, prompts: Prompts) -> list[Row]:
+        """Each prompt without its padding, embedded."""
+        embedding = self.get_input_embeddings()
+        videos, rows = prompts.video_index.tolist(), []
+        for number in range(len(prompts.input_ids)):
+            present = prompts.attention_mask[number].bool()
+            ids = prompts.input_ids[number][present]
+            is_video = ids == self.config.video_token_id
+            rows.append(
+                Row(
+                    embeds=embedding(ids.masked_fill(is_video, 0)),
+                    is_video=is_video,
+                    labels=None if prompts.labels is None else prompts.labels[number][present],
+                    video=videos[number],
+                    question=self._question_mean(prompts, number, embedding),
+                )
+            )
+        return rows
+
+    def prepare(self, u: Float[Tensor, "*B T S D"], *, step: int | None = None, relevance: bool = True) -> "Prepared":
+        """What every question about an encoded video shares: positions, and the frames in the decoder's space.
+
+        The frames are there for a question's relevance; without one, `relevance=False` leaves them out.
+        """
         x = self.position(u, step=step)
-        return Prepared(u, x, self.connector.frame_means(x.detach()).float())
+        if not relevance:
+            return Prepared(u, x, None)
+        means = self.connector.frame_means(x.detach().flatten(0, -3)).float()
+        return Prepared(u, x, means.unflatten(0, x.shape[:-2]))
 
     def compress(
         self,
         video: "Prepared",
-        question_mean: Float[Tensor, "d"] | None,
+        question_mean: Float[Tensor, "*B d"] | None,
         *,
         ratio: float,
         compressor: CompressorName = "aviot",
         step: int | None = None,
-    ) -> tuple[Float[Tensor, "K S D"], Compression | None]:
-        """Position-aware features of one video, compressed for one question; as they are with `"none"`."""
+    ) -> tuple[Float[Tensor, "*B K S D"], Compression | None]:
+        """Position-aware features of a video, compressed for its question; as they are with `"none"`.
+
+        Videos of one length can be compressed together, each for its own question.
+        """
         if compressor not in get_args(CompressorName):
             names = ", ".join(map(repr, get_args(CompressorName)))
             raise ValueError(f"compressor must be one of {names}, got {compressor!r}")
@@ -165,11 +230,14 @@ class AviotModel(AviotPreTrainedModel):
             out = self.compressor(video.x, **routes, motion=video.u, ratio=ratio, step=step)
         return out.features, out
 
-    def _question_routes(self, video: "Prepared", question_mean: Float[Tensor, "d"] | None) -> dict[str, Tensor]:
+    def _question_routes(self, video: "Prepared", question_mean: Float[Tensor, "*B d"] | None) -> dict[str, Tensor]:
         """q_v = W_q e, and rho_i = cos(v_i, e) of each projected frame's mean (eq:supp_segment_relevance)."""
         if question_mean is None:
             return {}
-        relevance = torch.cosine_similarity(video.frame_means, question_mean.to(video.frame_means), dim=-1)
+        if video.frame_means is None:
+            raise ValueError("a question needs its video's frame means; prepare it with relevance=True")
+        question = question_mean.to(video.frame_means)[..., None, :]
+        relevance = torch.cosine_similarity(video.frame_means, question, dim=-1)
         return {"question": self.question_projection(question_mean), "relevance": relevance.detach()}
 
     def _question_mean(self, prompts: Prompts, row: int, embedding: nn.Module) -> Float[Tensor, "d"] | None:

@@ -1,9 +1,10 @@
 """From supports to decoder tokens: project, pool, and put a separator after every row."""
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 FRAMES_AT_ONCE = 32  # in the decoder's width a frame is three times as large
 
@@ -24,17 +25,55 @@ class Connector(nn.Module):
         return self.pooled[0] * (self.pooled[1] + 1)
 
     def forward(self, features: Float[Tensor, "K S D"]) -> Float[Tensor, "K*tokens d"]:
-        """The tokens of one video, row after row."""
-        projected = self.projector(features.to(self.row_separator.dtype))
-        lattice = projected.unflatten(1, self.grid).permute(0, 3, 1, 2)  # [K,d,H,W]
-        pooled = F.interpolate(lattice.float(), size=self.pooled, mode="bilinear", align_corners=False)
-        rows = pooled.to(projected.dtype).permute(0, 2, 3, 1)  # [K,h,w,d]
+        """The tokens of K supports, of one video or of several after each other, row after row.
+
+        pool(W_2 gelu(W_1 x + b_1) + b_2) = W_2 pool(gelu(W_1 x + b_1)) + b_2, since pooling is linear and its weights
+        sum to one: the last map sees the pooled positions alone.
+        """
+        pooled = [pool(self._activation(chunk), self.grid, self.pooled) for chunk in self._chunks(features)]
+        rows = self.projector[2](torch.cat(pooled))  # [K,h,w,d]
         separators = self.row_separator.expand(*rows.shape[:2], 1, -1)
         return torch.cat((rows, separators), 2).flatten(0, 2)
 
     @torch.no_grad()
     def frame_means(self, features: Float[Tensor, "T S D"]) -> Float[Tensor, "T d"]:
         """The spatial mean of each projected frame, taken before the last linear map, with which it commutes."""
-        first, activation, last = self.projector
-        chunks = features.to(self.row_separator.dtype).split(FRAMES_AT_ONCE)
-        return last(torch.cat([activation(first(chunk)).mean(1) for chunk in chunks]))
+        return self.projector[2](torch.cat([self._activation(chunk).mean(1) for chunk in self._chunks(features)]))
+
+    def _chunks(self, features: Float[Tensor, "K S D"]) -> Sequence[Float[Tensor, "k S D"]]:
+        """A few frames at a time; all of them where a gradient is recorded, which keeps their activation anyway."""
+        return (features,) if torch.is_grad_enabled() else features.split(FRAMES_AT_ONCE)
+
+    def _activation(self, features: Float[Tensor, "k S D"]) -> Float[Tensor, "k S d"]:
+        """gelu(W_1 x + b_1); where no gradient needs what went in, in its place."""
+        first, gelu, _ = self.projector
+        hidden = first(features.to(self.row_separator.dtype))
+        return gelu(hidden) if hidden.requires_grad else torch.ops.aten.gelu_(hidden)
+
+
+def pool(
+    lattice: Float[Tensor, "K S d"], grid: Sequence[int], pooled: Sequence[int]
+) -> Float[Tensor, "K rows columns d"]:
+    """Bilinear interpolation without corner alignment from one grid to a smaller one, as two matrix products.
+
+    Each product accumulates in float32 or better and rounds once, to the type that came in.
+    """
+    rows = _interpolate(lattice.unflatten(1, tuple(grid)).flatten(2), pooled[0])  # [K,h,W*d]
+    columns = _interpolate(rows.reshape(-1, grid[1], lattice.shape[-1]), pooled[1])  # [K*h,w,d]
+    return columns.unflatten(0, (-1, pooled[0]))
+
+
+def _interpolate(values: Float[Tensor, "P n c"], count: int) -> Float[Tensor, "P count c"]:
+    """`count` points along the middle axis: sum_j w_ij v_j, w_ij = max(0, 1 - |s_i - j|).
+
+    s_i = (i + 1/2) n / m - 1/2, kept inside the axis, is a multiple of 1 / 2m, and so are the weights. Over a power of
+    two instead, they are exact in every floating type; the ratio of the two scales the accumulated sum.
+    """
+    problems, size, _ = values.shape
+    source = ((2 * torch.arange(count, device=values.device) + 1) * size - count).clamp(0, 2 * count * (size - 1))
+    distance = (source[:, None] - 2 * count * torch.arange(size, device=values.device)).abs()
+    power = 2.0 ** (2 * count - 1).bit_length()
+    weights = (2 * count - distance).clamp_min(0).to(values.dtype) / power  # [m,n]
+    nothing = values.new_zeros(1, 1, 1)
+    scale = power / (2 * count)
+    return torch.baddbmm(nothing, weights.expand(problems, -1, -1), values, beta=0, alpha=scale)

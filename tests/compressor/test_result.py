@@ -1,0 +1,60 @@
+"""One video of a batched result is what compressing it alone gives."""
+
+import pytest
+import torch
+from conftest import inputs, make
+
+from aviot import UniformKeep
+
+
+def alone(batch, index):
+    return {name: value[index] for name, value in batch.items()}
+
+
+@pytest.mark.parametrize("frames", [20, 3])
+@pytest.mark.parametrize("kind", ["aviot", "uniform"])
+def test_a_video_of_a_batch(kind, frames):
+    compressor = make().double()
+    compressor = UniformKeep(compressor.config) if kind == "uniform" else compressor
+    batch = inputs(frames, batch=(3,), dtype=torch.float64)
+    together = compressor(**batch, supports=5)
+    for index in range(3):
+        found, expected = together.video(index), compressor(**alone(batch, index), supports=5)
+        assert found.path == expected.path
+        assert found.budgets == expected.budgets
+        assert torch.allclose(found.features, expected.features, atol=1e-10)
+        assert found.loss.shape == ()
+        assert torch.allclose(found.loss, expected.loss, atol=1e-10)
+        ours, theirs = found.provenance(), expected.provenance()
+        assert torch.allclose(ours.coefficients, theirs.coefficients, atol=1e-10)
+        assert torch.allclose(ours.frames(), theirs.frames(), atol=1e-10)
+        if found.stages and kind == "aviot":
+            for name in ("global", "medium", "local"):
+                assert torch.allclose(ours.branch(name).mass, theirs.branch(name).mass, atol=1e-10)
+
+
+def test_gradients_reach_one_video_alone():
+    compressor, batch = make().double(), inputs(batch=(2,), dtype=torch.float64)
+    batch["x"].requires_grad_()
+    compressor(**batch, supports=5).video(1).loss.backward()
+    assert batch["x"].grad[0].eq(0).all()
+    assert batch["x"].grad[1].abs().max() > 0
+
+
+def test_the_batch_works_its_terms_out_once():
+    with torch.no_grad():
+        together = make()(**inputs(batch=(2,)), supports=5)
+    with torch.enable_grad():
+        losses = [together.video(index).loss for index in range(2)]
+    assert torch.equal(torch.stack(losses), together.loss)
+    assert not losses[0].requires_grad
+    assert "terms" in vars(together)
+
+
+def test_what_is_refused():
+    together = make()(**inputs(batch=(2,)), supports=5)
+    for index in (2, -1):
+        with pytest.raises(ValueError, match=f"one of the batch's 2 videos, from 0, got {index}"):
+            together.video(index)
+    with pytest.raises(ValueError, match="this compression is of one video"):
+        together.video(0).video(0)
