@@ -50,10 +50,10 @@ class Features:
 
 def random_features(config: CompressorConfig, setup: Setup, batch: int, frames: int) -> Features:
     """Features on the device, in the type that is timed."""
-    generator, how = setup.generator(), {"device": setup.device, "dtype": setup.dtype}
-    u = torch.randn(batch, frames, config.patches, config.dim, generator=generator, **how)
-    question = torch.randn(batch, config.dim, generator=generator, **how)
-    return Features(u, question, torch.rand(batch, frames, generator=generator, device=setup.device))
+    device, dtype, generator = setup.device, setup.dtype, setup.generator()
+    u = torch.randn(batch, frames, config.patches, config.dim, generator=generator, device=device, dtype=dtype)
+    question = torch.randn(batch, config.dim, generator=generator, device=device, dtype=dtype)
+    return Features(u, question, torch.rand(batch, frames, generator=generator, device=device))
 
 
 def fresh_compressor(config: CompressorConfig, device: torch.device, dtype: torch.dtype, seed: int) -> Compressor:

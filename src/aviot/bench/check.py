@@ -58,16 +58,16 @@ def _compare(
 ) -> Checked:
     config, device = compressor.config, compressor.region_position.weight.device
     x = torch.randn(frames, config.patches, config.dim, generator=generator).to(dtype)
-    companions = {
-        "question": torch.randn(config.dim, generator=generator).to(dtype),
-        "relevance": torch.rand(frames, generator=generator),
-    }
+    question = torch.randn(config.dim, generator=generator).to(dtype)
+    relevance = torch.rand(frames, generator=generator)
     given = x.to(device, copy=True).requires_grad_(backward)
     exact = x.double().requires_grad_(backward)
     weights = copy.deepcopy(compressor).cpu()
     with torch.set_grad_enabled(backward):
-        out = compressor(given, **{name: value.to(device) for name, value in companions.items()}, ratio=RATIO)
-        expected = compress_reference(config, dict(weights.named_parameters()), exact, **companions, ratio=RATIO)
+        out = compressor(given, question=question.to(device), relevance=relevance.to(device), ratio=RATIO)
+        expected = compress_reference(
+            config, dict(weights.named_parameters()), exact, question=question, relevance=relevance, ratio=RATIO
+        )
     if not out.features.isfinite().all():
         raise CheckFailed(f"{case}: the compressed features are not finite; nothing was timed")
     if (out.path, out.budgets) != (expected.path, expected.budgets):

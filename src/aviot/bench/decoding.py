@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -13,16 +14,14 @@ from aviot.bench.result import Decoding
 from aviot.bench.timing import NotMeasured, measure
 from aviot.video import read_video
 
-CODEC = "libx264"
+CODEC: Literal["libx264"] = "libx264"
 RATE = 30
 WIDTH, HEIGHT = 320, 240
 SPACING = 4  # frames of the made-up clip for each that is sampled
 WITHOUT_PYAV = "PyAV is not installed"
 
 
-def measure_decoding(
-    video: Path | None, frames: tuple[int, ...], *, warmup: int, repeats: int
-) -> tuple[Decoding, ...]:
+def measure_decoding(video: Path | None, frames: tuple[int, ...], *, warmup: int, repeats: int) -> tuple[Decoding, ...]:
     """Time reading each frame count out of the video, or say why not; a video that is given must be readable."""
     if video is not None:
         return tuple(_decode(video, str(video), count, warmup, repeats) for count in frames)

@@ -57,7 +57,9 @@ class Options:
         if self.scaling and self.compressor_only:
             raise ValueError("give --scaling or --compressor-only, not both; scaling measures the compressor alone too")
         if self.video is not None and not self.with_model:
-            raise ValueError("a video is read for the whole model only; leave it out, or --compressor-only and --scaling")
+            raise ValueError(
+                "a video is read for the whole model only; leave it out, or leave out --compressor-only and --scaling"
+            )
         if self.video is not None and not self.video.exists():
             raise ValueError(f"{self.video}: no file; name a video, or leave it out and one is made up")
 
@@ -89,14 +91,6 @@ class Options:
     def chosen_size(self) -> Size:
         """The shape of random weights."""
         return SIZES[self.size_name]
-
-
-def require_writable(path: Path) -> None:
-    """Refuse a file that could not be written, before the work for it is done."""
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder; name the file to write")
-    if not path.parent.is_dir():
-        raise ValueError(f"{path.parent} is no folder; make it first")
 
 
 def _require_counts(name: str, values: tuple[int, ...]) -> None:

@@ -79,7 +79,6 @@ class Pipeline:
         return step
 
 
-
 def measure_model(
     model: AviotForConditionalGeneration,
     setup: Setup,

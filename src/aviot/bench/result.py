@@ -36,7 +36,7 @@ class Row:
     @property
     def title(self) -> str:
         """For people."""
-        return METHOD_TITLES[self.method] + ("" if self.ratio is None else f", {self.ratio:g}")
+        return METHOD_TITLES[self.method] + ("" if self.ratio is None else f"\nratio {self.ratio:g}")
 
 
 @dataclass(frozen=True, kw_only=True)

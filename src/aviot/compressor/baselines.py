@@ -1,4 +1,4 @@
-"""The paper's two controlled baselines on the compressor's interface, Uniform Keep and Segment Mean, and random drop."""
+"""Baselines on the compressor's interface: the paper's Uniform Keep and Segment Mean, and random drop."""
 
 from abc import abstractmethod
 from collections.abc import Callable
