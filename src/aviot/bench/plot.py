@@ -53,11 +53,11 @@ def _groups(result: Result) -> list[tuple[str, list[Any]]]:
 def _draw_bars(panel: Any, rows: Sequence[Row]) -> None:
     """Time to the first token, part on part; the compression where nothing else was measured."""
     names = FIRST_TOKEN if any(row.tokens is not None for row in rows) else ALONE
-    titles = [row.title for row in rows]
+    titles = [_words(row.title) for row in rows]
     reached = [0.0] * len(rows)
     for name in names:
         spent = [_median(row.parts.get(name)) for row in rows]
-        panel.barh(titles, spent, left=reached, label=PART_TITLES[name])
+        panel.barh(titles, spent, left=reached, label=_words(PART_TITLES[name]))
         reached = [before + more for before, more in zip(reached, spent, strict=True)]
     panel.invert_yaxis()
     panel.set_xlabel("ms")
@@ -70,7 +70,7 @@ def _draw_curve(panel: Any, points: Sequence[Point]) -> None:
         values = [value for value, _ in measured]
         medians = [part.median_ms for _, part in measured]
         spreads = [part.spread_ms / 2 for _, part in measured]
-        panel.errorbar(values, medians, yerr=spreads, marker="o", capsize=3, label=PART_TITLES[name])
+        panel.errorbar(values, medians, yerr=spreads, marker="o", capsize=3, label=_words(PART_TITLES[name]))
     panel.set_xlabel(AXIS_TITLES[points[0].axis])
     panel.set_ylabel("ms")
     panel.set_ylim(bottom=0)
@@ -80,3 +80,8 @@ def _draw_curve(panel: Any, points: Sequence[Point]) -> None:
 def _median(part: Part | None) -> float:
     """A bar's length; what was not measured has none."""
     return part.median_ms if isinstance(part, Measurement) else 0.0
+
+
+def _words(title: str) -> str:
+    """A heading on one line."""
+    return title.replace("\n", " ")

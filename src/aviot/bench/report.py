@@ -17,10 +17,10 @@ PART_TITLES = {
     "encode": "encode",
     "compress": "compress",
     "project": "project",
-    "to_tokens": "features to tokens",
+    "to_tokens": "features\nto tokens",
     "prefill": "prefill",
-    "next_token": "next token",
-    "backward": "forward, backward",
+    "next_token": "next\ntoken",
+    "backward": "forward,\nbackward",
 }
 SPANNING = ("to_tokens", "backward")  # what is more than one part in one go
 NOTHING = "–"  # noqa: RUF001
@@ -89,12 +89,12 @@ def _parts_table(title: str, rows: Sequence[Row], names: Sequence[str], cell: Ce
 def _summary_table(title: str, rows: Sequence[Row]) -> Table:
     """What spans several parts or follows from them; a column where some row has the figure."""
     columns = {
-        "visual tokens": [_number(row.tokens, ",d") for row in rows],
+        "visual\ntokens": [_number(row.tokens, ",d") for row in rows],
         **{PART_TITLES[name]: [_time(row.parts.get(name)) for row in rows] for name in SPANNING},
-        "first token": [_number(row.first_token_ms, ",.1f") for row in rows],
-        "times as fast": [_number(row.factor, ".2f") for row in rows],
+        "first\ntoken": [_number(row.first_token_ms, ",.1f") for row in rows],
+        "times\nas fast": [_number(row.factor, ".2f") for row in rows],
         "videos/s": [_number(row.videos_per_second, ",.2f") for row in rows],
-        "share of bandwidth": [_number(row.bandwidth_share, ".1%") for row in rows],
+        "share of\nbandwidth": [_number(row.bandwidth_share, ".1%") for row in rows],
     }
     shown = {heading: cells for heading, cells in columns.items() if set(cells) != {NOTHING}}
     table = _table(title)
@@ -110,7 +110,7 @@ def _scaling_table(axis: str, points: Sequence[Point]) -> Table:
     table = _table(f"AVIOT alone against {axis}\n{TIMES}")
     names = [name for name in PART_TITLES if any(name in point.parts for point in points)]
     with_memory = _has_memory(points)
-    for heading in ("T", "K", "S", "D", *(PART_TITLES[name] for name in names), "share of bandwidth"):
+    for heading in ("T", "K", "S", "D", *(PART_TITLES[name] for name in names), "share of\nbandwidth"):
         table.add_column(heading, justify="right")
     for name in names if with_memory else ():
         table.add_column(f"{PART_TITLES[name]}, MiB", justify="right")

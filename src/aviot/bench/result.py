@@ -8,7 +8,7 @@ from aviot.bench.timing import Measurement, Part
 
 Method = Literal["none", "uniform", "random-drop", "aviot"]
 METHOD_TITLES: dict[Method, str] = {
-    "none": "no compression",
+    "none": "uncompressed",
     "uniform": "Uniform Keep",
     "random-drop": "random drop",
     "aviot": "AVIOT",
