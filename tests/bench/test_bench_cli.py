@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
-from aviot.bench import decoding, plot
+from aviot.bench import alone, decoding, plot, scaling
 from aviot.bench.machine import commit
+from aviot.bench.pipeline import Pipeline
 from aviot.bench.result import Point, Result, Row
 from aviot.bench.timing import Measurement, NotMeasured
 from aviot.cli import app
@@ -181,3 +183,25 @@ def test_plots_are_pictures(tmp_path):
     for name, result in (("rows", made_up(rows=rows)), ("scaling", made_up(scaling=points))):
         plot.save_plot(result, tmp_path / f"{name}.png")
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def full(*_, **__):
+    raise torch.OutOfMemoryError
+
+
+def test_a_part_that_does_not_fit_leaves_the_others(monkeypatch):
+    monkeypatch.setattr(Pipeline, "prefill", full)
+    done = aviot("--device", "cpu", "--repeats", "1", "--frames", "8", "--ratio", "4", "--json", "-")
+    for row in json.loads(done.stdout)["rows"]:
+        assert row["parts"]["to_tokens"]["median_ms"] > 0
+        assert row["parts"]["prefill"] == row["parts"]["next_token"] == {"not_measured": "out of memory"}
+        assert row["first_token_ms"] is row["factor"] is row["videos_per_second"] is None
+
+
+@pytest.mark.parametrize(("mode", "module"), [("--compressor-only", alone), ("--scaling", scaling)])
+def test_features_that_do_not_fit_are_a_remark(monkeypatch, mode, module):
+    monkeypatch.setattr(module, "random_features", full)
+    done = aviot(mode, "--device", "cpu", "--repeats", "1", "--frames", "8")
+    assert done.returncode == 0
+    assert "not measured: " in done.stdout
+    assert "out of memory" in done.stdout

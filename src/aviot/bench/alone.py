@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from aviot.bench.bandwidth import bandwidth_share, fewest_bytes
 from aviot.bench.result import Method, Row
-from aviot.bench.timing import Measurement, Part, Work, attempt, measure
+from aviot.bench.timing import Measurement, NotMeasured, Part, Work, attempt, measure
 from aviot.compressor import Compressor, PositionEncoder, RandomDrop, UniformKeep
 from aviot.compressor.schedule import path_for, support_count
 from aviot.config import CompressorConfig
@@ -75,17 +75,14 @@ def forward_part(module: nn.Module, x: Tensor, given: Features, supports: int, s
 
 def backward_part(compressor: Compressor, x: Tensor, given: Features, supports: int, setup: Setup) -> Part:
     """One compression, its objective, and their gradients for the features and the weights."""
-    leaf = x.detach().clone().requires_grad_()
 
     def work() -> None:
-        leaf.grad = None
-        compressor.zero_grad(set_to_none=True)
+        leaf = x.detach().requires_grad_()  # the same memory, and no gradient yet
         out = compressor(leaf, question=given.question, relevance=given.relevance, motion=given.u, supports=supports)
         (out.features.float().square().mean() + out.loss.sum()).backward()
+        compressor.zero_grad(set_to_none=True)  # so that the next run's gradients count as extra memory again
 
-    part = setup.time(work)
-    compressor.zero_grad(set_to_none=True)
-    return part
+    return setup.time(work)
 
 
 def measure_alone(
@@ -95,14 +92,18 @@ def measure_alone(
     batches: tuple[int, ...],
     ratios: tuple[float, ...],
     tell: Tell,
-) -> tuple[Row, ...]:
-    """Every method at every frame count, batch size and ratio, on random features."""
-    rows = []
+) -> tuple[tuple[Row, ...], tuple[str, ...]]:
+    """Every method at every setting, on random features; and remarks on what could not be measured."""
+    rows: list[Row] = []
+    notes: list[str] = []
     for count in frames:
         for batch in batches:
-            tell(f"{count} frames, batch {batch}")
-            rows += _measure_setting(compressor, setup, count, batch, ratios, tell)
-    return tuple(rows)
+            found = attempt(partial(_measure_setting, compressor, setup, count, batch, ratios, tell))
+            if isinstance(found, NotMeasured):
+                notes.append(f"{count} frames, batch {batch}: {found.not_measured} before the first part")
+            else:
+                rows += found
+    return tuple(rows), tuple(notes)
 
 
 def _measure_setting(

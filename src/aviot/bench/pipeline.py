@@ -191,6 +191,9 @@ def _with_backward(row: Row, model: AviotForConditionalGeneration, setup: Setup,
     if row.method != "aviot":
         return row
     tell(f"{row.frames} frames, batch {row.batch}: forward and backward at {row.ratio:g}")
-    given = random_features(model.config.compressor, setup, row.batch, row.frames)
-    part = backward_part(model.model.compressor, given.u, given, row.supports, setup)
-    return replace(row, parts=row.parts | {"backward": part})
+
+    def work() -> Part:
+        given = random_features(model.config.compressor, setup, row.batch, row.frames)
+        return backward_part(model.model.compressor, given.u, given, row.supports, setup)
+
+    return replace(row, parts=row.parts | {"backward": attempt(work)})

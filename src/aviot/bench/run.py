@@ -29,9 +29,10 @@ def _run_compressor(options: Options, tell: Tell) -> Result:
     model = f"random weights, {options.size_name}: {config.patches} patches, {config.dim} channels"
     if options.scaling:
         base = options.frames[0], options.ratios[0], options.batches[0]
-        return _result(options, setup, checks, model, scaling=measure_scaling(config, setup, *base, tell))
-    rows = measure_alone(compressor, setup, options.frames, options.batches, options.ratios, tell)
-    return _result(options, setup, checks, model, rows=rows)
+        points, notes = measure_scaling(config, setup, *base, tell)
+        return _result(options, setup, checks, model, scaling=points, notes=notes)
+    rows, notes = measure_alone(compressor, setup, options.frames, options.batches, options.ratios, tell)
+    return _result(options, setup, checks, model, rows=rows, notes=notes)
 
 
 def _run_model(options: Options, tell: Tell) -> Result:

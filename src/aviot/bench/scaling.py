@@ -1,11 +1,13 @@
 """How the compressor's cost grows with frames, supports, patches and channels, one at a time."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from aviot.bench.alone import Setup, Tell, backward_part, forward_part, fresh_compressor, random_features
 from aviot.bench.bandwidth import bandwidth_share, fewest_bytes
 from aviot.bench.result import Point
+from aviot.bench.timing import NotMeasured, attempt
 from aviot.compressor.schedule import path_for, support_count
 from aviot.config import CompressorConfig
 
@@ -43,14 +45,19 @@ def spots(config: CompressorConfig, frames: int, ratio: float) -> tuple[Spot, ..
 
 def measure_scaling(
     config: CompressorConfig, setup: Setup, frames: int, ratio: float, batch: int, tell: Tell
-) -> tuple[Point, ...]:
-    """Time every spot, each with random weights and features of its own shape."""
+) -> tuple[tuple[Point, ...], tuple[str, ...]]:
+    """Time every spot with random weights and features of its own shape; and remarks on what did not fit."""
     chosen = spots(config, frames, ratio)
-    points = []
+    points: list[Point] = []
+    notes: list[str] = []
     for number, spot in enumerate(chosen, start=1):
         tell(f"scaling, {number} of {len(chosen)}")
-        points.append(_measure_spot(spot, setup, batch))
-    return tuple(points)
+        found = attempt(partial(_measure_spot, spot, setup, batch))
+        if isinstance(found, NotMeasured):
+            notes.append(f"{spot.axis} with {spot.frames} frames, grid {spot.config.grid}: {found.not_measured}")
+        else:
+            points.append(found)
+    return tuple(points), tuple(notes)
 
 
 def _measure_spot(spot: Spot, setup: Setup, batch: int) -> Point:
