@@ -51,6 +51,7 @@ ModelRatio = Annotated[
 ]
 CompressorOption = Annotated[str, typer.Option("--compressor", help="aviot, uniform, segment-mean or none.")]
 PAPER_RATIOS = [2.0, 4.0, 10.0]
+BENCH_FRAMES, BENCH_RATIOS, BENCH_BATCHES = [64], [4.0, 10.0], [1]
 _PAPER = Backbone()
 
 
@@ -230,6 +231,65 @@ def account(
 
 
 @app.command()
+def bench(
+    video: Annotated[Path | None, typer.Argument(help="A video to time decoding with.", show_default=False)] = None,
+    model: Annotated[Path | None, typer.Option("--model", "-m", help="A checkpoint; else random weights.")] = None,
+    size: Annotated[
+        str | None, typer.Option(help="Random weights: tiny, small or 7b; tiny on a CPU, 7b on a GPU.")
+    ] = None,
+    frames: Annotated[list[int], typer.Option(help="Frames of the video; repeat for several.")] = BENCH_FRAMES,
+    ratio: Annotated[list[float], typer.Option("--ratio", "-r", help="Compression ratio; repeat.")] = BENCH_RATIOS,
+    batch: Annotated[list[int], typer.Option(help="Videos at a time; repeat for several.")] = BENCH_BATCHES,
+    device: Device = "auto",
+    dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16; auto: bfloat16 on a GPU.")] = "auto",
+    repeats: Annotated[int, typer.Option(help="Timed runs of each part, after the warm-up.")] = 5,
+    backward: Annotated[bool, typer.Option("--backward", help="Also the compressor forward and backward.")] = False,
+    scaling: Annotated[bool, typer.Option("--scaling", help="The compressor alone against T, K, S and D.")] = False,
+    compressor_only: Annotated[
+        bool, typer.Option("--compressor-only", help="Features to features; needs no transformers.")
+    ] = False,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write JSON; - for stdout, no table.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write a picture; needs matplotlib.", show_default=False)] = None,
+    seed: Annotated[int, typer.Option(help="Of the random weights and inputs.")] = 0,
+) -> None:
+    """Measure what compression costs and saves here, part by part, once the answers are known to be right.
+
+    Medians and spreads in milliseconds, extra peak memory, and the share of the memory bandwidth it measures itself.
+    Exit code 1: the compressor is wrong on this machine, and nothing was timed.
+
+    Example: aviot bench --size 7b --frames 64 --frames 224 --ratio 4 --json bench.json
+    """
+    from aviot.bench.check import CheckFailed
+    from aviot.bench.options import Options
+    from aviot.bench.run import run
+    from aviot.bench.write import check_outputs, write_outputs
+
+    try:
+        with _mistakes(), _working() as report:
+            options = Options(
+                video=video,
+                model=model,
+                size=size,
+                frames=tuple(frames),
+                ratios=tuple(ratio),
+                batches=tuple(batch),
+                device=_device(device),
+                dtype=dtype,
+                repeats=repeats,
+                backward=backward,
+                scaling=scaling,
+                compressor_only=compressor_only,
+                seed=seed,
+            )
+            check_outputs(json_file, plot)
+            result = run(options, report)
+        with _mistakes():
+            write_outputs(result, json_file, plot)
+    except CheckFailed as error:
+        _refuse(str(error), code=1)
+
+
+@app.command()
 def demo(
     frames: Annotated[int, typer.Option(help="Frames of the made-up video.")] = 64,
     ratio: Ratio = 4.0,
@@ -281,17 +341,23 @@ def _load(model: Path, device: str, report: Any) -> "tuple[AviotForConditionalGe
     from aviot.models import AviotForConditionalGeneration, AviotProcessor
 
     logging.disable_progress_bar()
-    place = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", place):
-        raise ValueError(f"device must be auto, cpu, cuda or cuda:N, got {device!r}")
-    chosen = torch.device(place)
-    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
-        raise ValueError(f"no GPU can be used here as {place}; leave --device out or say --device cpu")
+    chosen = _device(device)
     if not model.is_dir():
         raise ValueError(f"{model}: no such folder; --model names a checkpoint on this machine")
     report("load")
     processor = AviotProcessor.from_pretrained(model)
     return AviotForConditionalGeneration.from_pretrained(model).eval().to(chosen), processor
+
+
+def _device(name: str) -> torch.device:
+    """The device that was asked for, if it is there."""
+    place = ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", place):
+        raise ValueError(f"device must be auto, cpu, cuda or cuda:N, got {name!r}")
+    chosen = torch.device(place)
+    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"no GPU can be used here as {place}; leave --device out or say --device cpu")
+    return chosen
 
 
 @contextmanager
@@ -330,6 +396,6 @@ def _say(text: str) -> None:
     Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def _refuse(sentence: str) -> NoReturn:
+def _refuse(sentence: str, code: int = 2) -> NoReturn:
     Console(stderr=True).print(f"aviot: {sentence}", style="red", markup=False, highlight=False, soft_wrap=True)
-    raise typer.Exit(2)
+    raise typer.Exit(code)

@@ -1,10 +1,11 @@
-"""Uniform Keep and Segment Mean on the compressor's interface."""
+"""Uniform Keep, Segment Mean and random drop on the compressor's interface."""
 
 import pytest
 import torch
 from conftest import relative
 
 from aviot import CompressorConfig, SegmentMean, UniformKeep
+from aviot.compressor import RandomDrop
 
 CONFIG = CompressorConfig(dim=4, cost_dim=8, grid=(2, 3), regions=((1, 1),))
 
@@ -32,7 +33,45 @@ def test_segment_mean_averages_intervals(frames, supports):
     assert out.budgets == ((1,) * supports,)
 
 
-@pytest.mark.parametrize("make", [UniformKeep, SegmentMean])
+def random_drop(config, seed=0):
+    return RandomDrop(config, torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize(("frames", "supports"), [(10, 4), (7, 3), (64, 16), (5, 1), (9, 8)])
+def test_random_drop_keeps_different_frames_in_order(frames, supports):
+    x = features(frames)
+    out = random_drop(CONFIG)(x, supports=supports)
+    kept = out.provenance().frames().argmax(-1)
+    assert torch.equal(out.features, x[kept])
+    assert (kept.diff() > 0).all()
+    assert out.path == (frames, supports)
+    assert out.budgets == ((supports,),)
+
+
+def test_random_drop_draws_from_the_callers_generator_alone():
+    x = features(40)
+    one, other = random_drop(CONFIG, seed=3), random_drop(CONFIG, seed=4)
+    first = one(x, supports=10).features
+    torch.manual_seed(1)
+    assert torch.equal(random_drop(CONFIG, seed=3)(x, supports=10).features, first)
+    assert not torch.equal(one(x, supports=10).features, first)
+    assert not torch.equal(other(x, supports=10).features, first)
+
+
+def test_random_drop_draws_for_each_video_and_reaches_every_frame():
+    kept = random_drop(CONFIG)(features(12, batch=(200,)), supports=3).provenance().frames().argmax(-1)
+    assert len(kept.unique(dim=0)) > 100
+    counts = kept.flatten().bincount(minlength=12)
+    assert counts.min() > 25  # 50 expected, each about 6 off
+    assert counts.max() < 75
+
+
+def test_random_drop_leaves_a_short_video_alone():
+    x = features(3)
+    assert random_drop(CONFIG)(x, supports=3).features is x
+
+
+@pytest.mark.parametrize("make", [UniformKeep, SegmentMean, random_drop])
 def test_same_interface(make):
     x = features(11, batch=(2,))
     out = make(CONFIG)(x.bfloat16(), question=torch.ones(4), relevance=torch.ones(11), motion=x, ratio=3, step=5)

@@ -1,8 +1,10 @@
-"""The paper's two controlled baselines, on the compressor's interface: Uniform Keep and Segment Mean."""
+"""Baselines on the compressor's interface: the paper's Uniform Keep and Segment Mean, and random drop."""
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeAlias
 
 import torch
 from jaxtyping import Float, Int
@@ -17,6 +19,8 @@ from aviot.compressor.result import Compression
 from aviot.compressor.schedule import ramp
 from aviot.compressor.segments import Segments
 from aviot.config import CompressorConfig, check_config
+
+Rule: TypeAlias = Callable[[Float[Tensor, "B T S C"]], Float[Tensor, "B K S C"]]
 
 
 @dataclass(frozen=True)
@@ -67,9 +71,10 @@ class Baseline(nn.Module):
         frames, kept = inputs.x.shape[1], inputs.supports
         features, stages = x, tuple[FixedMixture, ...]()
         if kept < frames:
-            mixed = self.reduce(inputs.x, kept)
+            rule = self.rule(inputs.x, kept)
+            mixed = rule(inputs.x)
             features = mixed if inputs.batched else mixed[0]
-            stages = (self._mixture(inputs.x, kept),)
+            stages = (self._mixture(inputs.x, kept, rule),)
         return Compression(
             features=features,
             path=(frames, kept) if stages else (frames,),
@@ -82,17 +87,17 @@ class Baseline(nn.Module):
         )
 
     @abstractmethod
-    def reduce(self, x: Float[Tensor, "B T S D"], kept: int) -> Float[Tensor, "B K S D"]:
-        """T frames to `kept`, in the frames' own type."""
+    def rule(self, x: Float[Tensor, "B T S D"], kept: int) -> Rule:
+        """How frames like these become `kept`, in their own type: decided once, for features and provenance alike."""
 
     @abstractmethod
     def budgets(self, kept: int) -> tuple[int, ...]:
         """The supports of each segment that the rule amounts to."""
 
-    def _mixture(self, x: Float[Tensor, "B T S D"], kept: int) -> FixedMixture:
+    def _mixture(self, x: Float[Tensor, "B T S D"], kept: int, rule: Rule) -> FixedMixture:
         batch, frames, patches, _ = x.shape
         unit = torch.eye(frames, dtype=working_dtype(x.dtype), device=x.device)  # frame i is the i-th unit vector
-        coefficients = self.reduce(unit[None, :, None], kept)[:, :, 0]  # [1,K,T]
+        coefficients = rule(unit[None, :, None].expand(batch, -1, -1, -1))[:, :, 0]  # [B,K,T]
         budgets = torch.tensor([self.budgets(kept)])
         return FixedMixture(coefficients[:, None].expand(batch, patches, kept, frames), budgets.expand(batch, -1))
 
@@ -100,10 +105,10 @@ class Baseline(nn.Module):
 class UniformKeep(Baseline):
     """K uniformly spaced frames as they are; the transport's own uniform start, over the whole video."""
 
-    def reduce(self, x: Float[Tensor, "B T S D"], kept: int) -> Float[Tensor, "B K S D"]:
+    def rule(self, x: Float[Tensor, "B T S D"], kept: int) -> Rule:
         """Pick frames."""
         layout = Layout(Segments(x.shape[1], 1), kept, torch.full((1, 1), kept, device=x.device))
-        return x.index_select(1, layout.uniform_sources[0])
+        return partial(torch.index_select, dim=1, index=layout.uniform_sources[0])
 
     def budgets(self, kept: int) -> tuple[int, ...]:
         """One segment, the whole video."""
@@ -113,12 +118,40 @@ class UniformKeep(Baseline):
 class SegmentMean(Baseline):
     """K contiguous, nearly equal intervals, each averaged position by position."""
 
-    def reduce(self, x: Float[Tensor, "B T S D"], kept: int) -> Float[Tensor, "B K S D"]:
+    def rule(self, x: Float[Tensor, "B T S D"], kept: int) -> Rule:
         """Average intervals, accumulating in float32 or better."""
-        segments = Segments(x.shape[1], kept)
-        total = segments.split(x.flatten(2)).sum(-2, dtype=working_dtype(x.dtype))
-        return (total / segments.sizes(x.device)[:, None]).to(x.dtype).unflatten(-1, x.shape[2:])
+        return partial(_interval_means, Segments(x.shape[1], kept))
 
     def budgets(self, kept: int) -> tuple[int, ...]:
         """One support an interval."""
         return (1,) * kept
+
+
+class RandomDrop(Baseline):
+    """K frames as they are, drawn at random without replacement for each video, in temporal order.
+
+    Every call draws anew from the caller's generator; on the features' own device the host waits for nothing.
+    """
+
+    def __init__(self, config: CompressorConfig, generator: torch.Generator) -> None:
+        super().__init__(config)
+        self.generator = generator
+
+    def rule(self, x: Float[Tensor, "B T S D"], kept: int) -> Rule:
+        """Draw frames."""
+        batch, frames = x.shape[:2]
+        order = torch.rand(batch, frames, generator=self.generator, device=self.generator.device).argsort(-1)
+        return partial(_picked, order[:, :kept].sort(-1).values.to(x.device))
+
+    def budgets(self, kept: int) -> tuple[int, ...]:
+        """One segment, the whole video."""
+        return (kept,)
+
+
+def _interval_means(segments: Segments, x: Float[Tensor, "B T S C"]) -> Float[Tensor, "B K S C"]:
+    total = segments.split(x.flatten(2)).sum(-2, dtype=working_dtype(x.dtype))
+    return (total / segments.sizes(x.device)[:, None]).to(x.dtype).unflatten(-1, x.shape[2:])
+
+
+def _picked(index: Int[Tensor, "B K"], x: Float[Tensor, "B T S C"]) -> Float[Tensor, "B K S C"]:
+    return x[torch.arange(len(x), device=x.device)[:, None], index]

@@ -1,0 +1,69 @@
+"""What a measurement was made on: machine, versions, commit."""
+
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import torch
+
+PACKAGES = ("aviot", "torch", "transformers", "triton", "av", "numpy")
+GIT_SECONDS = 10
+
+
+def machine(device: torch.device) -> dict[str, object]:
+    """The device, and the host that feeds it."""
+    host: dict[str, object] = {
+        "system": f"{platform.system()} {platform.machine()}",
+        "cpus": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+    }
+    if device.type != "cuda":
+        return {"device": "cpu"} | host
+    properties = torch.cuda.get_device_properties(device)
+    memory = round(properties.total_memory / 2**30, 1)
+    return {"device": properties.name, "memory_gib": memory} | host
+
+
+def versions() -> dict[str, str]:
+    """Of everything that could change a figure, as far as it is installed."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    if torch.version.cuda is not None:
+        found["cuda"] = torch.version.cuda
+    return found
+
+
+def commit() -> str | None:
+    """The commit of the checkout this package runs from, with `+` after it if files were changed; None elsewhere."""
+    if _git("ls-files", "--error-unmatch", Path(__file__).name) is None:
+        return None  # no checkout, no git, or somebody else's repository around an installed package
+    head, changed = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--untracked-files=no", ":/")
+    return None if head is None else head + ("+" if changed else "")
+
+
+def command_line() -> str:
+    """The command as it was typed, without the folder it lies in."""
+    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", *arguments],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            timeout=GIT_SECONDS,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

@@ -1,0 +1,87 @@
+"""The same figures as a picture. matplotlib is imported only when one is asked for."""
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from aviot.bench.report import PART_TITLES
+from aviot.bench.result import FIRST_TOKEN, Point, Result, Row
+from aviot.bench.timing import Measurement, Part
+
+AXIS_TITLES = {"T": "frames T, at one ratio", "K": "supports K", "S": "patches S", "D": "channels D"}
+ALONE = ("compress",)
+INCHES = 5.0  # across one panel
+DOTS = 150  # an inch
+
+
+def require_matplotlib() -> None:
+    """Refuse a plot that could not be drawn, before anything is measured."""
+    if find_spec("matplotlib") is None:
+        raise ValueError(
+            "--plot needs matplotlib, which is not installed; in a clone: "
+            "pip install --constraint constraints.txt '.[plot]'"
+        )
+
+
+def save_plot(result: Result, path: Path) -> None:
+    """Write the scaling's four curves, or a bar for each method; the file's ending chooses the format."""
+    from matplotlib.figure import Figure
+
+    groups = _groups(result)
+    figure = Figure(figsize=(INCHES * len(groups), INCHES), layout="constrained")
+    panels = figure.subplots(1, len(groups), squeeze=False)[0]
+    for panel, (title, group) in zip(panels, groups, strict=True):
+        if result.scaling:
+            _draw_curve(panel, group)
+        else:
+            _draw_bars(panel, group)
+        panel.set_title(title)
+    figure.suptitle(f"{result.model}; {result.dtype} on {result.machine['device']}")
+    figure.savefig(path, dpi=DOTS)
+
+
+def _groups(result: Result) -> list[tuple[str, list[Any]]]:
+    """What goes into each panel."""
+    if result.scaling:
+        return [(f"against {axis}", list(group)) for axis, group in groupby(result.scaling, key=lambda p: p.axis)]
+    settings = groupby(result.rows, key=lambda row: (row.frames, row.batch))
+    return [(f"{frames} frames, batch {batch}", list(group)) for (frames, batch), group in settings]
+
+
+def _draw_bars(panel: Any, rows: Sequence[Row]) -> None:
+    """Time to the first token, part on part; the compression where nothing else was measured."""
+    names = FIRST_TOKEN if any(row.tokens is not None for row in rows) else ALONE
+    titles = [_words(row.title) for row in rows]
+    reached = [0.0] * len(rows)
+    for name in names:
+        spent = [_median(row.parts.get(name)) for row in rows]
+        panel.barh(titles, spent, left=reached, label=_words(PART_TITLES[name]))
+        reached = [before + more for before, more in zip(reached, spent, strict=True)]
+    panel.invert_yaxis()
+    panel.set_xlabel("ms")
+    panel.legend()
+
+
+def _draw_curve(panel: Any, points: Sequence[Point]) -> None:
+    for name in points[0].parts:
+        measured = [(p.value, part) for p in points if isinstance(part := p.parts[name], Measurement)]
+        values = [value for value, _ in measured]
+        medians = [part.median_ms for _, part in measured]
+        spreads = [part.spread_ms / 2 for _, part in measured]
+        panel.errorbar(values, medians, yerr=spreads, marker="o", capsize=3, label=_words(PART_TITLES[name]))
+    panel.set_xlabel(AXIS_TITLES[points[0].axis])
+    panel.set_ylabel("ms")
+    panel.set_ylim(bottom=0)
+    panel.legend()
+
+
+def _median(part: Part | None) -> float:
+    """A bar's length; what was not measured has none."""
+    return part.median_ms if isinstance(part, Measurement) else 0.0
+
+
+def _words(title: str) -> str:
+    """A heading on one line."""
+    return title.replace("\n", " ")

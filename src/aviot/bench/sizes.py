@@ -1,0 +1,93 @@
+"""Shapes of models with random weights: tiny for seconds on a CPU, small, and the true 7B."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from aviot.config import CompressorConfig
+
+POSITIONS = 2**20  # the decoder refuses longer prompts; long videos uncompressed are what is measured
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tower:
+    """Layers of one width with their attention and feed-forward shapes."""
+
+    width: int
+    feed_forward: int
+    layers: int
+    heads: int
+    key_heads: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """A video language model's shape: an encoder of SigLIP's kind, a decoder of Qwen2's."""
+
+    vision: Tower
+    text: Tower
+    image: int
+    patch: int
+    vocabulary: int
+    cost_dim: int
+
+    @property
+    def side(self) -> int:
+        """Patches along a side of the grid."""
+        return self.image // self.patch
+
+    @property
+    def compressor(self) -> CompressorConfig:
+        """The compressor between the two."""
+        return CompressorConfig(dim=self.vision.width, cost_dim=self.cost_dim, grid=(self.side, self.side))
+
+    def vision_config(self) -> dict[str, Any]:
+        """The encoder in transformers' words."""
+        return {
+            "hidden_size": self.vision.width,
+            "intermediate_size": self.vision.feed_forward,
+            "num_hidden_layers": self.vision.layers,
+            "num_attention_heads": self.vision.heads,
+            "image_size": self.image,
+            "patch_size": self.patch,
+            "vision_use_head": False,
+        }
+
+    def text_config(self) -> dict[str, Any]:
+        """The decoder in transformers' words."""
+        return {
+            "hidden_size": self.text.width,
+            "intermediate_size": self.text.feed_forward,
+            "num_hidden_layers": self.text.layers,
+            "num_attention_heads": self.text.heads,
+            "num_key_value_heads": self.text.key_heads,
+            "vocab_size": self.vocabulary,
+            "max_position_embeddings": POSITIONS,
+        }
+
+
+SIZES = {
+    "tiny": Size(
+        vision=Tower(width=64, feed_forward=128, layers=2, heads=4, key_heads=4),
+        text=Tower(width=128, feed_forward=256, layers=2, heads=4, key_heads=2),
+        image=126,
+        patch=14,
+        vocabulary=2048,
+        cost_dim=32,
+    ),
+    "small": Size(  # SigLIP base at 224 pixels, and the decoder of Qwen2-0.5B
+        vision=Tower(width=768, feed_forward=3072, layers=12, heads=12, key_heads=12),
+        text=Tower(width=896, feed_forward=4864, layers=24, heads=14, key_heads=2),
+        image=224,
+        patch=16,
+        vocabulary=151936,
+        cost_dim=256,
+    ),
+    "7b": Size(  # LLaVA-Video-7B-Qwen2: SigLIP so400m without its last layer, and Qwen2-7B
+        vision=Tower(width=1152, feed_forward=4304, layers=26, heads=16, key_heads=16),
+        text=Tower(width=3584, feed_forward=18944, layers=28, heads=28, key_heads=4),
+        image=384,
+        patch=14,
+        vocabulary=152064,
+        cost_dim=256,
+    ),
+}
