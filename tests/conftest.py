@@ -83,14 +83,14 @@ def make(seed=0, **config):
     return compressor
 
 
-def inputs(frames=20, batch=(), seed=0, grid=(5, 7), dtype=torch.float32):
+def inputs(frames=20, batch=(), seed=0, grid=(5, 7), dtype=torch.float32, dim=6):
     """Everything `make`'s compressor is called with, but the ratio."""
     g = torch.Generator().manual_seed(seed)
-    x = torch.randn(*batch, frames, grid[0] * grid[1], 6, generator=g)
+    x = torch.randn(*batch, frames, grid[0] * grid[1], dim, generator=g)
     u = x + 0.1 * torch.randn(x.shape, generator=g)
     return {
         "x": x.to(dtype),
-        "question": torch.randn(*batch, 6, generator=g).to(dtype),
+        "question": torch.randn(*batch, dim, generator=g).to(dtype),
         "relevance": torch.rand(*batch, frames, generator=g),
         "motion": u.to(dtype),
     }

@@ -1,5 +1,6 @@
 """The compressor: stages from T frames down to K."""
 
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 
@@ -7,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from aviot.compressor.backend import kernels_serve
 from aviot.compressor.finite import FiniteCheck
 from aviot.compressor.fusion import build_gate
 from aviot.compressor.inputs import Inputs, check_inputs, require_finite
@@ -78,11 +80,18 @@ class Compressor(nn.Module):
     ) -> tuple[Float[Tensor, "B K S D"], tuple[Stage, ...]]:
         modules = StageModules(self.metric, self.region_position, self.gate)
         conditioning = self._conditioning(inputs)
-        features, stages = inputs.x.to(working_dtype(inputs.x.dtype)), []
+        by_kernels = len(path) > 1 and kernels_serve(self.config, modules, inputs.x, path[1])
+        features, stages = inputs.x, []
+        run: Callable[..., tuple[Tensor, Stage, Conditioning]] = partial(run_stage, by_kernels=by_kernels)
+        if not by_kernels:
+            features = features.to(working_dtype(features.dtype))
+        elif not torch.is_grad_enabled():
+            from aviot.compressor import fast  # needs triton
+
+            run = partial(fast.run_stage, fast.StageWeights.of(self.config, modules))
         for number, (before, after) in enumerate(pairwise(path), start=1):
             finite.enter(f"stage {number} ({before} to {after} frames): ")
-            features, stage = run_stage(self.config, modules, features, conditioning, after, progress, finite)
-            conditioning = conditioning.carried_by(stage)
+            features, stage, conditioning = run(self.config, modules, features, conditioning, after, progress, finite)
             stages.append(stage)
         return features, tuple(stages)
 

@@ -49,6 +49,14 @@ class Partition:
         rows = self._averaging(0, x) @ (self._averaging(1, x) @ x.unflatten(2, self.grid)).flatten(3)  # [B,N,rows,:]
         return rows.unflatten(-1, (self.cells[1], x.shape[-1])).flatten(2, 3).transpose(1, 2)
 
+    def sizes(self, device: torch.device) -> Float[Tensor, "R"]:
+        """Patches in each region."""
+        rows, columns = (
+            (each[:, None] == torch.arange(count, device=device)).sum(0)
+            for each, count in zip((self._cell_of(0, device), self._cell_of(1, device)), self.cells, strict=True)
+        )
+        return (rows[:, None] * columns).flatten().float()
+
     def nests_in(self, coarser: "Partition") -> bool:
         """True if every region lies inside one region of the coarser partition."""
         return all(fine % coarse == 0 for fine, coarse in zip(self.cells, coarser.cells, strict=True))
@@ -92,6 +100,13 @@ def regional_descriptors(
     """LN(region mean) + p_r, with p_r a learned map of the region centre's code (eq:supp_region_descriptor)."""
     place = position(partition.position_code(bands, means))
     return F.layer_norm(means, means.shape[-1:], eps=DESCRIPTOR_EPS) + place[:, None, :]
+
+
+def descriptors(
+    means: Float[Tensor, "B R N D"], partition: Partition, position: Linear, bands: int
+) -> Float[Tensor, "B R N D"]:
+    """What a granularity transports: the whole frame's mean as it is, regions' means normalised and placed."""
+    return means if partition.count == 1 else regional_descriptors(means, partition, position, bands)
 
 
 def region_means(partitions: Sequence[Partition], x: Float[Tensor, "B N S D"]) -> tuple[Float[Tensor, "B R N D"], ...]:

@@ -30,13 +30,13 @@ class Segments:
         return -(-self.sources // self.count)
 
     @property
-    def _full(self) -> int:
+    def full(self) -> int:
         """How many segments have the longest length."""
         return self.sources - (self.longest - 1) * self.count
 
     def sizes(self, device: torch.device) -> Int[Tensor, "M"]:
         """Sources in each segment."""
-        return self.longest - (torch.arange(self.count, device=device) >= self._full).long()
+        return self.longest - (torch.arange(self.count, device=device) >= self.full).long()
 
     def starts(self, device: torch.device) -> Int[Tensor, "M"]:
         """Index of each segment's first source."""
@@ -49,18 +49,18 @@ class Segments:
 
     def split(self, x: Float[Tensor, "... N D"]) -> Float[Tensor, "... M n D"]:
         """Cut the source axis into padded segments; padding is zero."""
-        whole = x[..., : self._full * self.longest, :].unflatten(-2, (self._full, self.longest))
-        if self._full == self.count:
+        whole = x[..., : self.full * self.longest, :].unflatten(-2, (self.full, self.longest))
+        if self.full == self.count:
             return whole
-        short = x[..., self._full * self.longest :, :].unflatten(-2, (self.count - self._full, self.longest - 1))
+        short = x[..., self.full * self.longest :, :].unflatten(-2, (self.count - self.full, self.longest - 1))
         return torch.cat((whole, F.pad(short, (0, 0, 0, 1))), -3)
 
     def join(self, x: Float[Tensor, "... M n"]) -> Float[Tensor, "... N"]:
         """Undo `split` on the last two axes, dropping the padding."""
-        whole = x[..., : self._full, :].flatten(-2)
-        if self._full == self.count:
+        whole = x[..., : self.full, :].flatten(-2)
+        if self.full == self.count:
             return whole
-        return torch.cat((whole, x[..., self._full :, : self.longest - 1].flatten(-2)), -1)
+        return torch.cat((whole, x[..., self.full :, : self.longest - 1].flatten(-2)), -1)
 
     def mean(self, values: Float[Tensor, "... N"]) -> Float[Tensor, "... M"]:
         """Average of one value a source over each segment."""

@@ -15,7 +15,7 @@ from aviot.compressor.layers import Linear
 from aviot.compressor.layout import Layout
 from aviot.compressor.level import Plan, finish, start_rows, transport
 from aviot.compressor.metric import Metric
-from aviot.compressor.regions import Partition, region_means, regional_descriptors
+from aviot.compressor.regions import Partition, descriptors, region_means
 from aviot.compressor.segments import Segments
 from aviot.config import CompressorConfig
 
@@ -90,21 +90,32 @@ def run_stage(
     supports: int,
     progress: float,
     finite: FiniteCheck,
-) -> tuple[Float[Tensor, "B K S D"], Stage]:
+    *,
+    by_kernels: bool,
+) -> tuple[Float[Tensor, "B K S D"], Stage, Conditioning]:
     """Split, pilot, budgets, then transport from the whole frame to the finest regions, and fuse.
+
+    Returns the question for the next stage too. `by_kernels` reads the features by kernels that have reverse passes of
+    their own.
 
     Frame descriptors keep the features' magnitude (regional ones are normalised), and at large ones the gradient of
     their distortion is what is left of terms a million times its size: the whole frame's level is solved in float64.
     """
     partitions = tuple(Partition(config.grid, level.regions) for level in config.active_levels)
-    frames, *regional = region_means(partitions, x)
+    average, mix = (region_means, fuse)
+    if by_kernels:
+        from aviot.compressor.kernels import features as kernels  # needs triton
+
+        average, mix = kernels.region_means, kernels.fuse
+    frames, *regional = average(partitions, x)
     finite.require(frames, "the features x are")  # a patch that is not finite leaves a mean that is not
     means = (frames.double(), *regional)
     layout = _lay_out(config, modules.metric, means[0], conditioning, supports, progress, finite)
     plans = _solve_levels(config, modules, partitions, means, conditioning, layout, finite)
-    features, gates = fuse(x, plans, layout, modules.gate, config, conditioning.question, progress)
+    features, gates = mix(x, plans, layout, modules.gate, config, conditioning.question, progress)
     finite.require(gates, "the fusion weights are")
-    return features, Stage(layout, plans, means, gates, introduce_regions(gates, progress))
+    stage = Stage(layout, plans, means, gates, introduce_regions(gates, progress))
+    return features, stage, conditioning.carried_by(stage)
 
 
 @torch.no_grad()
@@ -143,11 +154,9 @@ def _solve_levels(
 ) -> tuple[Plan, ...]:
     plans: list[Plan] = []
     for depth, (level, partition, mean) in enumerate(zip(config.active_levels, partitions, means, strict=True)):
-        if depth == 0:
-            sources, parent = mean, None
-        else:
-            sources = regional_descriptors(mean, partition, modules.region_position, config.position.region_bands)
-            parent = plans[-1].rows.index_select(1, partition.parents(partitions[depth - 1], mean.device))
+        sources = descriptors(mean, partition, modules.region_position, config.position.region_bands)
+        parents = None if depth == 0 else partition.parents(partitions[depth - 1], mean.device)
+        parent = None if parents is None else plans[-1].rows.index_select(1, parents)
         start = start_rows(level, layout, parent, sources.dtype)
         coupling = transport(level, config.transport, modules.metric, conditioning.weights, sources, start, layout)
         plan = finish(level, config.transport, partition, sources, coupling, layout)

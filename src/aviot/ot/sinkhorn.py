@@ -1,8 +1,9 @@
-"""The solver's updates as Triton kernels: one program a problem, its whole matrix on chip.
+"""The solver's updates as Triton kernels: one program a problem, its whole plan on chip.
 
-Scores are bounded by the cost bound, so exp(score) is an ordinary float64: the updates of the log-domain potentials
-become products with that one matrix, and only the N + k sums of an update need a logarithm. The reverse pass walks the
-recorded potentials backwards with the same matrix. `solver.solve` is the same mathematics in plain torch.
+A damped update of a potential multiplies the plan: with r the plan's row sums, f + kappa (log a - log r) is the paper's
+(1 - kappa) f + kappa T_a(g), so P <- (a / r)^kappa P, and likewise for columns. After one update in the log domain no
+entry that matters is out of range, and the rest needs one power a row. The reverse pass is as short: a row's update
+takes kappa times the row's sum of gradients of log P off, spread as the row is. `solver.solve` is the same in torch.
 """
 
 from typing import Any
@@ -22,48 +23,66 @@ def block(count: int) -> int:
 
 
 def warps_for(rows: int, columns: int) -> int:
-    """So many that a thread holds 32 values of the matrix at most."""
-    return min(16, max(4, rows * columns // 1024))
+    """So many that a thread holds 16 values of the matrix at most, as far as there are threads."""
+    return min(16, max(1, rows * columns // 512))
 
 
 @triton.jit
-def update_sources(matrix, v, f, present, log_a, KEEP: tl.constexpr, KAPPA: tl.constexpr):
-    """f <- (1 - kappa) f + kappa (log a - log sum_j M_ji v_j), and u = exp f; the matrix is [supports, sources]."""
-    total = tl.sum(matrix * v[:, None], 0)
-    f = KEEP * f + KAPPA * (log_a - tl.log(tl.where(present, total, 1.0)))
-    return f, tl.where(present, tl.exp(f), 0.0)
+def _below_top(values, present, axis: tl.constexpr):
+    """Values less the largest present one along an axis, that largest, and log sum exp of what is below it."""
+    top = tl.max(tl.where(present, values, -float("inf")), axis)
+    top = tl.where(top > -float("inf"), top, 0.0)
+    below = values - tl.expand_dims(top, axis)
+    total = tl.sum(tl.where(present, tl.exp(below), 0.0), axis)
+    return below, top, tl.log(tl.where(total > 0, total, 1.0))
 
 
 @triton.jit
-def update_supports(matrix, u, g, present, log_b, KEEP: tl.constexpr, KAPPA: tl.constexpr):
-    """g <- (1 - kappa) g + kappa (log b - log sum_i M_ji u_i), and v = exp g."""
-    total = tl.sum(matrix * u[None, :], 1)
-    g = KEEP * g + KAPPA * (log_b - tl.log(tl.where(present, total, 1.0)))
-    return g, tl.where(present, tl.exp(g), 0.0)
+def _factor(total, share, present, KAPPA: tl.constexpr, DTYPE: tl.constexpr):
+    """(share / total)^kappa where present."""
+    ratio = tl.where(present, share / tl.where(present, total, 1.0), 1.0)
+    return tl.exp2(KAPPA * tl.log2(ratio)).to(DTYPE)
+
+
+@triton.jit
+def first_update(
+    scores, n, k, KAPPA_S: tl.constexpr, KAPPA_T: tl.constexpr, DTYPE: tl.constexpr, KB: tl.constexpr, NB: tl.constexpr
+):
+    """Both potentials' first update in the log domain, and the plan [supports, sources] after it.
+
+    Scores are first taken less their row's largest: what is then rounded with a large potential is one number a row,
+    which later updates correct, and not one an entry, which none would.
+    """
+    sources, supports = tl.arange(0, NB) < n, tl.arange(0, KB) < k
+    present = supports[:, None] & sources[None, :]
+    log_a, log_b = -tl.log(n.to(tl.float64)).to(DTYPE), -tl.log(k.to(tl.float64)).to(DTYPE)
+    below, top, total = _below_top(scores, present, 0)
+    f = tl.where(sources, KAPPA_S * (log_a - top - total), 0.0)
+    below, high, total = _below_top(below + (top + f)[None, :], present, 1)
+    g = tl.where(supports, KAPPA_T * (log_b - high - total), 0.0)
+    return tl.where(present, tl.exp(below + (high + g)[:, None]), 0.0), f, g
 
 
 @triton.jit
 def sinkhorn(
-    matrix,
+    scores,
     n,
     k,
-    KEEP_S: tl.constexpr,
     KAPPA_S: tl.constexpr,
-    KEEP_T: tl.constexpr,
     KAPPA_T: tl.constexpr,
     UPDATES: tl.constexpr,
+    DTYPE: tl.constexpr,
     KB: tl.constexpr,
     NB: tl.constexpr,
 ):
-    """The damped updates on exp(scores) [supports, sources], zero where absent; returns f, u, g, v."""
+    """The plan [supports, sources] after all damped updates, zero where absent."""
     sources, supports = tl.arange(0, NB) < n, tl.arange(0, KB) < k
-    log_a, log_b = -tl.log(n.to(tl.float64)), -tl.log(k.to(tl.float64))
-    f, g = tl.zeros((NB,), tl.float64), tl.zeros((KB,), tl.float64)
-    u, v = f, tl.where(supports, g + 1.0, 0.0)
-    for _ in range(UPDATES):
-        f, u = update_sources(matrix, v, f, sources, log_a, KEEP_S, KAPPA_S)
-        g, v = update_supports(matrix, u, g, supports, log_b, KEEP_T, KAPPA_T)
-    return f, u, g, v
+    plan, _, _ = first_update(scores, n, k, KAPPA_S, KAPPA_T, DTYPE, KB, NB)
+    a, b = (1.0 / n.to(tl.float64)).to(DTYPE), (1.0 / k.to(tl.float64)).to(DTYPE)
+    for _ in range(1, UPDATES):
+        plan = plan * _factor(tl.sum(plan, 0), a, sources, KAPPA_S, DTYPE)[None, :]
+        plan = plan * _factor(tl.sum(plan, 1), b, supports, KAPPA_T, DTYPE)[:, None]
+    return plan
 
 
 @triton.jit
@@ -76,12 +95,11 @@ def _forward(
     support_count,
     N,
     K,
-    KEEP_S: tl.constexpr,
     KAPPA_S: tl.constexpr,
-    KEEP_T: tl.constexpr,
     KAPPA_T: tl.constexpr,
     UPDATES: tl.constexpr,
     RECORD: tl.constexpr,
+    DTYPE: tl.constexpr,
     KB: tl.constexpr,
     NB: tl.constexpr,
 ):
@@ -92,16 +110,20 @@ def _forward(
     inside = (j < K)[:, None] & (i < N)[None, :]
     place = problem * N * K + i[None, :] * K + j[:, None]
     score = tl.load(scores + place, mask=inside, other=0.0).to(tl.float64)
-    matrix = tl.where((j < k)[:, None] & (i < n)[None, :], tl.exp(score), 0.0)
-    log_a, log_b = -tl.log(n.to(tl.float64)), -tl.log(k.to(tl.float64))
-    f, g = tl.zeros((NB,), tl.float64), tl.zeros((KB,), tl.float64)
-    v = tl.where(j < k, g + 1.0, 0.0)
+    plan, f, g = first_update(score.to(DTYPE), n, k, KAPPA_S, KAPPA_T, DTYPE, KB, NB)
+    f, g = f.to(tl.float64), g.to(tl.float64)
+    a, b = (1.0 / n.to(tl.float64)).to(DTYPE), (1.0 / k.to(tl.float64)).to(DTYPE)
     for step in range(UPDATES):
-        f, u = update_sources(matrix, v, f, i < n, log_a, KEEP_S, KAPPA_S)
-        g, v = update_supports(matrix, u, g, j < k, log_b, KEEP_T, KAPPA_T)
+        if step > 0:
+            factor = _factor(tl.sum(plan, 0), a, i < n, KAPPA_S, DTYPE)
+            plan = plan * factor[None, :]
+            f += tl.log(factor).to(tl.float64)
+            factor = _factor(tl.sum(plan, 1), b, j < k, KAPPA_T, DTYPE)
+            plan = plan * factor[:, None]
+            g += tl.log(factor).to(tl.float64)
         if RECORD:
             tl.store(history_f + (problem * UPDATES + step) * N + i, f, mask=i < N)
-            tl.store(history_g + (problem * UPDATES + step) * K + j, g, mask=j < K)
+            tl.store(history_g + (problem * (UPDATES + 1) + step + 1) * K + j, g, mask=j < K)
     tl.store(log_plan + place, score + f[None, :] + g[:, None], mask=inside)
 
 
@@ -116,11 +138,10 @@ def _backward(
     support_count,
     N,
     K,
-    KEEP_S: tl.constexpr,
     KAPPA_S: tl.constexpr,
-    KEEP_T: tl.constexpr,
     KAPPA_T: tl.constexpr,
     UPDATES: tl.constexpr,
+    DTYPE: tl.constexpr,
     KB: tl.constexpr,
     NB: tl.constexpr,
 ):
@@ -130,33 +151,28 @@ def _backward(
     n, k = tl.load(source_count + problem), tl.load(support_count + problem)
     present = (j < k)[:, None] & (i < n)[None, :]
     place = problem * N * K + i[None, :] * K + j[:, None]
-    matrix = tl.where(present, tl.exp(tl.load(scores + place, mask=present, other=0.0).to(tl.float64)), 0.0)
-    grad = tl.load(gradient + place, mask=present, other=0.0).to(tl.float64)
-    grad_f, grad_g = tl.sum(grad, 0), tl.sum(grad, 1)
+    score = tl.load(scores + place, mask=present, other=0.0).to(tl.float64)
+    grad = tl.load(gradient + place, mask=present, other=0.0).to(DTYPE)
     for back in range(UPDATES):
         step = UPDATES - 1 - back
         f = tl.load(history_f + (problem * UPDATES + step) * N + i, mask=i < n, other=0.0)
-        u = tl.where(i < n, tl.exp(f), 0.0)
-        weight = KAPPA_T * grad_g / tl.where(j < k, tl.sum(matrix * u[None, :], 1), 1.0)
-        grad -= matrix * u[None, :] * weight[:, None]
-        grad_f -= u * tl.sum(matrix * weight[:, None], 0)
-        grad_g = KEEP_T * grad_g
-        at = history_g + (problem * UPDATES + step - 1) * K + j
-        g = tl.load(at, mask=(j < k) & (step > 0), other=0.0)  # zero before the first update
-        v = tl.where(j < k, tl.exp(g), 0.0)
-        weight = KAPPA_S * grad_f / tl.where(i < n, tl.sum(matrix * v[:, None], 0), 1.0)
-        grad -= matrix * v[:, None] * weight[None, :]
-        grad_g -= v * tl.sum(matrix * weight[None, :], 1)
-        grad_f = KEEP_S * grad_f
+        before = history_g + (problem * (UPDATES + 1) + step) * K + j  # zero before the first update
+        g = tl.load(before + K, mask=j < k, other=0.0)
+        plan = tl.where(present, tl.exp((score + f[None, :] + g[:, None]).to(DTYPE)), 0.0)
+        total = tl.where(j < k, tl.sum(plan, 1), 1.0)
+        grad -= plan * (KAPPA_T * tl.sum(grad, 1) / total)[:, None]
+        g = tl.load(before, mask=j < k, other=0.0)
+        plan = tl.where(present, tl.exp((score + f[None, :] + g[:, None]).to(DTYPE)), 0.0)
+        total = tl.where(i < n, tl.sum(plan, 0), 1.0)
+        grad -= plan * (KAPPA_S * tl.sum(grad, 0) / total)[None, :]
     tl.store(result + place, tl.where(present, grad, 0.0), mask=(j < K)[:, None] & (i < N)[None, :])
 
 
-def damping(epsilon: float, config: TransportConfig, *, damped: bool = True) -> dict[str, Any]:
-    """kappa = rho / (rho + epsilon) on either side and what is kept of the potentials, as kernel constants."""
+def damping(epsilon: float, config: TransportConfig) -> dict[str, Any]:
+    """kappa = rho / (rho + epsilon) on either side, as kernel constants."""
     kappa_s = config.source_relaxation / (config.source_relaxation + epsilon)
     kappa_t = config.target_relaxation / (config.target_relaxation + epsilon)
-    keep_s, keep_t = (1 - kappa_s, 1 - kappa_t) if damped else (0.0, 0.0)
-    return {"KEEP_S": keep_s, "KAPPA_S": kappa_s, "KEEP_T": keep_t, "KAPPA_T": kappa_t, "UPDATES": config.updates}
+    return {"KAPPA_S": kappa_s, "KAPPA_T": kappa_t, "UPDATES": config.updates}
 
 
 class LogPlan(torch.autograd.Function):
@@ -176,10 +192,11 @@ class LogPlan(torch.autograd.Function):
         record = ctx.needs_input_grad[0]
         steps = constants["UPDATES"] if record else 0
         f = scores.new_empty((problems, steps, sources), dtype=torch.float64)
-        g = scores.new_empty((problems, steps, supports), dtype=torch.float64)
+        g = scores.new_zeros((problems, steps + 1, supports), dtype=torch.float64)
         sizes = {"KB": block(supports), "NB": block(sources)}
         ctx.save_for_backward(scores, f, g, source_count, support_count)
-        ctx.how = constants | sizes | {"num_warps": warps_for(*sizes.values())}
+        dtype = tl.float64 if scores.dtype == torch.float64 else tl.float32
+        ctx.how = constants | sizes | {"DTYPE": dtype, "num_warps": max(4, warps_for(*sizes.values()))}
         _forward[(problems,)](
             scores, log_plan, f, g, source_count, support_count, sources, supports, RECORD=record, **ctx.how
         )

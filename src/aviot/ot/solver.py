@@ -64,8 +64,11 @@ def solve(
     """
     source_mask, support_mask = _present(source_count, cost, -2), _present(support_count, cost, -1)
     scores = scale_cost(cost, epsilon, config, source_count=source_count, support_count=support_count) / -epsilon
-    run = _kernel_updates if kernels_serve(cost, config) else _updates
-    log_plan = run(scores, epsilon, config, source_count, support_count, relaxation == "damped")
+    damped = relaxation == "damped"
+    if damped and kernels_serve(cost, config):
+        log_plan = _kernel_updates(scores, epsilon, config, source_count, support_count)
+    else:
+        log_plan = _updates(scores, epsilon, config, source_count, support_count, damped)
     return Coupling(log_plan, source_mask, support_mask)
 
 
@@ -80,7 +83,6 @@ def _kernel_updates(
     config: TransportConfig,
     source_count: Int[Tensor, "..."] | None,
     support_count: Int[Tensor, "..."] | None,
-    damped: bool,
 ) -> Float[Tensor, "... N k"]:
     from aviot.ot.sinkhorn import LogPlan, damping
 
@@ -91,7 +93,7 @@ def _kernel_updates(
     ]
     flat = (count.flatten().long().contiguous() for count in counts)
     problems = scores.reshape(-1, *scores.shape[-2:]).contiguous()
-    return LogPlan.apply(problems, *flat, damping(epsilon, config, damped=damped)).view_as(scores)
+    return LogPlan.apply(problems, *flat, damping(epsilon, config)).view_as(scores)
 
 
 def _updates(

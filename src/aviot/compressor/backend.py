@@ -1,0 +1,31 @@
+"""Which way a compression takes: kernels on a GPU, plain torch everywhere else."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from aviot.compressor.layers import LayerNorm, Linear
+from aviot.compressor.metric import Metric
+from aviot.compressor.segments import Segments
+from aviot.compressor.stage import StageModules
+from aviot.config import CompressorConfig
+from aviot.ot.device import LARGEST_BOUND, LARGEST_ON_CHIP, on_gpu
+
+WIDEST = 256  # transport space whose tile fits in a multiprocessor's registers
+
+
+def kernels_serve(config: CompressorConfig, modules: StageModules, x: Float[Tensor, "B N S D"], supports: int) -> bool:
+    """Whether the kernels take features of this kind and size, and modules that nobody has wrapped."""
+    segments = Segments.of(x.shape[1], supports, config.segments)
+    fits = segments.longest <= LARGEST_ON_CHIP and config.transport.cost_bound <= LARGEST_BOUND
+    return on_gpu(x) and x.dtype != torch.float64 and fits and config.cost_dim <= WIDEST and _plain(modules)
+
+
+def _plain(modules: StageModules) -> bool:
+    """True if calling the modules does nothing but what their weights say: no hooks, adapters or offloading."""
+    return all(
+        type(module) in (nn.Sequential, nn.GELU, Linear, LayerNorm, Metric)
+        and not (module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module))
+        for part in (modules.metric, modules.gate)
+        for module in part.modules()
+    )

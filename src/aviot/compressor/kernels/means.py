@@ -1,0 +1,155 @@
+"""Region means of all granularities: the finest from the features, the coarser from those where they nest."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from jaxtyping import Float
+from torch import Tensor
+
+from aviot.compressor.kernels.tables import offsets_of, patch_regions
+from aviot.compressor.regions import Partition
+
+FRAMES, CHANNELS = 8, 128  # of one tile
+BLOCK = 512  # values of one program that averages regions
+
+
+@triton.jit
+def _from_patches(
+    x, means, frames, dim, height, width, rows, columns, regions, offset, BN: tl.constexpr, BD: tl.constexpr
+):
+    """Mean over the patches of one region, a tile of frames and channels at a time."""
+    tiles = tl.cdiv(frames, BN)
+    video, tile = tl.program_id(1) // tiles, tl.program_id(1) % tiles
+    row, column = tl.program_id(0) // columns, tl.program_id(0) % columns
+    n, d = tile * BN + tl.arange(0, BN), tl.program_id(2) * BD + tl.arange(0, BD)
+    inside = (n < frames)[:, None] & (d < dim)[None, :]
+    top, bottom = tl.cdiv(row * height, rows), tl.cdiv((row + 1) * height, rows)
+    left, right = tl.cdiv(column * width, columns), tl.cdiv((column + 1) * width, columns)
+    frame = (video * frames + n).to(tl.int64) * height * width * dim
+    total = tl.zeros((BN, BD), tl.float32)
+    for y in range(top, bottom):
+        for z in range(left, right):
+            place = frame[:, None] + ((y * width + z) * dim + d)[None, :]
+            total += tl.load(x + place, mask=inside, other=0.0).to(tl.float32)
+    region = video.to(tl.int64) * regions + offset + tl.program_id(0)
+    count = ((bottom - top) * (right - left)).to(tl.float32)
+    tl.store(means + (region * frames + n[:, None]) * dim + d[None, :], total / count, mask=inside)
+
+
+@triton.jit
+def _from_regions(
+    means,
+    size,
+    height,
+    width,
+    rows,
+    columns,
+    fine_rows,
+    fine_columns,
+    regions,
+    offset,
+    fine_offset,
+    BLOCK: tl.constexpr,
+):
+    """Mean over the finer regions inside one region, each weighed by its patches; `size` is frames * channels."""
+    row, column = tl.program_id(0) // columns, tl.program_id(0) % columns
+    video = tl.program_id(2).to(tl.int64)
+    e = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    down, across = fine_rows // rows, fine_columns // columns
+    total, count = tl.zeros((BLOCK,), tl.float32), 0
+    for r in range(row * down, (row + 1) * down):
+        tall = tl.cdiv((r + 1) * height, fine_rows) - tl.cdiv(r * height, fine_rows)
+        for c in range(column * across, (column + 1) * across):
+            wide = tl.cdiv((c + 1) * width, fine_columns) - tl.cdiv(c * width, fine_columns)
+            source = (video * regions + fine_offset + r * fine_columns + c) * size
+            total += tl.load(means + source + e, mask=e < size, other=0.0) * (tall * wide).to(tl.float32)
+            count += tall * wide
+    target = (video * regions + offset + tl.program_id(0)) * size
+    tl.store(means + target + e, total / count.to(tl.float32), mask=e < size)
+
+
+@triton.jit
+def _to_patches(
+    gradient,
+    grad_x,
+    region_of_patch,
+    share,
+    frames,
+    patches,
+    dim,
+    regions,
+    LEVELS: tl.constexpr,
+    BN: tl.constexpr,
+    BD: tl.constexpr,
+):
+    """Every patch's gradient: its regions' at all granularities, each over the region's patches."""
+    tiles = tl.cdiv(frames, BN)
+    video, tile = (tl.program_id(1) // tiles).to(tl.int64), tl.program_id(1) % tiles
+    patch = tl.program_id(0)
+    n, d = tile * BN + tl.arange(0, BN), tl.program_id(2) * BD + tl.arange(0, BD)
+    inside = (n < frames)[:, None] & (d < dim)[None, :]
+    total = tl.zeros((BN, BD), tl.float32)
+    for level in tl.static_range(LEVELS):
+        region = tl.load(region_of_patch + level * patches + patch)
+        source = ((video * regions + region) * frames + n)[:, None] * dim + d[None, :]
+        total += tl.load(gradient + source, mask=inside, other=0.0) * tl.load(share + region)
+    target = ((video * frames + n) * patches + patch)[:, None] * dim + d[None, :]
+    tl.store(grad_x + target, total, mask=inside)
+
+
+class RegionMeans(torch.autograd.Function):
+    """`region_means` with its reverse pass."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Float[Tensor, "B N S D"], partitions: Sequence[Partition]) -> Tensor:
+        """Means of every region."""
+        ctx.partitions, ctx.like = partitions, x.new_empty(0)
+        ctx.shape = x.shape
+        return region_means(partitions, x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        """Spread over the patches."""
+        gradient = gradients[0].contiguous()
+        grad_x = ctx.like.new_empty(ctx.shape)
+        batch, frames, patches, dim = ctx.shape
+        regions = patch_regions(ctx.partitions, gradient.device)
+        counts = torch.cat([each.sizes(gradient.device) for each in ctx.partitions])
+        grid = (patches, batch * triton.cdiv(frames, FRAMES), triton.cdiv(dim, CHANNELS))
+        _to_patches[grid](
+            gradient,
+            grad_x,
+            regions,
+            1 / counts,
+            frames,
+            patches,
+            dim,
+            gradient.shape[1],
+            LEVELS=len(ctx.partitions),
+            BN=FRAMES,
+            BD=CHANNELS,
+        )
+        return grad_x, None
+
+
+def region_means(partitions: Sequence[Partition], x: Float[Tensor, "B N S D"]) -> Float[Tensor, "B regions N D"]:
+    """Means of every granularity's regions one after the other, coarse to fine, in float32."""
+    batch, frames, _, dim = x.shape
+    regions = sum(each.count for each in partitions)
+    means = x.new_empty((batch, regions, frames, dim), dtype=torch.float32)
+    offsets = offsets_of(partitions)
+    for depth in reversed(range(len(partitions))):
+        each, offset = partitions[depth], offsets[depth]
+        finer = next((other for other in range(depth + 1, len(partitions)) if partitions[other].nests_in(each)), None)
+        if finer is None:
+            blocks = (each.count, batch * triton.cdiv(frames, FRAMES), triton.cdiv(dim, CHANNELS))
+            shape = (frames, dim, *each.grid, *each.cells, regions, offset)
+            _from_patches[blocks](x, means, *shape, BN=FRAMES, BD=CHANNELS)
+        else:
+            blocks = (each.count, triton.cdiv(frames * dim, BLOCK), batch)
+            shape = (frames * dim, *each.grid, *each.cells, *partitions[finer].cells, regions, offset, offsets[finer])
+            _from_regions[blocks](means, *shape, BLOCK=BLOCK)
+    return means

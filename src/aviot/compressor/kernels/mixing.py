@@ -1,0 +1,195 @@
+"""The fused output: every support at every position as a mixture of its segment's sources, and the reverse pass."""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from aviot.compressor.kernels.transport import place_in_video
+from aviot.compressor.layout import Layout
+from aviot.ot.sinkhorn import block
+
+CHANNELS = 128  # of one tile
+GRADIENT_CHANNELS = 64
+
+
+@triton.jit
+def _product(weights, values, HALVES: tl.constexpr):
+    """weights @ values to float32 precision: features of 16 bits exactly, times weights as two such numbers."""
+    if HALVES:
+        high = weights.to(values.dtype)
+        low = (weights - high.to(tl.float32)).to(values.dtype)
+        product = tl.dot(low, values, tl.dot(high, values))
+    else:
+        product = tl.dot(weights, values, input_precision="tf32x3")
+    return product
+
+
+@triton.jit
+def _mix(
+    x,
+    rows,
+    gates,
+    region_of_patch,
+    budgets,
+    out,
+    frames,
+    patches,
+    dim,
+    regions,
+    supports,
+    pitch,
+    longest,
+    full,
+    M,
+    LEVELS: tl.constexpr,
+    HALVES: tl.constexpr,
+    MB: tl.constexpr,
+    KB: tl.constexpr,
+    NB: tl.constexpr,
+    DB: tl.constexpr,
+):
+    """One segment at one patch. With LEVELS the mixture is made of the plans; without, `rows` is the mixture."""
+    patch, segment = tl.program_id(0) // M, tl.program_id(0) % M
+    video = tl.program_id(1).to(tl.int64)
+    start, n, first, k = place_in_video(budgets, video, segment, longest, full, M, MB)
+    i, j, d = tl.arange(0, NB), tl.arange(0, KB), tl.arange(0, DB)
+    used = (j < k)[:, None] & (i < n)[None, :]
+    position = (video * patches + patch) * supports + first + j
+    if LEVELS == 0:
+        mixture = tl.load(rows + position[:, None] * pitch + i[None, :], mask=used, other=0.0)
+    else:
+        mixture = tl.zeros((KB, NB), tl.float32)
+        for branch in tl.static_range(LEVELS):
+            region = video * regions + tl.load(region_of_patch + branch * patches + patch)
+            at = (region * supports + first + j)[:, None] * pitch + i[None, :]
+            share = tl.load(gates + position * LEVELS + branch, mask=j < k, other=0.0)
+            if branch == 0:  # where a support stands for one source, all branches agree: one of them is exact
+                share = tl.where(k == n, 1.0 + 0.0 * share, share)
+            else:
+                share = tl.where(k == n, 0.0 * share, share)
+            mixture += share[:, None] * tl.load(rows + at, mask=used, other=0.0)
+    source = ((video * frames + start + i) * patches + patch)[:, None] * dim
+    target = ((video * supports + first + j) * patches + patch)[:, None] * dim
+    for channel in range(0, dim, DB):
+        real = channel + d < dim
+        tile = tl.load(x + source + channel + d[None, :], mask=(i < n)[:, None] & real[None, :], other=0.0)
+        mixed = _product(mixture, tile, HALVES)
+        tl.store(out + target + channel + d[None, :], mixed, mask=(j < k)[:, None] & real[None, :])
+
+
+@triton.jit
+def _mix_backward(
+    x,
+    mixture,
+    gradient,
+    budgets,
+    grad_x,
+    grad_mixture,
+    frames,
+    patches,
+    dim,
+    supports,
+    pitch,
+    longest,
+    full,
+    M,
+    HALVES: tl.constexpr,
+    PRECISION: tl.constexpr,
+    MB: tl.constexpr,
+    KB: tl.constexpr,
+    NB: tl.constexpr,
+    DB: tl.constexpr,
+):
+    """dB = dY X^T and dX = B^T dY of one segment at one patch."""
+    patch, segment = tl.program_id(0) // M, tl.program_id(0) % M
+    video = tl.program_id(1).to(tl.int64)
+    start, n, first, k = place_in_video(budgets, video, segment, longest, full, M, MB)
+    i, j, d = tl.arange(0, NB), tl.arange(0, KB), tl.arange(0, DB)
+    used = (j < k)[:, None] & (i < n)[None, :]
+    position = ((video * patches + patch) * supports + first + j)[:, None] * pitch + i[None, :]
+    weights = tl.trans(tl.load(mixture + position, mask=used, other=0.0))
+    source = ((video * frames + start + i) * patches + patch)[:, None] * dim
+    target = ((video * supports + first + j) * patches + patch)[:, None] * dim
+    products = tl.zeros((KB, NB), tl.float32)
+    for channel in range(0, dim, DB):
+        real = channel + d < dim
+        inside = (i < n)[:, None] & real[None, :]
+        tile = tl.load(x + source + channel + d[None, :], mask=inside, other=0.0)
+        change = tl.load(gradient + target + channel + d[None, :], mask=(j < k)[:, None] & real[None, :], other=0.0)
+        products = tl.dot(change, tl.trans(tile), products, input_precision=PRECISION)
+        tl.store(grad_x + source + channel + d[None, :], _product(weights, change, HALVES), mask=inside)
+    tl.store(grad_mixture + position, products, mask=(j < k)[:, None] & (i < longest)[None, :])
+
+
+def _geometry(x: Tensor, layout: Layout) -> tuple[tuple[int, int], dict[str, Any], tuple[int, int, int]]:
+    segments = layout.segments
+    sizes = {"KB": block(layout.slots), "NB": block(segments.longest)}
+    how = {
+        "HALVES": x.dtype != torch.float32,
+        "MB": block(segments.count),
+        "num_warps": 4,
+    }
+    grid = (x.shape[2] * segments.count, x.shape[0])
+    return grid, how | sizes, (segments.longest, segments.full, segments.count)
+
+
+def mix_plans(
+    x: Float[Tensor, "B N S D"],
+    rows: Float[Tensor, "B regions K n"],
+    gates: Float[Tensor, "B S K L"],
+    region_of_patch: Int[Tensor, "L S"],
+    layout: Layout,
+) -> Float[Tensor, "B K S D"]:
+    """sum_i (sum_l gamma A) X: plans and features in, fused features out."""
+    batch, frames, patches, dim = x.shape
+    out = x.new_empty((batch, layout.supports, patches, dim))
+    grid, how, segments = _geometry(x, layout)
+    shape = (frames, patches, dim, rows.shape[1], layout.supports, rows.stride(-2), *segments)
+    _mix[grid](x, rows, gates, region_of_patch, layout.budgets, out, *shape, LEVELS=gates.shape[-1], DB=CHANNELS, **how)
+    return out
+
+
+class Mix(torch.autograd.Function):
+    """sum_i B_jsi X_is of a given mixture B [B,S,K,n] over each support's own segment."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, mixture: Float[Tensor, "B S K n"], x: Float[Tensor, "B N S D"], layout: Layout
+    ) -> Float[Tensor, "B K S D"]:
+        """One pass over the features."""
+        mixture = mixture.contiguous()
+        ctx.save_for_backward(mixture, x)
+        ctx.layout = layout
+        batch, frames, patches, dim = x.shape
+        out = x.new_empty((batch, layout.supports, patches, dim))
+        grid, how, segments = _geometry(x, layout)
+        shape = (frames, patches, dim, 0, layout.supports, mixture.stride(-2), *segments)
+        _mix[grid](x, mixture, mixture, mixture, layout.budgets, out, *shape, LEVELS=0, DB=CHANNELS, **how)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+        """One pass over features and gradient for both."""
+        mixture, x = ctx.saved_tensors
+        gradient = gradients[0].to(x.dtype).contiguous()
+        grad_x, grad_mixture = torch.empty_like(x), torch.empty_like(mixture)
+        grid, how, segments = _geometry(x, ctx.layout)
+        shape = (*x.shape[1:], ctx.layout.supports, mixture.stride(-2), *segments)
+        precision = "tf32x3" if x.dtype == torch.float32 else "ieee"
+        _mix_backward[grid](
+            x,
+            mixture,
+            gradient,
+            ctx.layout.budgets,
+            grad_x,
+            grad_mixture,
+            *shape,
+            PRECISION=precision,
+            DB=GRADIENT_CHANNELS,
+            **how,
+        )
+        return grad_mixture, grad_x, None
