@@ -1,10 +1,14 @@
 import json
+import os
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # before triton is imported: kernels run on a CPU, statement by statement
 from hypothesis import settings
 from safetensors.torch import load_file
 from torch import Tensor

@@ -82,13 +82,14 @@ class Compressor(nn.Module):
         conditioning = self._conditioning(inputs)
         by_kernels = len(path) > 1 and kernels_serve(self.config, modules, inputs.x, path[1])
         features, stages = inputs.x, []
-        run: Callable[..., tuple[Tensor, Stage, Conditioning]] = partial(run_stage, by_kernels=by_kernels)
-        if not by_kernels:
-            features = features.to(working_dtype(features.dtype))
-        elif not torch.is_grad_enabled():
+        run: Callable[..., tuple[Tensor, Stage, Conditioning]] = run_stage
+        if by_kernels:
             from aviot.compressor import fast  # needs triton
 
-            run = partial(fast.run_stage, fast.StageWeights.of(self.config, modules))
+            stage_by_kernels = fast.run_recorded_stage if torch.is_grad_enabled() else fast.run_stage
+            run = partial(stage_by_kernels, fast.StageWeights.of(self.config, modules))
+        else:
+            features = features.to(working_dtype(features.dtype))
         for number, (before, after) in enumerate(pairwise(path), start=1):
             finite.enter(f"stage {number} ({before} to {after} frames): ")
             features, stage, conditioning = run(self.config, modules, features, conditioning, after, progress, finite)

@@ -1,5 +1,6 @@
 """One progressive stage: N sources in, K supports out, and the record of how (Algorithm 1 of the supplement)."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -90,29 +91,21 @@ def run_stage(
     supports: int,
     progress: float,
     finite: FiniteCheck,
-    *,
-    by_kernels: bool,
 ) -> tuple[Float[Tensor, "B K S D"], Stage, Conditioning]:
     """Split, pilot, budgets, then transport from the whole frame to the finest regions, and fuse.
 
-    Returns the question for the next stage too. `by_kernels` reads the features by kernels that have reverse passes of
-    their own.
+    Returns the question for the next stage too.
 
     Frame descriptors keep the features' magnitude (regional ones are normalised), and at large ones the gradient of
     their distortion is what is left of terms a million times its size: the whole frame's level is solved in float64.
     """
     partitions = tuple(Partition(config.grid, level.regions) for level in config.active_levels)
-    average, mix = (region_means, fuse)
-    if by_kernels:
-        from aviot.compressor.kernels import features as kernels  # needs triton
-
-        average, mix = kernels.region_means, kernels.fuse
-    frames, *regional = average(partitions, x)
+    frames, *regional = region_means(partitions, x)
     finite.require(frames, "the features x are")  # a patch that is not finite leaves a mean that is not
     means = (frames.double(), *regional)
     layout = _lay_out(config, modules.metric, means[0], conditioning, supports, progress, finite)
-    plans = _solve_levels(config, modules, partitions, means, conditioning, layout, finite)
-    features, gates = mix(x, plans, layout, modules.gate, config, conditioning.question, progress)
+    plans = solve_levels(config, modules, partitions, means, conditioning, layout, finite)
+    features, gates = fuse(x, plans, layout, modules.gate, config, conditioning.question, progress)
     finite.require(gates, "the fusion weights are")
     stage = Stage(layout, plans, means, gates, introduce_regions(gates, progress))
     return features, stage, conditioning.carried_by(stage)
@@ -143,7 +136,7 @@ def _lay_out(
     return Layout(segments, supports, integer_budgets(probabilities, segments.sizes(frames.device), supports))
 
 
-def _solve_levels(
+def solve_levels(
     config: CompressorConfig,
     modules: StageModules,
     partitions: tuple[Partition, ...],
@@ -151,14 +144,27 @@ def _solve_levels(
     conditioning: Conditioning,
     layout: Layout,
     finite: FiniteCheck,
+    last_start: Callable[[int, Sequence[Plan]], Tensor | None] = lambda depth, plans: None,
 ) -> tuple[Plan, ...]:
+    """Every granularity's plan, coarse to fine; `last_start` may give the rows from which a last round starts."""
     plans: list[Plan] = []
     for depth, (level, partition, mean) in enumerate(zip(config.active_levels, partitions, means, strict=True)):
         sources = descriptors(mean, partition, modules.region_position, config.position.region_bands)
-        parents = None if depth == 0 else partition.parents(partitions[depth - 1], mean.device)
-        parent = None if parents is None else plans[-1].rows.index_select(1, parents)
-        start = start_rows(level, layout, parent, sources.dtype)
-        coupling = transport(level, config.transport, modules.metric, conditioning.weights, sources, start, layout)
+        start, done = last_start(depth, plans), level.rounds - 1
+        if start is None:
+            parents = None if depth == 0 else partition.parents(partitions[depth - 1], mean.device)
+            parent = None if parents is None else plans[-1].rows.index_select(1, parents)
+            start, done = start_rows(level, layout, parent, sources.dtype), 0
+        coupling = transport(
+            level,
+            config.transport,
+            modules.metric,
+            conditioning.weights,
+            sources,
+            start.to(sources.dtype),
+            layout,
+            done=done,
+        )
         plan = finish(level, config.transport, partition, sources, coupling, layout)
         finite.require(plan.rows, f"the {level.name} plan is")
         plans.append(plan)

@@ -16,6 +16,8 @@ from torch import Tensor
 
 from aviot.config import TransportConfig
 
+_INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
+
 
 def block(count: int) -> int:
     """The power of two that holds `count`, at least the 16 a tensor core's tile needs."""
@@ -23,25 +25,37 @@ def block(count: int) -> int:
 
 
 def warps_for(rows: int, columns: int) -> int:
-    """So many that a thread holds 16 values of the matrix at most, as far as there are threads."""
-    return min(16, max(1, rows * columns // 512))
+    """As many as were fastest: a thread then holds 16 values of a large matrix."""
+    return min(16, max(4, rows * columns // 512))
 
 
 @triton.jit
-def _below_top(values, present, axis: tl.constexpr):
+def _below_top(values, present, axis: tl.constexpr, DTYPE: tl.constexpr):
     """Values less the largest present one along an axis, that largest, and log sum exp of what is below it."""
     top = tl.max(tl.where(present, values, -float("inf")), axis)
     top = tl.where(top > -float("inf"), top, 0.0)
-    below = values - tl.expand_dims(top, axis)
+    below = (values - tl.expand_dims(top, axis)).to(DTYPE)
+    top = top.to(DTYPE)
     total = tl.sum(tl.where(present, tl.exp(below), 0.0), axis)
     return below, top, tl.log(tl.where(total > 0, total, 1.0))
 
 
 @triton.jit
-def _factor(total, share, present, KAPPA: tl.constexpr, DTYPE: tl.constexpr):
-    """(share / total)^kappa where present."""
-    ratio = tl.where(present, share / tl.where(present, total, 1.0), 1.0)
-    return tl.exp2(KAPPA * tl.log2(ratio)).to(DTYPE)
+def _log2(x, DTYPE: tl.constexpr):
+    """log2; in float32 the hardware's, which is within 2^-22."""
+    if not (tl.float64 == DTYPE or _INTERPRETED):
+        result = tl.inline_asm_elementwise(
+            "lg2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+    else:
+        result = tl.log2(x)
+    return result
+
+
+@triton.jit
+def _factor(total, count, present, KAPPA: tl.constexpr, DTYPE: tl.constexpr):
+    """(1 / count / total)^kappa where present."""
+    return tl.exp2(-KAPPA * _log2(tl.where(present, total * count, 1.0), DTYPE)).to(DTYPE)
 
 
 @triton.jit
@@ -51,14 +65,14 @@ def first_update(
     """Both potentials' first update in the log domain, and the plan [supports, sources] after it.
 
     Scores are first taken less their row's largest: what is then rounded with a large potential is one number a row,
-    which later updates correct, and not one an entry, which none would.
+    which later updates correct, and not one an entry, which none would. So scores may be finer than DTYPE.
     """
     sources, supports = tl.arange(0, NB) < n, tl.arange(0, KB) < k
     present = supports[:, None] & sources[None, :]
     log_a, log_b = -tl.log(n.to(tl.float64)).to(DTYPE), -tl.log(k.to(tl.float64)).to(DTYPE)
-    below, top, total = _below_top(scores, present, 0)
+    below, top, total = _below_top(scores, present, 0, DTYPE)
     f = tl.where(sources, KAPPA_S * (log_a - top - total), 0.0)
-    below, high, total = _below_top(below + (top + f)[None, :], present, 1)
+    below, high, total = _below_top(below + (top + f)[None, :], present, 1, DTYPE)
     g = tl.where(supports, KAPPA_T * (log_b - high - total), 0.0)
     return tl.where(present, tl.exp(below + (high + g)[:, None]), 0.0), f, g
 
@@ -78,10 +92,10 @@ def sinkhorn(
     """The plan [supports, sources] after all damped updates, zero where absent."""
     sources, supports = tl.arange(0, NB) < n, tl.arange(0, KB) < k
     plan, _, _ = first_update(scores, n, k, KAPPA_S, KAPPA_T, DTYPE, KB, NB)
-    a, b = (1.0 / n.to(tl.float64)).to(DTYPE), (1.0 / k.to(tl.float64)).to(DTYPE)
+    sources_there, supports_there = n.to(DTYPE), k.to(DTYPE)
     for _ in range(1, UPDATES):
-        plan = plan * _factor(tl.sum(plan, 0), a, sources, KAPPA_S, DTYPE)[None, :]
-        plan = plan * _factor(tl.sum(plan, 1), b, supports, KAPPA_T, DTYPE)[:, None]
+        plan = plan * _factor(tl.sum(plan, 0), sources_there, sources, KAPPA_S, DTYPE)[None, :]
+        plan = plan * _factor(tl.sum(plan, 1), supports_there, supports, KAPPA_T, DTYPE)[:, None]
     return plan
 
 
@@ -110,15 +124,15 @@ def _forward(
     inside = (j < K)[:, None] & (i < N)[None, :]
     place = problem * N * K + i[None, :] * K + j[:, None]
     score = tl.load(scores + place, mask=inside, other=0.0).to(tl.float64)
-    plan, f, g = first_update(score.to(DTYPE), n, k, KAPPA_S, KAPPA_T, DTYPE, KB, NB)
+    plan, f, g = first_update(score, n, k, KAPPA_S, KAPPA_T, DTYPE, KB, NB)
     f, g = f.to(tl.float64), g.to(tl.float64)
-    a, b = (1.0 / n.to(tl.float64)).to(DTYPE), (1.0 / k.to(tl.float64)).to(DTYPE)
+    sources_there, supports_there = n.to(DTYPE), k.to(DTYPE)
     for step in range(UPDATES):
         if step > 0:
-            factor = _factor(tl.sum(plan, 0), a, i < n, KAPPA_S, DTYPE)
+            factor = _factor(tl.sum(plan, 0), sources_there, i < n, KAPPA_S, DTYPE)
             plan = plan * factor[None, :]
             f += tl.log(factor).to(tl.float64)
-            factor = _factor(tl.sum(plan, 1), b, j < k, KAPPA_T, DTYPE)
+            factor = _factor(tl.sum(plan, 1), supports_there, j < k, KAPPA_T, DTYPE)
             plan = plan * factor[:, None]
             g += tl.log(factor).to(tl.float64)
         if RECORD:
@@ -196,7 +210,7 @@ class LogPlan(torch.autograd.Function):
         sizes = {"KB": block(supports), "NB": block(sources)}
         ctx.save_for_backward(scores, f, g, source_count, support_count)
         dtype = tl.float64 if scores.dtype == torch.float64 else tl.float32
-        ctx.how = constants | sizes | {"DTYPE": dtype, "num_warps": max(4, warps_for(*sizes.values()))}
+        ctx.how = constants | sizes | {"DTYPE": dtype, "num_warps": warps_for(*sizes.values())}
         _forward[(problems,)](
             scores, log_plan, f, g, source_count, support_count, sources, supports, RECORD=record, **ctx.how
         )

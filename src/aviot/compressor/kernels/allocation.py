@@ -46,7 +46,6 @@ def _allocate(
     placed,
     relevance,
     budgets,
-    probabilities,
     regions,
     frames,
     supports,
@@ -95,8 +94,7 @@ def _allocate(
     logits = tl.where(real, logits / TEMPERATURE, -float("inf"))
     share = tl.exp(logits - tl.max(logits, 0))
     share = share / tl.sum(share, 0)
-    tl.store(probabilities + video * M + m, share, mask=real)
-    share = tl.where(share == share, share, 0.0)  # reported elsewhere; never an index
+    share = tl.where(share == share, share, 0.0)  # the plans will show it
     given = tl.where(real, 1 + tl.minimum(round_half_even(share * (supports - M)), sizes - 1), 0)
     short = supports - tl.sum(given, 0)
     before = (share[None, :] > share[:, None]) | ((share[None, :] == share[:, None]) & (m[None, :] < m[:, None]))
@@ -117,16 +115,14 @@ def allocate(
     pilot: Pilot,
     weight: float,
     temperature: float,
-) -> tuple[Int[Tensor, "B M"], Float[Tensor, "B M"]]:
-    """Each segment's supports, and the probabilities behind them; the first region is the whole frame."""
+) -> Int[Tensor, "B M"]:
+    """Each segment's supports; the first region is the whole frame. Not a number becomes a budget like any other."""
     batch, regions, frames, width = placed.shape
     budgets = torch.empty((batch, segments.count), dtype=torch.long, device=placed.device)
-    probabilities = torch.empty((batch, segments.count), dtype=torch.float64, device=placed.device)
     _allocate[(batch,)](
         placed,
         placed if relevance is None else relevance,
         budgets,
-        probabilities,
         regions,
         frames,
         supports,
@@ -147,4 +143,4 @@ def allocate(
         CB=block(width),
         num_warps=8,
     )
-    return budgets, probabilities
+    return budgets

@@ -1,8 +1,8 @@
 """The transport space's coordinates: w(q) * phi(x) = w * LayerNorm(W2 gelu(W1 x + b1) + b2), of sources and supports.
 
 The matrix products are the library's, on tensor cores, which see ten bits of a mantissa. Every factor is therefore
-given as its top, which they see, and the rest: rest * top + top * rest + top * top is the product to 2^-21 of it. The
-kernels here make the factors and finish the rows.
+given as its top, the nearest number that they see, and the rest: rest * top + top * rest + top * top is the product to
+2^-23 of it. The kernels here make the factors and finish the rows.
 """
 
 from dataclasses import dataclass
@@ -45,15 +45,15 @@ class MetricWeights:
 
 
 def in_parts(weight: Float[Tensor, "D C"]) -> tuple[Float[Tensor, "D C"], Float[Tensor, "D C"]]:
-    """What a tensor core sees of float32 numbers, and what is left."""
-    top = (weight.contiguous().view(torch.int32) & -(2**13)).view(torch.float32)
+    """The nearest numbers with ten bits of mantissa, and what is left."""
+    top = ((weight.contiguous().view(torch.int32) + 2**12) & -(2**13)).view(torch.float32)
     return top, weight - top
 
 
 @triton.jit
 def top_of(x):
-    """What a tensor core sees of float32 numbers."""
-    return (x.to(tl.int32, bitcast=True) & -8192).to(tl.float32, bitcast=True)
+    """The nearest number with ten bits of mantissa."""
+    return ((x.to(tl.int32, bitcast=True) + 4096) & -8192).to(tl.float32, bitcast=True)
 
 
 @triton.jit

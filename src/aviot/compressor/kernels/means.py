@@ -87,7 +87,7 @@ def _to_patches(
 ):
     """Every patch's gradient: its regions' at all granularities, each over the region's patches."""
     tiles = tl.cdiv(frames, BN)
-    video, tile = (tl.program_id(1) // tiles).to(tl.int64), tl.program_id(1) % tiles
+    tile, video = tl.program_id(1) % tiles, (tl.program_id(1) // tiles).to(tl.int64)
     patch = tl.program_id(0)
     n, d = tile * BN + tl.arange(0, BN), tl.program_id(2) * BD + tl.arange(0, BD)
     inside = (n < frames)[:, None] & (d < dim)[None, :]
@@ -146,10 +146,11 @@ def region_means(partitions: Sequence[Partition], x: Float[Tensor, "B N S D"]) -
         finer = next((other for other in range(depth + 1, len(partitions)) if partitions[other].nests_in(each)), None)
         if finer is None:
             blocks = (each.count, batch * triton.cdiv(frames, FRAMES), triton.cdiv(dim, CHANNELS))
-            shape = (frames, dim, *each.grid, *each.cells, regions, offset)
-            _from_patches[blocks](x, means, *shape, BN=FRAMES, BD=CHANNELS)
+            _from_patches[blocks](
+                x, means, frames, dim, *each.grid, *each.cells, regions, offset, BN=FRAMES, BD=CHANNELS
+            )
         else:
             blocks = (each.count, triton.cdiv(frames * dim, BLOCK), batch)
-            shape = (frames * dim, *each.grid, *each.cells, *partitions[finer].cells, regions, offset, offsets[finer])
-            _from_regions[blocks](means, *shape, BLOCK=BLOCK)
+            cells = (*each.grid, *each.cells, *partitions[finer].cells)
+            _from_regions[blocks](means, frames * dim, *cells, regions, offset, offsets[finer], BLOCK=BLOCK)
     return means

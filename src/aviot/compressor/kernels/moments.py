@@ -12,6 +12,7 @@ from aviot.ot.sinkhorn import block
 
 CHANNELS = 128  # of one tile of edges
 TILE = 64  # sources of one tile at least: what the widest tensor-core instruction takes
+FORM_ROWS = 16  # supports of one program that takes forms: few enough for several programs a multiprocessor
 EDGE_ROWS = 16  # a tensor core's least; first and last supports of every granularity
 PER_BRANCH = 4  # size, change, spread, asked
 
@@ -106,14 +107,14 @@ def _forms(
     KB: tl.constexpr,
     NB: tl.constexpr,
 ):
-    """One segment at one patch: every row's lengths and distances as forms of the sources' products.
+    """Some supports of one segment at one patch: lengths and distances as forms of the sources' products.
 
     Rows sum to one, so with a pivot o and v_i = x_i - o, ||sum w x||^2 = w G w + 2 sum w (v o) + o o.
     """
     patch, segment = tl.program_id(0) // M, tl.program_id(0) % M
-    video = tl.program_id(1).to(tl.int64)
+    video = tl.program_id(2).to(tl.int64)
     _, n, first, k = place_in_video(budgets, video, segment, longest, full, M, MB)
-    i, j = tl.arange(0, NB), tl.arange(0, KB)
+    i, j = tl.arange(0, NB), tl.program_id(1) * KB + tl.arange(0, KB)
     grid = products + ((video * patches + patch) * M + segment) * NB * NB
     gram = tl.load(grid + i[:, None] * NB + i[None, :])
     to_question = tl.load(grid + n * NB + i)
@@ -124,11 +125,11 @@ def _forms(
     used = (j < k)[:, None] & (i < n)[None, :]
     own = (first + j)[:, None] * pitch + i[None, :]
     centre = tl.zeros((KB, NB), tl.float32)
-    for branch in tl.static_range(LEVELS):
+    for branch in range(LEVELS):
         region = video * regions + tl.load(region_of_patch + branch * patches + patch)
         centre += tl.load(rows + region * supports * pitch + own, mask=used, other=0.0) * (1.0 / LEVELS)
     centre_form = tl.dot(centre, gram, input_precision=PRECISION)
-    for branch in tl.static_range(LEVELS):
+    for branch in range(LEVELS):
         region = video * regions + tl.load(region_of_patch + branch * patches + patch)
         at = rows + region * supports * pitch + own
         row = tl.load(at, mask=used, other=0.0)
@@ -189,7 +190,7 @@ def branch_moments(
     moments = torch.empty((batch, patches, layout.supports, levels, PER_BRANCH), device=x.device)
     edges = torch.empty((batch, patches, segments.count, 2, levels, dim), device=x.device)
     halves = x.dtype != torch.float32
-    sources, slots = block(segments.longest + 2), block(layout.slots)
+    sources, tile = block(segments.longest + 2), min(FORM_ROWS, block(layout.slots))
     products = torch.empty((batch, patches, segments.count, sources, sources), device=x.device)
     asked = x.new_zeros((batch, dim)) if question is None else question.to(x.dtype).contiguous()
     pitch = rows.stride(-2)
@@ -215,7 +216,7 @@ def branch_moments(
         DB=128 if halves else 64,
         num_stages=3,
     )
-    _forms[(patches * segments.count, batch)](
+    _forms[(patches * segments.count, triton.cdiv(layout.slots, tile), batch)](
         products,
         rows,
         region_of_patch,
@@ -227,10 +228,8 @@ def branch_moments(
         PIVOT=not halves,
         PRECISION="tf32" if halves else "tf32x3",
         MB=block(segments.count),
-        KB=slots,
+        KB=tile,
         NB=sources,
-        num_warps=8 if slots * sources >= 4096 else 4,
-        maxnreg=128,
     )
     if segments.count > 1:
         _jumps[(patches, batch)](

@@ -113,6 +113,7 @@ def _cost(
     shift,
     weigh,
     cost,
+    rest,
     regions,
     frames,
     supports,
@@ -150,12 +151,17 @@ def _cost(
     b = b.to(tl.float64)
     squared = tl.sum(a * a, 1)[:, None] + tl.sum(b * b, 1)[None, :]
     squared -= 2.0 * tl.dot(a, tl.trans(b), out_dtype=tl.float64)
-    tl.store(cost + place[:, None] * NB + i[None, :], tl.maximum(squared, 0.0), mask=(j < k)[:, None])
+    # in two parts of float32, which the solver reads four at a time
+    squared = tl.maximum(squared, 0.0)
+    top = squared.to(tl.float32)
+    tl.store(cost + place[:, None] * NB + i[None, :], top, mask=(j < k)[:, None])
+    tl.store(rest + place[:, None] * NB + i[None, :], squared - top, mask=(j < k)[:, None])
 
 
 @triton.jit
 def _couple(
     cost,
+    rest,
     budgets,
     relevance,
     rows,
@@ -204,7 +210,8 @@ def _couple(
             tl.store(carried + video * supports + first + j, heard, mask=j < k)
         return
     place = (video * level_regions + local) * supports + first + j
-    away = tl.load(cost + place[:, None] * NB + i[None, :], mask=used, other=0.0)
+    at = place[:, None] * NB + i[None, :]
+    away = tl.load(cost + at, mask=used, other=0.0).to(tl.float64) + tl.load(rest + at, mask=used, other=0.0)
     shrink = tl.minimum(COST_LIMIT / (tl.max(tl.max(away, 1), 0) + STABILIZER), 1.0)
     plan = sinkhorn(away * (-shrink / EPSILON), n, k, KAPPA_S, KAPPA_T, UPDATES, tl.float32, KB, NB)
     received = tl.where(j < k, tl.sum(plan, 1), 1.0)
@@ -261,17 +268,19 @@ def transport_level(
     offset: int,
     parents: Int[Tensor, "R"] | None,
     relevance: Float[Tensor, "B N"] | None = None,
+    rounds: int | None = None,
 ) -> Float[Tensor, "B K"] | None:
     """Write one granularity's plans into the record; with a relevance, return that of the supports.
 
-    `offset` is the level's first region among all, `parents` the index of each region's parent among all.
+    `offset` is the level's first region among all, `parents` the index of each region's parent among all. With fewer
+    `rounds` than the level's, the rows written are those of the supports as they were moved last.
     """
     batch, regions, frames, width = lifted.shape
     segments, count = layout.segments, level.regions[0] * level.regions[1]
     problems, slots, sources = batch * count * segments.count, block(layout.slots), block(segments.longest)
     grid = (problems, triton.cdiv(layout.slots, TILE))
     carried = None if relevance is None else relevance.new_empty((batch, layout.supports))
-    cost = lifted.new_empty((batch * count * layout.supports, sources))
+    cost, rest = lifted.new_empty((2, batch * count * layout.supports, sources))
     active = lifted.new_empty((batch * count * layout.supports, 3 * width))
     unused = metric.shift
     shape = (regions, frames, layout.supports, record.rows.stride(-2), segments.longest, segments.full, segments.count)
@@ -285,7 +294,7 @@ def transport_level(
         "KB": slots,
         "num_warps": warps_for(slots, sources),
     } | damping(level.epsilon, config)
-    for turn in range(level.rounds):
+    for turn in range(level.rounds if rounds is None else rounds):
         _move[grid](
             lifted,
             unused if parents is None else parents,
@@ -312,6 +321,7 @@ def transport_level(
             metric.shift,
             weigh,
             cost,
+            rest,
             *shape,
             width,
             offset,
@@ -322,6 +332,7 @@ def transport_level(
         )
         _couple[(problems,)](
             cost,
+            rest,
             layout.budgets,
             unused if relevance is None else relevance,
             record.rows,
