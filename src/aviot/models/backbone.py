@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedModel
 
 from aviot.compressor import Compression, Compressor, PositionEncoder, SegmentMean, UniformKeep
+from aviot.compressor.replay import Replays
 from aviot.models.configuration import AviotConfig
 from aviot.models.connector import Connector
 from aviot.models.grouping import Group, Row, group_rows, stack_videos
@@ -85,6 +86,7 @@ class AviotModel(AviotPreTrainedModel):
         self.question_projection = nn.Linear(config.text_config.hidden_size, compressor.dim, bias=False)
         self.connector = Connector(compressor.dim, config.text_config.hidden_size, compressor.grid, config.pool_stride)
         self.language_model = AutoModel.from_config(config.text_config)
+        self._replays = Replays()
         _drop_unused_tail(self.vision_tower)
         for part in (self.position, self.compressor, self.question_projection):
             for module in part.modules():  # their constructors know how they start, zeros among it
@@ -128,13 +130,14 @@ class AviotModel(AviotPreTrainedModel):
         ratio: float,
         compressor: CompressorName,
         step: int | None,
+        record: bool = True,
     ) -> tuple[Merged, list[Compression | None]]:
         """Compress each prompt's video for its question and put the tokens where the placeholder is.
 
-        Prompts whose videos have the same length are compressed together.
+        Prompts whose videos have the same length are compressed together. Without a `record` only the tokens are made.
         """
         rows = self._rows(prompts)
-        done = dict(self._compress_rows(rows, encoded, ratio=ratio, compressor=compressor, step=step))
+        done = dict(self._compress_rows(rows, encoded, ratio=ratio, compressor=compressor, step=step, record=record))
         placed = [
             place_video(row.embeds, row.is_video, done[number].tokens, row.labels) for number, row in enumerate(rows)
         ]
@@ -149,6 +152,7 @@ class AviotModel(AviotPreTrainedModel):
         ratio: float,
         compressor: CompressorName,
         step: int | None,
+        record: bool,
     ) -> Iterator[tuple[int, Compressed]]:
         """Each row's number and what became of its video, group after group.
 
@@ -161,14 +165,13 @@ class AviotModel(AviotPreTrainedModel):
                 prepared, holds = None, (group.videos, relevance)
                 u = stack_videos([encoded[video] for video in group.videos])
                 prepared = self.prepare(u, step=step, relevance=relevance)
-            yield from self._compress_group(group, prepared, ratio=ratio, compressor=compressor, step=step)
+            how: dict[str, Any] = {"ratio": ratio, "compressor": compressor, "step": step, "record": record}
+            yield from self._compress_group(group, prepared, how)
 
-    def _compress_group(
-        self, group: Group, videos: Prepared, *, ratio: float, compressor: CompressorName, step: int | None
-    ) -> list[tuple[int, Compressed]]:
+    def _compress_group(self, group: Group, videos: Prepared, how: dict[str, Any]) -> list[tuple[int, Compressed]]:
         """One call of the compressor and one of the connector, taken apart again."""
         asked = videos.for_group(group)
-        features, batch = self.compress(asked, group.questions, ratio=ratio, compressor=compressor, step=step)
+        features, batch = self.compress(asked, group.questions, **how)
         tokens = self.connector(features.flatten(0, 1)).chunk(len(group.rows))
         compressions = [None if batch is None else batch.video(place) for place in range(len(group.rows))]
         return list(zip(group.rows, map(Compressed, tokens, compressions), strict=True))
@@ -211,10 +214,12 @@ class AviotModel(AviotPreTrainedModel):
         ratio: float,
         compressor: CompressorName = "aviot",
         step: int | None = None,
+        record: bool = True,
     ) -> tuple[Float[Tensor, "*B K S D"], Compression | None]:
         """Position-aware features of a video, compressed for its question; as they are with `"none"`.
 
-        Videos of one length can be compressed together, each for its own question.
+        Videos of one length can be compressed together, each for its own question. Where nobody wants the record, and
+        no gradient, a GPU replays shapes that come again.
         """
         if compressor not in get_args(CompressorName):
             names = ", ".join(map(repr, get_args(CompressorName)))
@@ -227,6 +232,8 @@ class AviotModel(AviotPreTrainedModel):
             out = SegmentMean(self.config.compressor)(video.x, ratio=ratio)
         else:
             routes = self._question_routes(video, question_mean)
+            if not record and step is None and not torch.is_grad_enabled():
+                return self._replays.features(self.compressor, video.x, **routes, ratio=ratio), None
             out = self.compressor(video.x, **routes, motion=video.u, ratio=ratio, step=step)
         return out.features, out
 

@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from aviot.ot.device import on_gpu
+
 FRAMES_AT_ONCE = 32  # in the decoder's width a frame is three times as large
 
 
@@ -15,7 +17,7 @@ class Connector(nn.Module):
     def __init__(self, dim: int, width: int, grid: tuple[int, int], pool_stride: int) -> None:
         super().__init__()
         self.grid = grid
-        self.pooled = tuple(-(-side // pool_stride) for side in grid)
+        self.pooled = (-(-grid[0] // pool_stride), -(-grid[1] // pool_stride))
         self.projector = nn.Sequential(nn.Linear(dim, width), nn.GELU(), nn.Linear(width, width))
         self.row_separator = nn.Parameter(torch.zeros(width))
 
@@ -30,7 +32,7 @@ class Connector(nn.Module):
         pool(W_2 gelu(W_1 x + b_1) + b_2) = W_2 pool(gelu(W_1 x + b_1)) + b_2, since pooling is linear and its weights
         sum to one: the last map sees the pooled positions alone.
         """
-        pooled = [pool(self._activation(chunk), self.grid, self.pooled) for chunk in self._chunks(features)]
+        pooled = [self._pool(self._hidden(chunk)) for chunk in self._chunks(features)]
         rows = self.projector[2](torch.cat(pooled))  # [K,h,w,d]
         separators = self.row_separator.expand(*rows.shape[:2], 1, -1)
         return torch.cat((rows, separators), 2).flatten(0, 2)
@@ -38,17 +40,37 @@ class Connector(nn.Module):
     @torch.no_grad()
     def frame_means(self, features: Float[Tensor, "T S D"]) -> Float[Tensor, "T d"]:
         """The spatial mean of each projected frame, taken before the last linear map, with which it commutes."""
-        return self.projector[2](torch.cat([self._activation(chunk).mean(1) for chunk in self._chunks(features)]))
+        return self.projector[2](torch.cat([self._mean(self._hidden(chunk)) for chunk in self._chunks(features)]))
 
     def _chunks(self, features: Float[Tensor, "K S D"]) -> Sequence[Float[Tensor, "k S D"]]:
         """A few frames at a time; all of them where a gradient is recorded, which keeps their activation anyway."""
         return (features,) if torch.is_grad_enabled() else features.split(FRAMES_AT_ONCE)
 
-    def _activation(self, features: Float[Tensor, "k S D"]) -> Float[Tensor, "k S d"]:
-        """gelu(W_1 x + b_1); where no gradient needs what went in, in its place."""
-        first, gelu, _ = self.projector
-        hidden = first(features.to(self.row_separator.dtype))
-        return gelu(hidden) if hidden.requires_grad else torch.ops.aten.gelu_(hidden)
+    def _hidden(self, features: Float[Tensor, "k S D"]) -> Float[Tensor, "k S d"]:
+        """W_1 x + b_1."""
+        return self.projector[0](features.to(self.row_separator.dtype))
+
+    def _pool(self, hidden: Float[Tensor, "k S d"]) -> Float[Tensor, "k rows columns d"]:
+        if self._by_kernels(hidden):
+            from aviot.models.kernels import gelu_pool  # needs triton
+
+            return gelu_pool(hidden, self.grid, self.pooled)
+        return pool(self._activation(hidden), self.grid, self.pooled)
+
+    def _mean(self, hidden: Float[Tensor, "k S d"]) -> Float[Tensor, "k d"]:
+        if self._by_kernels(hidden):
+            from aviot.models.kernels import gelu_mean  # needs triton
+
+            return gelu_mean(hidden)
+        return self._activation(hidden).mean(1)
+
+    def _by_kernels(self, hidden: Tensor) -> bool:
+        """One pass for the activation and what follows it, where no gradient is recorded."""
+        return on_gpu(hidden) and not hidden.requires_grad and hidden.dtype != torch.float64
+
+    def _activation(self, hidden: Float[Tensor, "k S d"]) -> Float[Tensor, "k S d"]:
+        """gelu(hidden); where no gradient needs what went in, in its place."""
+        return self.projector[1](hidden) if hidden.requires_grad else torch.ops.aten.gelu_(hidden)
 
 
 def pool(

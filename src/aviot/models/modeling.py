@@ -126,6 +126,7 @@ class AviotForConditionalGeneration(AviotPreTrainedModel, GenerationMixin):
                 ratio=ratio,
                 compressor=compressor,
                 step=step,
+                record=output_compression or labels is not None,
             )
             input_ids, inputs_embeds = None, merged.embeds
             attention_mask, labels = merged.attention_mask, merged.labels
@@ -187,6 +188,7 @@ class AviotForConditionalGeneration(AviotPreTrainedModel, GenerationMixin):
             attention_mask=attention_mask,
             ratio=ratio,
             compressor=compressor,
+            record=False,
         )
         self._check_length(merged.embeds.shape[1], kwargs.get("max_new_tokens") or 0)
         return super().generate(inputs_embeds=merged.embeds, attention_mask=merged.attention_mask, **kwargs)
@@ -205,8 +207,12 @@ class AviotForConditionalGeneration(AviotPreTrainedModel, GenerationMixin):
         ratio: float | None = None,
         compressor: CompressorName = "aviot",
         step: int | None = None,
+        record: bool = True,
     ) -> tuple[Merged, list[Compression | None]]:
-        """Encode (unless `encoded` is given), compress for each question, and put the tokens in place."""
+        """Encode (unless `encoded` is given), compress for each question, and put the tokens in place.
+
+        Without a `record` no `Compression` comes back, and a GPU replays shapes that come again.
+        """
         if input_ids is None or question_span is None:
             raise ValueError("a video needs input_ids and question_span; build them with the processor")
         if encoded is None:
@@ -224,7 +230,9 @@ class AviotForConditionalGeneration(AviotPreTrainedModel, GenerationMixin):
             video_index = torch.arange(len(input_ids), device=input_ids.device).clamp_max(len(encoded) - 1)
         prompts = Prompts(input_ids, attention_mask, question_span, video_index, labels)
         ratio = self.config.ratio if ratio is None else ratio
-        merged, compressions = self.model.merge(prompts, encoded, ratio=ratio, compressor=compressor, step=step)
+        merged, compressions = self.model.merge(
+            prompts, encoded, ratio=ratio, compressor=compressor, step=step, record=record
+        )
         self._check_length(merged.embeds.shape[1], 0)
         return merged, compressions
 

@@ -1,0 +1,74 @@
+"""The projector's activation and what follows it, in one pass: its mean over a frame, or its pooled grid."""
+
+import torch
+import triton
+import triton.language as tl
+from jaxtyping import Float
+from torch import Tensor
+
+CHANNELS, PATCHES = 128, 16  # of one tile
+
+
+@triton.jit
+def _gelu(x):
+    return 0.5 * x * (1 + tl.erf(x * 0.7071067811865476))
+
+
+@triton.jit
+def _mean(hidden, means, patches, width, SB: tl.constexpr, DB: tl.constexpr):
+    """gelu, averaged over the patches of one frame."""
+    frame, d = tl.program_id(0).to(tl.int64), tl.program_id(1) * DB + tl.arange(0, DB)
+    s = tl.arange(0, SB)
+    total = tl.zeros((SB, DB), tl.float32)
+    for first in range(0, patches, SB):
+        inside = (first + s < patches)[:, None] & (d < width)[None, :]
+        at = hidden + (frame * patches + first + s)[:, None] * width + d[None, :]
+        total += _gelu(tl.load(at, mask=inside, other=0.0).to(tl.float32))
+    tl.store(means + frame * width + d, tl.sum(total, 0) / patches, mask=d < width)
+
+
+@triton.jit
+def _neighbours(index, count, size):
+    """The two points between which `index` of `count` lies on an axis of `size`, and the second's weight."""
+    place = tl.maximum((index + 0.5) * (size / count) - 0.5, 0.0)
+    low = tl.minimum(tl.floor(place).to(tl.int32), size - 1)
+    return low, tl.minimum(low + 1, size - 1), tl.minimum(tl.maximum(place - low, 0.0), 1.0)
+
+
+@triton.jit
+def _pool(hidden, pooled, height, width, rows, columns, dim, CB: tl.constexpr, DB: tl.constexpr):
+    """gelu, then bilinear interpolation without corner alignment, of one output row."""
+    frame, row = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    c, d = tl.arange(0, CB), tl.program_id(2) * DB + tl.arange(0, DB)
+    inside = (c < columns)[:, None] & (d < dim)[None, :]
+    top, bottom, down = _neighbours(row, rows, height)
+    left, right, across = _neighbours(c, columns, width)
+    value = tl.zeros((CB, DB), tl.float32)
+    for corner in tl.static_range(4):
+        y = top if corner < 2 else bottom
+        z = left if corner % 2 == 0 else right
+        weight = (1.0 - down if corner < 2 else down) * (1.0 - across if corner % 2 == 0 else across)
+        at = hidden + ((frame * height + y) * width + z)[:, None] * dim + d[None, :]
+        value += weight[:, None] * _gelu(tl.load(at, mask=inside, other=0.0).to(tl.float32))
+    tl.store(pooled + ((frame * rows + row) * columns + c)[:, None] * dim + d[None, :], value, mask=inside)
+
+
+def gelu_mean(hidden: Float[Tensor, "K S d"]) -> Float[Tensor, "K d"]:
+    """The activation's mean over each frame, in the hidden layer's type."""
+    frames, patches, width = hidden.shape
+    means = hidden.new_empty((frames, width))
+    grid = (frames, triton.cdiv(width, CHANNELS))
+    _mean[grid](hidden, means, patches, width, SB=PATCHES, DB=CHANNELS)
+    return means
+
+
+def gelu_pool(
+    hidden: Float[Tensor, "K S d"], grid: tuple[int, int], pooled: tuple[int, int]
+) -> Float[Tensor, "K rows columns d"]:
+    """The activation, interpolated from one grid to a smaller one, rounded once."""
+    frames, _, width = hidden.shape
+    out = torch.empty((frames, *pooled, width), dtype=hidden.dtype, device=hidden.device)
+    programs = (frames, pooled[0], triton.cdiv(width, CHANNELS))
+    columns = max(2, triton.next_power_of_2(pooled[1]))
+    _pool[programs](hidden, out, *grid, *pooled, width, CB=columns, DB=CHANNELS)
+    return out
