@@ -11,8 +11,10 @@ from aviot.bench.bandwidth import bandwidth_share, fewest_bytes
 from aviot.bench.result import Method, Row
 from aviot.bench.timing import Measurement, NotMeasured, Part, Work, attempt, measure
 from aviot.compressor import Compressor, PositionEncoder, RandomDrop, UniformKeep
+from aviot.compressor.replay import Replays
 from aviot.compressor.schedule import path_for, support_count
 from aviot.config import CompressorConfig
+from aviot.ot.device import on_gpu
 
 Tell = Callable[[str], None]
 COMPRESSING: tuple[Method, ...] = ("uniform", "random-drop", "aviot")
@@ -73,6 +75,22 @@ def forward_part(module: nn.Module, x: Tensor, given: Features, supports: int, s
     return setup.time(work)
 
 
+def replay_part(compressor: Compressor, x: Tensor, given: Features, ratio: float, setup: Setup) -> Part:
+    """The same as a CUDA graph, inputs copied in and the features out; it holds the memory it was captured with."""
+    replays = Replays()
+
+    def work() -> object:
+        with torch.inference_mode():
+            return replays.features(compressor, x, question=given.question, relevance=given.relevance, ratio=ratio)
+
+    return setup.time(work)
+
+
+def quickest(parts: dict[str, Part]) -> Part:
+    """A compression as the model runs it: replayed, where there is a graph."""
+    return parts.get("replay", parts["compress"])
+
+
 def backward_part(compressor: Compressor, x: Tensor, given: Features, supports: int, setup: Setup) -> Part:
     """One compression, its objective, and their gradients for the features and the weights."""
 
@@ -128,6 +146,8 @@ def _measure_setting(
         for method in COMPRESSING:
             tell(f"{frames} frames, batch {batch}, {method} at {ratio:g}")
             parts = {"position": placed, "compress": forward_part(modules[method], x, given, supports, setup)}
+            if method == "aviot" and on_gpu(x):
+                parts["replay"] = replay_part(compressor, x, given, ratio, setup)
             if method == "aviot" and setup.backward:
                 parts["backward"] = backward_part(compressor, x, given, supports, setup)
             ours = method == "aviot"
@@ -141,8 +161,8 @@ def _measure_setting(
                     tokens=None,
                     path=path if ours or len(path) < 2 else (frames, supports),
                     parts=parts,
-                    bandwidth_share=bandwidth_share(moved, parts["compress"], setup.bandwidth) if ours else None,
-                    videos_per_second=_rate(batch, parts["compress"]),
+                    bandwidth_share=bandwidth_share(moved, quickest(parts), setup.bandwidth) if ours else None,
+                    videos_per_second=_rate(batch, quickest(parts)),
                 )
             )
     return rows

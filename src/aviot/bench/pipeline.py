@@ -15,6 +15,7 @@ from aviot.bench.workload import QUESTION, Workload, random_workload
 from aviot.compressor import RandomDrop
 from aviot.compressor.schedule import path_for, support_count
 from aviot.models.backbone import Prepared
+from aviot.models.grouping import stack_videos
 from aviot.models.modeling import AviotForConditionalGeneration
 from aviot.models.sequence import place_video, positions_of
 
@@ -34,27 +35,31 @@ class Pipeline:
         """Pixels to vision features."""
         return self.model.encode(self.work.pixels, [self.work.frames] * self.work.batch)
 
-    def prepared(self) -> list[Prepared]:
-        """Positions and frame means of each video."""
-        return [self.model.model.prepare(u) for u in self.encoded]
+    def prepared(self) -> Prepared:
+        """Positions and frame means of the videos."""
+        return self.model.model.prepare(stack_videos(self.encoded))
 
-    def compress(self, prepared: list[Prepared], method: Method, ratio: float) -> list[Tensor]:
-        """Each video's features, compressed for its question."""
+    def compress(self, prepared: Prepared, method: Method, ratio: float) -> Tensor:
+        """The videos' features [B,K,S,D], compressed for their questions; a GPU replays what it has done before."""
         if method == "random-drop":
-            return [self.drop(video.x, ratio=ratio).features for video in prepared]
+            return self.drop(prepared.x, ratio=ratio).features
         asked = self.embedding(self.work.ids[:, slice(*QUESTION)]).mean(1)
-        compress = partial(self.model.model.compress, ratio=ratio, compressor=method)
-        return [compress(video, question)[0] for video, question in zip(prepared, asked, strict=True)]
+        return self.model.model.compress(prepared, asked, ratio=ratio, compressor=method, record=False)[0]
 
-    def project(self, features: list[Tensor]) -> list[Tensor]:
-        """Features to decoder tokens: projection, pooling, separators."""
-        return [self.model.model.connector(each) for each in features]
+    def project(self, features: Tensor) -> tuple[Tensor, ...]:
+        """Features to each video's decoder tokens: projection, pooling, separators."""
+        return self.model.model.connector(features.flatten(0, 1)).chunk(len(features))
 
     def to_tokens(self, method: Method, ratio: float) -> Tensor:
         """Vision features to the decoder's input [B,L,d], everything in one go."""
         if method != "random-drop":
             return self.model.merge_prompts(
-                self.work.ids, encoded=self.encoded, question_span=self.work.span, ratio=ratio, compressor=method
+                self.work.ids,
+                encoded=self.encoded,
+                question_span=self.work.span,
+                ratio=ratio,
+                compressor=method,
+                record=False,
             )[0].embeds
         videos = self.project(self.compress(self.prepared(), method, ratio))
         is_video = self.work.ids == self.model.config.video_token_id

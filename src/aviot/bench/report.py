@@ -16,6 +16,7 @@ PART_TITLES = {
     "position": "position",
     "encode": "encode",
     "compress": "compress",
+    "replay": "compress,\nreplayed",
     "project": "project",
     "to_tokens": "features\nto tokens",
     "prefill": "prefill",
@@ -129,7 +130,7 @@ def _has_memory(measured: Sequence[Row | Point]) -> bool:
 
 def _time(part: Part | None) -> str:
     if isinstance(part, Measurement):
-        return f"{part.median_ms:,.1f}\n({part.spread_ms:,.1f})"
+        return f"{part.median_ms:,.2f}\n({part.spread_ms:,.2f})"
     return NOTHING if part is None else part.not_measured
 
 

@@ -102,11 +102,11 @@ class Layout:
     def pad(self, packed: Float[Tensor, "B R K D"]) -> Float[Tensor, "B R M k D"]:
         """Packed supports into slots; empty slots repeat a neighbour and are masked wherever they are used."""
         index = (self.first[..., None] + torch.arange(self.slots, device=self.device)).clamp_max(self.supports - 1)
-        return packed.take_along_dim(index.flatten(1)[:, None, :, None], -2).unflatten(-2, index.shape[1:])
+        return _take(packed, index.flatten(1)).unflatten(-2, index.shape[1:])
 
     def pack(self, padded: Float[Tensor, "B R M k D"]) -> Float[Tensor, "B R K D"]:
         """Supports out of their slots, in temporal order; undoes `pad`."""
-        return padded.flatten(2, 3).take_along_dim(self._place[:, None, :, None], -2)
+        return _take(padded.flatten(2, 3), self._place)
 
     def dense(self, rows: Float[Tensor, "B R K n"]) -> Float[Tensor, "B R K N"]:
         """Rows over a support's own segment as rows over all N sources."""
@@ -116,3 +116,10 @@ class Layout:
     def mix(self, rows: Float[Tensor, "B R K n"], values: Float[Tensor, "B R N D"]) -> Float[Tensor, "B R K D"]:
         """sum_i rows_ji values_i over each support's own segment."""
         return self.pack(self.pad(rows) @ self.segments.split(values))
+
+
+def _take(values: Float[Tensor, "B R J D"], index: Int[Tensor, "B K"]) -> Float[Tensor, "B R K D"]:
+    """Rows by each video's own index; a lone video's are copied whole."""
+    if len(index) == 1:
+        return values.index_select(2, index[0])
+    return values.gather(2, index[:, None, :, None].expand(-1, values.shape[1], -1, values.shape[3]))
