@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from aviot.ot.device import on_gpu
+
 
 def working_dtype(dtype: torch.dtype) -> torch.dtype:
     """The precision that features of this type are solved in: float32, or float64 if they have it."""
@@ -64,6 +66,10 @@ class _SquaredDistances(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
         ctx.save_for_backward(a, b)
+        if on_gpu(a):
+            from aviot.compressor.kernels import distances as kernel  # needs triton
+
+            return kernel.squared_distances(a, b)
         return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist").square()
 
     @staticmethod
