@@ -86,6 +86,7 @@ class Compressor(nn.Module):
         if by_kernels:
             from aviot.compressor import fast  # needs triton
 
+            features = features.contiguous()
             stage_by_kernels = fast.run_recorded_stage if torch.is_grad_enabled() else fast.run_stage
             run = partial(stage_by_kernels, fast.StageWeights.of(self.config, modules))
         else:
