@@ -9,7 +9,7 @@ from aviot.compressor.metric import Metric
 from aviot.compressor.segments import Segments
 from aviot.compressor.stage import StageModules
 from aviot.config import CompressorConfig
-from aviot.ot.device import LARGEST_BOUND, LARGEST_ON_CHIP, on_gpu
+from aviot.ot.device import LARGEST_ON_CHIP, in_range, on_gpu
 
 WIDEST = 256  # transport space whose tile fits in a multiprocessor's registers
 
@@ -17,7 +17,8 @@ WIDEST = 256  # transport space whose tile fits in a multiprocessor's registers
 def kernels_serve(config: CompressorConfig, modules: StageModules, x: Float[Tensor, "B N S D"], supports: int) -> bool:
     """Whether the kernels take features of this kind and size, and modules that nobody has wrapped."""
     segments = Segments.of(x.shape[1], supports, config.segments)
-    fits = segments.longest <= LARGEST_ON_CHIP and config.transport.cost_bound <= LARGEST_BOUND
+    fits = segments.longest <= LARGEST_ON_CHIP
+    fits &= all(in_range(level.epsilon, config.transport) for level in config.active_levels)
     return on_gpu(x) and x.dtype != torch.float64 and fits and config.cost_dim <= WIDEST and _plain(modules)
 
 
