@@ -80,7 +80,7 @@ class Compressor(nn.Module):
     ) -> tuple[Float[Tensor, "B K S D"], tuple[Stage, ...]]:
         modules = StageModules(self.metric, self.region_position, self.gate)
         conditioning = self._conditioning(inputs)
-        by_kernels = len(path) > 1 and kernels_serve(self.config, modules, inputs.x, path[1])
+        by_kernels = len(path) > 1 and kernels_serve(self.config, modules, inputs.x, path)
         features, stages = inputs.x, []
         run: Callable[..., tuple[Tensor, Stage, Conditioning]] = run_stage
         if by_kernels:
