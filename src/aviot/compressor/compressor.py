@@ -88,6 +88,7 @@ class Compressor(nn.Module):
 
             stage_by_kernels = fast.run_recorded_stage if torch.is_grad_enabled() else fast.run_stage
             run = partial(stage_by_kernels, fast.StageWeights.of(self.config, modules))
+            features = features.contiguous()  # kernels know no strides
         else:
             features = features.to(working_dtype(features.dtype))
         for number, (before, after) in enumerate(pairwise(path), start=1):

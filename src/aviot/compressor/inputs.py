@@ -119,7 +119,7 @@ def _companion(value: Tensor | None, batch: int, dtype: torch.dtype, finite: Fin
     if value is None:
         return None
     finite.require(value, what)
-    return value.to(dtype).expand(batch, value.shape[-1])
+    return value.to(dtype).expand(batch, value.shape[-1]).contiguous()
 
 
 def _supports(frames: int, ratio: float | None, supports: int | None) -> int:
