@@ -73,11 +73,12 @@ def test_outputs_without_a_question():
 
 @pytest.mark.usefixtures("by_kernels")
 def test_a_batch_of_any_strides_that_shares_its_question():
-    module, given = tiny(**ONE_STAGE), inputs(9, batch=(2,), grid=GRID)
-    given |= {name: given[name][0] for name in ("question", "relevance")}
+    module = tiny(**ONE_STAGE, allocation={"relevance_weight": 9.0})
+    given = inputs(9, batch=(2,), grid=GRID)
+    given |= {"question": given["question"][0], "relevance": torch.linspace(0, 1, 9)}
     moved = on_device(given)
     moved["x"] = moved["x"].transpose(0, 2).contiguous().transpose(0, 2)
-    moved["relevance"] = moved["relevance"].repeat_interleave(2)[::2]
+    moved["relevance"] = torch.stack((moved["relevance"], moved["relevance"].flip(0)), -1).double()[:, 0]
     with torch.no_grad():
         out = module(**moved, supports=4)
         for video in range(2):
