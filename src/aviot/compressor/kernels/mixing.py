@@ -14,6 +14,7 @@ from aviot.ot.sinkhorn import block
 
 CHANNELS = 128  # of one tile
 GRADIENT_CHANNELS = 64
+FEWER = 4  # times fewer in float32 beyond 64 sources, or the tiles would not fit in a multiprocessor's memory
 
 
 @triton.jit
@@ -125,12 +126,16 @@ def _mix_backward(
     tl.store(grad_mixture + position, products, mask=(j < k)[:, None] & (i < longest)[None, :])
 
 
-def _geometry(x: Tensor, layout: Layout) -> tuple[tuple[int, int], dict[str, Any], tuple[int, int, int]]:
+def _geometry(
+    x: Tensor, layout: Layout, channels: int
+) -> tuple[tuple[int, int], dict[str, Any], tuple[int, int, int]]:
     segments = layout.segments
+    fewer = x.dtype == torch.float32 and segments.longest > 64
     sizes = {"KB": block(layout.slots), "NB": block(segments.longest)}
     how = {
         "HALVES": x.dtype != torch.float32,
         "MB": block(segments.count),
+        "DB": channels // FEWER if fewer else channels,
         "num_warps": 4,
     }
     grid = (x.shape[2] * segments.count, x.shape[0])
@@ -147,9 +152,9 @@ def mix_plans(
     """sum_i (sum_l gamma A) X: plans and features in, fused features out."""
     batch, frames, patches, dim = x.shape
     out = x.new_empty((batch, layout.supports, patches, dim))
-    grid, how, segments = _geometry(x, layout)
+    grid, how, segments = _geometry(x, layout, CHANNELS)
     shape = (frames, patches, dim, rows.shape[1], layout.supports, rows.stride(-2), *segments)
-    _mix[grid](x, rows, gates, region_of_patch, layout.budgets, out, *shape, LEVELS=gates.shape[-1], DB=CHANNELS, **how)
+    _mix[grid](x, rows, gates, region_of_patch, layout.budgets, out, *shape, LEVELS=gates.shape[-1], **how)
     return out
 
 
@@ -166,9 +171,9 @@ class Mix(torch.autograd.Function):
         ctx.layout = layout
         batch, frames, patches, dim = x.shape
         out = x.new_empty((batch, layout.supports, patches, dim))
-        grid, how, segments = _geometry(x, layout)
+        grid, how, segments = _geometry(x, layout, CHANNELS)
         shape = (frames, patches, dim, 0, layout.supports, mixture.stride(-2), *segments)
-        _mix[grid](x, mixture, mixture, mixture, layout.budgets, out, *shape, LEVELS=0, DB=CHANNELS, **how)
+        _mix[grid](x, mixture, mixture, mixture, layout.budgets, out, *shape, LEVELS=0, **how)
         return out
 
     @staticmethod
@@ -177,7 +182,7 @@ class Mix(torch.autograd.Function):
         mixture, x = ctx.saved_tensors
         gradient = gradients[0].to(x.dtype).contiguous()
         grad_x, grad_mixture = torch.empty_like(x), torch.empty_like(mixture)
-        grid, how, segments = _geometry(x, ctx.layout)
+        grid, how, segments = _geometry(x, ctx.layout, GRADIENT_CHANNELS)
         shape = (*x.shape[1:], ctx.layout.supports, mixture.stride(-2), *segments)
         precision = "tf32x3" if x.dtype == torch.float32 else "ieee"
         _mix_backward[grid](
@@ -189,7 +194,6 @@ class Mix(torch.autograd.Function):
             grad_mixture,
             *shape,
             PRECISION=precision,
-            DB=GRADIENT_CHANNELS,
             **how,
         )
         return grad_mixture, grad_x, None
