@@ -58,6 +58,14 @@ def _mix(
     video = tl.program_id(1).to(tl.int64)
     start, n, first, k = place_in_video(budgets, video, segment, longest, full, M, MB)
     i, j, d = tl.arange(0, NB), tl.arange(0, KB), tl.arange(0, DB)
+    source = ((video * frames + start + i) * patches + patch)[:, None] * dim
+    if k == n:  # every support is its source: copied, since a product of split factors can miss the last bit
+        kept = ((video * supports + first + i) * patches + patch)[:, None] * dim
+        for channel in range(0, dim, DB):
+            inside = (i < n)[:, None] & (channel + d < dim)[None, :]
+            tile = tl.load(x + source + channel + d[None, :], mask=inside, other=0.0)
+            tl.store(out + kept + channel + d[None, :], tile, mask=inside)
+        return
     used = (j < k)[:, None] & (i < n)[None, :]
     position = (video * patches + patch) * supports + first + j
     if LEVELS == 0:
@@ -68,12 +76,7 @@ def _mix(
             region = video * regions + tl.load(region_of_patch + branch * patches + patch)
             at = (region * supports + first + j)[:, None] * pitch + i[None, :]
             share = tl.load(gates + position * LEVELS + branch, mask=j < k, other=0.0)
-            if branch == 0:  # where a support stands for one source, all branches agree: one of them is exact
-                share = tl.where(k == n, 1.0 + 0.0 * share, share)
-            else:
-                share = tl.where(k == n, 0.0 * share, share)
             mixture += share[:, None] * tl.load(rows + at, mask=used, other=0.0)
-    source = ((video * frames + start + i) * patches + patch)[:, None] * dim
     target = ((video * supports + first + j) * patches + patch)[:, None] * dim
     for channel in range(0, dim, DB):
         real = channel + d < dim
