@@ -129,9 +129,7 @@ def _mix_backward(
     tl.store(grad_mixture + position, products, mask=(j < k)[:, None] & (i < longest)[None, :])
 
 
-def _geometry(
-    x: Tensor, layout: Layout, channels: int
-) -> tuple[tuple[int, int], dict[str, Any], tuple[int, int, int]]:
+def _geometry(x: Tensor, layout: Layout, channels: int) -> tuple[tuple[int, int], dict[str, Any], tuple[int, int, int]]:
     segments = layout.segments
     fewer = x.dtype == torch.float32 and segments.longest > 64
     sizes = {"KB": block(layout.slots), "NB": block(segments.longest)}
