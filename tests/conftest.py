@@ -17,6 +17,7 @@ from aviot import Compression, Compressor, CompressorConfig
 from aviot.convert import compressor_weights
 
 GOLDEN = Path(__file__).parent / "golden" / "compressor"
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # where the tests of kernels run them
 CASES = {case["name"]: case for case in json.loads((GOLDEN / "index.json").read_text())}
 
 settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=60)
@@ -67,6 +68,40 @@ def golden():
         return loaded
 
     return load
+
+
+@pytest.fixture
+def poisoned():
+    """Memory that nobody has written holds NaN, so that reading it shows."""
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    filled = torch.utils.deterministic.fill_uninitialized_memory
+    torch.utils.deterministic.fill_uninitialized_memory = True
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    assert torch.empty(7, device=DEVICE).isnan().all()
+    yield
+    torch.use_deterministic_algorithms(before[0], warn_only=before[1])
+    torch.utils.deterministic.fill_uninitialized_memory = filled
+
+
+@pytest.fixture
+def bf16_products(monkeypatch):
+    """Triton's interpreter keeps bfloat16 as whole numbers and would multiply those; widen them first."""
+    if torch.cuda.is_available():
+        return
+    import triton.language as tl
+    from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
+
+    multiply = InterpreterBuilder.create_dot
+
+    def widened(handle: TensorHandle) -> TensorHandle:
+        if handle.dtype.scalar != tl.bfloat16:
+            return handle
+        return TensorHandle((handle.data.astype("uint32") << 16).view("float32"), tl.float32)
+
+    def create_dot(self, a, b, *rest):
+        return multiply(self, widened(a), widened(b), *rest)
+
+    monkeypatch.setattr(InterpreterBuilder, "create_dot", create_dot)
 
 
 def relative(a: Tensor, b: Tensor) -> float:

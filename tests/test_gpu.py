@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import CASES, relative
+from conftest import CASES, inputs, make, relative
 from safetensors.torch import load_file
 
 from aviot import Compressor, CompressorConfig
+from aviot.compressor.reference import compress_reference
 from aviot.convert import compressor_weights
 
 pytestmark = pytest.mark.gpu
@@ -50,6 +51,81 @@ def test_golden_gradients(golden, name):
         if parameter != "metric.embed.3.bias":  # the true gradient is zero
             limit = 1e-2 if parameter == "region_position.weight" else 1e-3
             assert relative(value.grad, published[parameter]) < limit, parameter
+
+
+def expected_of(compressor, given, **how):
+    """The reference's result on the CPU, and the weights that it was made from."""
+    weights = {name: value.detach().cpu().double().requires_grad_() for name, value in compressor.named_parameters()}
+    return compress_reference(compressor.config, weights, **given, **how), weights
+
+
+def moved(given):
+    return {name: value.cuda() for name, value in given.items()}
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)], ids=str)
+@pytest.mark.parametrize(("frames", "supports"), [(37, 7), (63, 16), (224, 56)])
+def test_odd_sizes(frames, supports, dtype, tolerance):
+    compressor, given = make().cuda(), inputs(frames, seed=frames, dtype=dtype)
+    with torch.no_grad():
+        out = compressor(**moved(given), supports=supports)
+        expected, _ = expected_of(compressor, given, supports=supports)
+    assert out.path == expected.path
+    if dtype == torch.float32:  # a later stage's features are rounded to bfloat16
+        assert out.budgets == expected.budgets
+        assert relative(out.loss.cpu(), expected.loss) < 1e-4
+    assert out.budgets[0] == expected.budgets[0]
+    assert relative(out.features.cpu(), expected.features) < tolerance
+
+
+@pytest.mark.parametrize(("frames", "supports"), [(24, 8), (37, 7)])
+def test_gradients_at_odd_sizes(frames, supports):
+    compressor, given = make().cuda(), inputs(frames, seed=frames)
+    x, exact = given["x"].cuda().requires_grad_(), given["x"].double().requires_grad_()
+    out = compressor(**(moved(given) | {"x": x}), supports=supports)
+    expected, weights = expected_of(compressor, given | {"x": exact}, supports=supports)
+    for each in (out, expected):
+        (each.features.square().mean() + each.loss).backward()
+    assert relative(out.features.cpu(), expected.features) < 1e-5
+    assert relative(x.grad.cpu(), exact.grad) < 1e-3
+    for name, value in compressor.named_parameters():
+        if name != "metric.embed.3.bias":  # the true gradient is zero
+            assert relative(value.grad.cpu(), weights[name].grad) < 1e-3, name
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)], ids=str)
+def test_no_kernel_reads_what_nobody_wrote(poisoned, dtype, tolerance):
+    compressor, given = make().cuda(), inputs(37, batch=(2,), dtype=dtype)
+    x = given["x"].cuda().requires_grad_()
+    out = compressor(**(moved(given) | {"x": x}), supports=7)
+    (out.features.float().square().mean() + out.loss.sum()).backward()
+    with torch.no_grad():
+        plain = compressor(**moved(given), supports=7)
+    for video in range(2):
+        alone = {name: value[video] for name, value in given.items()}
+        with torch.no_grad():
+            expected, _ = expected_of(compressor, alone, supports=7)
+        for each in (out, plain):
+            assert relative(each.features[video].cpu(), expected.features) < tolerance
+    assert x.grad.isfinite().all()
+    assert all(value.grad.isfinite().all() for value in compressor.parameters())
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("frames", "supports"), [(126, 40), (126, 125), (126, 1), (70, 33)])
+def test_the_largest_segment_and_transport_space(frames, supports, dtype):
+    """As much as the kernels take: one segment of 126 sources, 256 coordinates."""
+    config = {"segments": 1, "cost_dim": 256, "stage_multiple": 1000}
+    compressor, given = make(**config).cuda(), inputs(frames, dtype=dtype)
+    x = given["x"].cuda().requires_grad_()
+    out = compressor(**(moved(given) | {"x": x}), supports=supports)
+    out.features.float().square().mean().backward()
+    with torch.no_grad():
+        plain = compressor(**moved(given), supports=supports)
+        expected, _ = expected_of(compressor, given, supports=supports)
+    for each in (out, plain):
+        assert relative(each.features.cpu(), expected.features) < (1e-4 if dtype == torch.float32 else 1e-2)
+    assert x.grad.isfinite().all()
 
 
 def test_no_host_synchronisation(golden):

@@ -1,5 +1,7 @@
 """Which way a compression takes: kernels on a GPU, plain torch everywhere else."""
 
+from itertools import pairwise
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -9,16 +11,18 @@ from aviot.compressor.metric import Metric
 from aviot.compressor.segments import Segments
 from aviot.compressor.stage import StageModules
 from aviot.config import CompressorConfig
-from aviot.ot.device import LARGEST_BOUND, on_gpu
+from aviot.ot.device import LARGEST_ON_CHIP, in_range, on_gpu
 
-LONGEST = 62  # sources of a segment: with the question and a pivot they fill a tile of 64
 WIDEST = 256  # transport space whose tile fits in a multiprocessor's registers
 
 
-def kernels_serve(config: CompressorConfig, modules: StageModules, x: Float[Tensor, "B N S D"], supports: int) -> bool:
-    """Whether the kernels take features of this kind and size, and modules that nobody has wrapped."""
-    segments = Segments.of(x.shape[1], supports, config.segments)
-    fits = segments.longest <= LONGEST and config.transport.cost_bound <= LARGEST_BOUND
+def kernels_serve(
+    config: CompressorConfig, modules: StageModules, x: Float[Tensor, "B N S D"], path: tuple[int, ...]
+) -> bool:
+    """Whether the kernels take features of this kind and size at every stage, and modules that nobody has wrapped."""
+    stages = (Segments.of(before, after, config.segments) for before, after in pairwise(path))
+    fits = all(segments.longest + 2 <= LARGEST_ON_CHIP for segments in stages)  # question and pivot beside the sources
+    fits &= all(in_range(level.epsilon, config.transport) for level in config.active_levels)
     return on_gpu(x) and x.dtype != torch.float64 and fits and config.cost_dim <= WIDEST and _plain(modules)
 
 

@@ -80,15 +80,15 @@ class Compressor(nn.Module):
     ) -> tuple[Float[Tensor, "B K S D"], tuple[Stage, ...]]:
         modules = StageModules(self.metric, self.region_position, self.gate)
         conditioning = self._conditioning(inputs)
-        by_kernels = len(path) > 1 and kernels_serve(self.config, modules, inputs.x, path[1])
+        by_kernels = len(path) > 1 and kernels_serve(self.config, modules, inputs.x, path)
         features, stages = inputs.x, []
         run: Callable[..., tuple[Tensor, Stage, Conditioning]] = run_stage
         if by_kernels:
             from aviot.compressor import fast  # needs triton
 
-            features = features.contiguous()
             stage_by_kernels = fast.run_recorded_stage if torch.is_grad_enabled() else fast.run_stage
             run = partial(stage_by_kernels, fast.StageWeights.of(self.config, modules))
+            features = features.contiguous()  # kernels know no strides
         else:
             features = features.to(working_dtype(features.dtype))
         for number, (before, after) in enumerate(pairwise(path), start=1):

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from aviot.config import TransportConfig
 from aviot.ot.coupling import Coupling
-from aviot.ot.device import LARGEST_BOUND, LARGEST_ON_CHIP, on_gpu
+from aviot.ot.device import LARGEST_ON_CHIP, in_range, on_gpu
 
 Relaxation = Literal["damped", "relaxed"]
 
@@ -65,16 +65,16 @@ def solve(
     source_mask, support_mask = _present(source_count, cost, -2), _present(support_count, cost, -1)
     scores = scale_cost(cost, epsilon, config, source_count=source_count, support_count=support_count) / -epsilon
     damped = relaxation == "damped"
-    if damped and kernels_serve(cost, config):
+    if damped and kernels_serve(cost, epsilon, config):
         log_plan = _kernel_updates(scores, epsilon, config, source_count, support_count)
     else:
         log_plan = _updates(scores, epsilon, config, source_count, support_count, damped)
     return Coupling(log_plan, source_mask, support_mask)
 
 
-def kernels_serve(cost: Float[Tensor, "... N k"], config: TransportConfig) -> bool:
-    """Whether the problems can be solved on chip: on a GPU, not too large, and with scores that float64 can hold."""
-    return on_gpu(cost) and max(cost.shape[-2:]) <= LARGEST_ON_CHIP and config.cost_bound <= LARGEST_BOUND
+def kernels_serve(cost: Float[Tensor, "... N k"], epsilon: float, config: TransportConfig) -> bool:
+    """Whether the problems can be solved on chip: on a GPU, not too large, and with plans that stay in range."""
+    return on_gpu(cost) and max(cost.shape[-2:]) <= LARGEST_ON_CHIP and in_range(epsilon, config)
 
 
 def _kernel_updates(

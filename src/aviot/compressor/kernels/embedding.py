@@ -94,6 +94,7 @@ def _describe(means, position, described, regions, frames, dim, EPS: tl.constexp
     x = tl.load(means + row * dim + d, mask=real, other=0.0)
     if region > 0:
         centred = tl.where(real, x - tl.sum(x, 0) / dim, 0.0)
+        centred = tl.where(real, centred - tl.sum(centred, 0) / dim, 0.0)  # what a large mean was rounded by
         deviation = tl.sqrt_rn(tl.sum(centred * centred, 0) / dim + EPS)
         x = tl.div_rn(centred, deviation) + tl.load(position + region * dim + d, mask=real, other=0.0)
     top = top_of(x)

@@ -14,6 +14,7 @@ from aviot.ot.sinkhorn import block
 
 CHANNELS = 128  # of one tile
 GRADIENT_CHANNELS = 64
+FEWER = 4  # times fewer in float32 beyond 64 sources, or the tiles would not fit in a multiprocessor's memory
 
 
 @triton.jit
@@ -57,6 +58,14 @@ def _mix(
     video = tl.program_id(1).to(tl.int64)
     start, n, first, k = place_in_video(budgets, video, segment, longest, full, M, MB)
     i, j, d = tl.arange(0, NB), tl.arange(0, KB), tl.arange(0, DB)
+    source = ((video * frames + start + i) * patches + patch)[:, None] * dim
+    if k == n:  # every support is its source: copied, since a product of split factors can miss the last bit
+        kept = ((video * supports + first + i) * patches + patch)[:, None] * dim
+        for channel in range(0, dim, DB):
+            inside = (i < n)[:, None] & (channel + d < dim)[None, :]
+            tile = tl.load(x + source + channel + d[None, :], mask=inside, other=0.0)
+            tl.store(out + kept + channel + d[None, :], tile, mask=inside)
+        return
     used = (j < k)[:, None] & (i < n)[None, :]
     position = (video * patches + patch) * supports + first + j
     if LEVELS == 0:
@@ -67,12 +76,7 @@ def _mix(
             region = video * regions + tl.load(region_of_patch + branch * patches + patch)
             at = (region * supports + first + j)[:, None] * pitch + i[None, :]
             share = tl.load(gates + position * LEVELS + branch, mask=j < k, other=0.0)
-            if branch == 0:  # where a support stands for one source, all branches agree: one of them is exact
-                share = tl.where(k == n, 1.0 + 0.0 * share, share)
-            else:
-                share = tl.where(k == n, 0.0 * share, share)
             mixture += share[:, None] * tl.load(rows + at, mask=used, other=0.0)
-    source = ((video * frames + start + i) * patches + patch)[:, None] * dim
     target = ((video * supports + first + j) * patches + patch)[:, None] * dim
     for channel in range(0, dim, DB):
         real = channel + d < dim
@@ -125,12 +129,14 @@ def _mix_backward(
     tl.store(grad_mixture + position, products, mask=(j < k)[:, None] & (i < longest)[None, :])
 
 
-def _geometry(x: Tensor, layout: Layout) -> tuple[tuple[int, int], dict[str, Any], tuple[int, int, int]]:
+def _geometry(x: Tensor, layout: Layout, channels: int) -> tuple[tuple[int, int], dict[str, Any], tuple[int, int, int]]:
     segments = layout.segments
+    fewer = x.dtype == torch.float32 and segments.longest > 64
     sizes = {"KB": block(layout.slots), "NB": block(segments.longest)}
     how = {
         "HALVES": x.dtype != torch.float32,
         "MB": block(segments.count),
+        "DB": channels // FEWER if fewer else channels,
         "num_warps": 4,
     }
     grid = (x.shape[2] * segments.count, x.shape[0])
@@ -147,9 +153,9 @@ def mix_plans(
     """sum_i (sum_l gamma A) X: plans and features in, fused features out."""
     batch, frames, patches, dim = x.shape
     out = x.new_empty((batch, layout.supports, patches, dim))
-    grid, how, segments = _geometry(x, layout)
+    grid, how, segments = _geometry(x, layout, CHANNELS)
     shape = (frames, patches, dim, rows.shape[1], layout.supports, rows.stride(-2), *segments)
-    _mix[grid](x, rows, gates, region_of_patch, layout.budgets, out, *shape, LEVELS=gates.shape[-1], DB=CHANNELS, **how)
+    _mix[grid](x, rows, gates, region_of_patch, layout.budgets, out, *shape, LEVELS=gates.shape[-1], **how)
     return out
 
 
@@ -166,9 +172,9 @@ class Mix(torch.autograd.Function):
         ctx.layout = layout
         batch, frames, patches, dim = x.shape
         out = x.new_empty((batch, layout.supports, patches, dim))
-        grid, how, segments = _geometry(x, layout)
+        grid, how, segments = _geometry(x, layout, CHANNELS)
         shape = (frames, patches, dim, 0, layout.supports, mixture.stride(-2), *segments)
-        _mix[grid](x, mixture, mixture, mixture, layout.budgets, out, *shape, LEVELS=0, DB=CHANNELS, **how)
+        _mix[grid](x, mixture, mixture, mixture, layout.budgets, out, *shape, LEVELS=0, **how)
         return out
 
     @staticmethod
@@ -177,7 +183,7 @@ class Mix(torch.autograd.Function):
         mixture, x = ctx.saved_tensors
         gradient = gradients[0].to(x.dtype).contiguous()
         grad_x, grad_mixture = torch.empty_like(x), torch.empty_like(mixture)
-        grid, how, segments = _geometry(x, ctx.layout)
+        grid, how, segments = _geometry(x, ctx.layout, GRADIENT_CHANNELS)
         shape = (*x.shape[1:], ctx.layout.supports, mixture.stride(-2), *segments)
         precision = "tf32x3" if x.dtype == torch.float32 else "ieee"
         _mix_backward[grid](
@@ -189,7 +195,6 @@ class Mix(torch.autograd.Function):
             grad_mixture,
             *shape,
             PRECISION=precision,
-            DB=GRADIENT_CHANNELS,
             **how,
         )
         return grad_mixture, grad_x, None

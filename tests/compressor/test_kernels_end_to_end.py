@@ -1,0 +1,152 @@
+"""Whole compressions by kernels against the looped float64 reference, and when the kernels are taken at all."""
+
+import pytest
+import torch
+from conftest import DEVICE, inputs, make, relative
+
+from aviot.compressor import backend, compressor
+from aviot.compressor.reference import compress_reference
+from aviot.compressor.stage import StageModules
+from aviot.ot import solver
+
+GRID = (2, 3)
+TINY = {"grid": GRID, "regions": ((1, 1), (2, 2)), "cost_dim": 10, "segments": 3, "rounds": (2, 1)}
+ONE_STAGE = {"stage_multiple": 100}
+
+
+@pytest.fixture
+def by_kernels(monkeypatch, poisoned, bf16_products):
+    for module in (compressor, solver):
+        monkeypatch.setattr(module, "kernels_serve", lambda *_: True)
+
+
+def tiny(**config):
+    return make(**(TINY | {"transport": {"updates": 6}} | config)).to(DEVICE)
+
+
+def on_device(given):
+    return {name: value.to(DEVICE) for name, value in given.items()}
+
+
+def reference(module, given, **how):
+    """Its result, and the weights that it was made from."""
+    weights = {name: value.detach().cpu().double().requires_grad_() for name, value in module.named_parameters()}
+    return compress_reference(module.config, weights, **given, **how), weights
+
+
+def agrees(out, expected, tolerance):
+    assert out.path == expected.path
+    assert out.budgets == expected.budgets
+    assert relative(out.features.cpu(), expected.features) < tolerance
+
+
+@pytest.mark.usefixtures("by_kernels")
+@pytest.mark.parametrize(
+    ("config", "dtype", "tolerance"),
+    [
+        ({"rounds": (3, 2)}, torch.float32, 1e-5),
+        (ONE_STAGE, torch.bfloat16, 1e-2),
+        (ONE_STAGE | {"granularities": "global"}, torch.float32, 1e-5),
+        (ONE_STAGE | {"fusion": "equal"}, torch.float32, 1e-5),
+        (ONE_STAGE | {"pilot": "unbalanced", "question_cost": False}, torch.float32, 1e-5),
+    ],
+    ids=str,
+)
+def test_outputs(config, dtype, tolerance):
+    module, given = tiny(**config), inputs(9, grid=GRID, dtype=dtype)
+    with torch.no_grad():
+        out = module(**on_device(given), supports=4, step=300)
+        expected, _ = reference(module, given, supports=4, step=300)
+    agrees(out, expected, tolerance)
+    assert out.loss.item() == pytest.approx(expected.loss.item(), rel=1e-4)
+
+
+@pytest.mark.usefixtures("by_kernels")
+def test_outputs_without_a_question():
+    module, given = tiny(**ONE_STAGE), inputs(9, grid=GRID)
+    given = {"x": given["x"]}
+    with torch.no_grad():
+        out = module(**on_device(given), supports=1)
+        expected, _ = reference(module, given, supports=1)
+    agrees(out, expected, 1e-5)
+
+
+@pytest.mark.usefixtures("by_kernels")
+def test_a_batch_of_any_strides_that_shares_its_question():
+    module = tiny(**ONE_STAGE, allocation={"relevance_weight": 9.0})
+    given = inputs(9, batch=(2,), grid=GRID)
+    given |= {"question": given["question"][0], "relevance": torch.linspace(0, 1, 9)}
+    moved = on_device(given)
+    moved["x"] = moved["x"].transpose(0, 2).contiguous().transpose(0, 2)
+    moved["relevance"] = torch.stack((moved["relevance"], moved["relevance"].flip(0)), -1).double()[:, 0]
+    with torch.no_grad():
+        out = module(**moved, supports=4)
+        for video in range(2):
+            alone = given | {name: given[name][video] for name in ("x", "motion")}
+            agrees(out.video(video), reference(module, alone, supports=4)[0], 1e-5)
+
+
+@pytest.mark.usefixtures("by_kernels")
+@pytest.mark.parametrize(
+    ("config", "dtype", "tolerance", "gradient_tolerance"),
+    [({"rounds": (3, 2)}, torch.float32, 1e-5, 1e-4), (ONE_STAGE, torch.bfloat16, 1e-2, 1e-2)],
+    ids=["float32", "bfloat16"],
+)
+def test_gradients(config, dtype, tolerance, gradient_tolerance):
+    module, given = tiny(**config), inputs(9, grid=GRID, dtype=dtype)
+    exact, leaf = given["x"].double().requires_grad_(), given["x"].to(DEVICE, copy=True).requires_grad_()
+    out = module(**(on_device(given) | {"x": leaf}), supports=4)
+    expected, weights = reference(module, given | {"x": exact}, supports=4)
+    agrees(out, expected, tolerance)
+    assert out.loss.item() == pytest.approx(expected.loss.item(), rel=1e-4)
+    weight = torch.randn(out.features.shape, generator=torch.Generator().manual_seed(1)).to(dtype)
+    ((out.features * weight.to(DEVICE)).sum() + out.loss).backward()
+    ((expected.features * weight).sum() + expected.loss).backward()
+    assert relative(leaf.grad.cpu(), exact.grad) < gradient_tolerance
+    for name, value in module.named_parameters():
+        if name != "metric.embed.3.bias":  # the true gradient is zero
+            assert relative(value.grad.cpu(), weights[name].grad) < gradient_tolerance, name
+
+
+@pytest.mark.usefixtures("by_kernels")
+def test_features_that_are_not_finite_are_reported():
+    module, given = tiny(**ONE_STAGE), on_device(inputs(9, grid=GRID))
+    given["x"][3, 5, 1] = torch.nan
+    with torch.no_grad(), pytest.raises(ValueError, match="features x are not finite"):
+        module(**given, supports=4).check()
+
+
+def serves(module, dtype=torch.float32, path=(40, 32, 10)):
+    x = torch.empty(1, path[0], module.config.patches, module.config.dim, dtype=dtype, device="meta")
+    modules = StageModules(module.metric, module.region_position, module.gate)
+    return backend.kernels_serve(module.config, modules, x, path)
+
+
+def test_what_the_kernels_refuse(monkeypatch):
+    assert not serves(make())
+    monkeypatch.setattr(backend, "on_gpu", lambda _: True)
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        assert serves(make(), dtype)
+    assert serves(make(), path=(504, 376, 256, 126, 1))
+    assert not serves(make(), torch.float64)
+    assert not serves(make(), path=(505, 40))
+    assert not serves(make(segments=1), path=(200, 152))
+    assert not serves(make(segments=8), path=(600, 304, 1))  # the last stage has one segment
+    assert not serves(make(transport={"cost_bound": 201.0}))
+    assert not serves(make(epsilons=(0.1, 0.1, 3.0)))  # rows at the bound would vanish in float32
+    assert not serves(make(cost_dim=258))
+
+
+def test_modules_that_somebody_has_wrapped_are_called(monkeypatch):
+    monkeypatch.setattr(backend, "on_gpu", lambda _: True)
+    for wrap in (
+        lambda module: module.metric.embed[2].register_forward_hook(lambda *_: None),
+        lambda module: module.gate.register_forward_pre_hook(lambda *_: None),
+        lambda module: setattr(module.gate[1], "forward", lambda x: x),
+        lambda module: torch.nn.utils.parametrizations.weight_norm(module.metric.embed[0]),
+        lambda module: module.gate.__setitem__(1, torch.nn.Sequential(module.gate[1], torch.nn.Identity())),
+    ):
+        module = make()
+        assert serves(module)
+        wrap(module)
+        assert not serves(module)

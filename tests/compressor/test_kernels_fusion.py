@@ -1,0 +1,165 @@
+"""Statistics, gate and mixing by kernels, each against plain torch in float64; interpreted where there is no GPU."""
+
+import pytest
+import torch
+from conftest import DEVICE, make, relative
+
+from aviot.compressor import statistics as plain
+from aviot.compressor.fusion import combine, gate_weights
+from aviot.compressor.kernels.gate import gate_statistics
+from aviot.compressor.kernels.mixing import Mix, mix_plans
+from aviot.compressor.kernels.moments import branch_moments
+from aviot.compressor.kernels.tables import patch_regions
+from aviot.compressor.kernels.transport import PlanRecord
+from aviot.compressor.layout import Layout
+from aviot.compressor.regions import Partition
+from aviot.compressor.segments import Segments
+
+pytestmark = pytest.mark.usefixtures("poisoned", "bf16_products")
+
+PARTITIONS = (Partition((1, 3), (1, 1)), Partition((1, 3), (1, 2)), Partition((1, 3), (1, 3)))
+REGIONS, PATCHES = 6, 3
+SPREAD = Layout(Segments(11, 3), 7, torch.tensor([[4, 1, 2], [1, 3, 3]], device=DEVICE))  # of 4, 4 and 3 sources
+WHOLE = Layout(Segments(5, 1), 3, torch.tensor([[3], [3]], device=DEVICE))
+ONE = Layout(Segments(5, 1), 1, torch.tensor([[1], [1]], device=DEVICE))
+LONG = Layout(Segments(19, 1), 17, torch.tensor([[17]], device=DEVICE))  # more supports than one program takes
+
+
+def random(*shape, seed=0, dtype=torch.float32):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed)).to(DEVICE, dtype)
+
+
+def features(layout, dim=13, dtype=torch.float32):
+    return random(len(layout.budgets), layout.segments.sources, PATCHES, dim, dtype=dtype)
+
+
+def plans(layout):
+    """Rows as plans leave them: each sums to one over its own segment, and the identity where that is kept."""
+    logits = 2 * random(len(layout.budgets), REGIONS, layout.supports, layout.segments.longest, seed=1)
+    absent = ~layout.segments.mask(DEVICE)[layout.segment][:, None]
+    rows = logits.masked_fill(absent, -torch.inf).softmax(-1)
+    rows = torch.where(layout.kept[:, None, :, None], layout.uniform_rows(rows.dtype), rows)
+    record = PlanRecord.empty(layout, REGIONS)
+    return record.rows.copy_(rows)
+
+
+def table():
+    return patch_regions(PARTITIONS, DEVICE)
+
+
+def on_patches(values):
+    return torch.stack([values[:, level.long()] for level in table()], 2)  # [B,S,L,...]
+
+
+def exact_moments(layout, x, rows, question):
+    here = on_patches(rows.double())
+    padded = layout.pad(here.flatten(1, 2)).unflatten(1, here.shape[1:3]).transpose(2, 3)
+    asked = None if question is None else question.double()
+    return plain.branch_moments(layout.segments.split(x.double().transpose(1, 2)), padded, layout, asked)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 5e-3)])
+@pytest.mark.parametrize("layout", [SPREAD, WHOLE, ONE, LONG], ids=["spread", "whole", "one", "long"])
+def test_moments(layout, dtype, tolerance):
+    x, rows = features(layout, dtype=dtype), plans(layout)
+    question = random(len(x), 13, seed=2, dtype=dtype).float()
+    found = branch_moments(x, rows, table(), layout, question)
+    expected = exact_moments(layout, x, rows, question)
+    for column, name in enumerate(("size", "change", "spread", "asked")):
+        first = 1 if name == "change" else 0  # the first support has none
+        exact = getattr(expected, name).transpose(2, 3)[:, :, first:]
+        assert ((found[..., column][:, :, first:] - exact).abs() < tolerance * expected.size.max()).all(), name
+
+
+@pytest.mark.parametrize("asked", [True, False])
+@pytest.mark.parametrize("layout", [SPREAD, ONE], ids=["spread", "one"])
+def test_statistics_and_gate(layout, asked):
+    x, rows, compressor = features(layout), plans(layout), make().to(DEVICE)
+    gate, config = compressor.gate, compressor.config.gate
+    question = random(len(x), 13, seed=2) if asked else None
+    entropy = random(*rows.shape[:3], seed=3).abs()
+    moments = branch_moments(x, rows, table(), layout, question)
+    how = (moments, entropy, table(), 13, question, gate, config)
+    with torch.no_grad():
+        statistics, gates = gate_statistics(*how, decide=True)
+        again, _ = gate_statistics(*how, decide=False)
+        exact = plain.gate_statistics(
+            exact_moments(layout, x, rows, question),
+            on_patches(entropy.double()),
+            None if question is None else question.double(),
+            13,
+        )
+        decided = gate_weights(gate, statistics.double(), config)
+    assert torch.equal(statistics, again)
+    assert (statistics - exact).abs().max() < 1e-5
+    assert (gates - decided).abs().max() < 1e-5
+    assert (gates - gate_weights(gate, exact, config)).abs().max() < 1e-4
+
+
+def test_scenes_that_stand_still_show_no_change():
+    x, rows, compressor = features(SPREAD), plans(SPREAD), make().to(DEVICE)
+    x = (x[:, :1] + 100).expand_as(x).contiguous()
+    moments = branch_moments(x, rows, table(), SPREAD, None)
+    how = (moments, torch.zeros(rows.shape[:3], device=DEVICE), table(), 13, None, compressor.gate)
+    statistics, gates = gate_statistics(*how, compressor.config.gate, decide=True)
+    assert statistics.isfinite().all()
+    assert gates.isfinite().all()
+    change, _, apart, turned, *_ = statistics.unflatten(-1, (3, 7)).unbind(-1)
+    assert max(change.max(), apart.max(), turned.abs().max()) < 1e-5
+
+
+def test_a_gate_that_sees_what_is_not_a_number_says_so():
+    compressor, rows = make().to(DEVICE), plans(ONE)
+    moments = branch_moments(features(ONE), rows, table(), ONE, None)
+    moments[0, 1, 0, 2, 0] = torch.nan
+    entropy = torch.zeros(rows.shape[:3], device=DEVICE)
+    _, gates = gate_statistics(
+        moments, entropy, table(), 13, None, compressor.gate, compressor.config.gate, decide=True
+    )
+    assert gates[0, 1].isnan().all()
+    assert gates[1].isfinite().all()
+
+
+def gates_of(layout):
+    return random(len(layout.budgets), PATCHES, layout.supports, len(PARTITIONS), seed=4).softmax(-1)
+
+
+def exact_mixture(layout, rows, gates):
+    return combine(on_patches(rows.double()), gates.double(), layout.kept)
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.bfloat16, 2**-8)])
+@pytest.mark.parametrize(("layout", "dim"), [(SPREAD, 13), (ONE, 133), (LONG, 5)], ids=["spread", "one", "long"])
+def test_mixing_plans(layout, dim, dtype, tolerance):
+    x, rows, gates = features(layout, dim, dtype), plans(layout), gates_of(layout)
+    found = mix_plans(x, rows, gates, table(), layout)
+    mixture = exact_mixture(layout, rows, gates)
+    assert found.dtype == dtype
+    assert relative(found, layout.mix(mixture, x.double().transpose(1, 2)).transpose(1, 2)) < tolerance
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_segments_that_are_kept_are_kept_to_the_bit(dtype):
+    x, rows, gates = features(SPREAD, dtype=dtype), plans(SPREAD), gates_of(SPREAD)
+    mixture = exact_mixture(SPREAD, rows, gates).float()
+    for found in (mix_plans(x, rows, gates, table(), SPREAD), Mix.apply(mixture, x, SPREAD)):
+        assert torch.equal(found[0, :4], x[0, :4])
+        assert torch.equal(found[1, 4:], x[1, 8:])
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.bfloat16, 2**-8)])
+@pytest.mark.parametrize(("layout", "dim"), [(SPREAD, 13), (ONE, 67)], ids=["spread", "one"])
+def test_mixing_and_its_gradients(layout, dim, dtype, tolerance):
+    x = features(layout, dim, dtype).requires_grad_()
+    mixture = exact_mixture(layout, plans(layout), gates_of(layout)).float().requires_grad_()
+    exact_x, exact = x.detach().double().requires_grad_(), mixture.detach().double().requires_grad_()
+    found = Mix.apply(mixture, x, layout)
+    expected = layout.mix(exact, exact_x.transpose(1, 2)).transpose(1, 2)
+    weight = random(*found.shape, seed=5, dtype=dtype)
+    (found * weight).sum().backward()
+    (expected * weight.double()).sum().backward()
+    there = layout.segments.mask(DEVICE)[layout.segment][:, None]
+    assert relative(found, expected) < tolerance
+    assert relative(x.grad, exact_x.grad) < tolerance
+    assert relative(mixture.grad * there, exact.grad * there) < tolerance
+    assert mixture.grad.isfinite().all()
