@@ -75,7 +75,7 @@ def main() -> None:
 
             def merge(name=name, ratio=ratio, ids=ids, span=span, encoded=encoded):
                 return model.merge_prompts(
-                    ids, encoded=encoded, question_span=span, ratio=ratio or 2.0, compressor=name
+                    ids, encoded=encoded, question_span=span, ratio=ratio or 2.0, compressor=name, record=False
                 )[0]
 
             torch.cuda.reset_peak_memory_stats()

@@ -215,3 +215,24 @@ def test_the_golden_model_answers_the_same():
         assert relative(logits[0, -16:], expected[f"logits_last16.r{ratio}"]) < 1e-4
         tokens = model.generate(expected["input_ids"], **inputs, max_new_tokens=12, do_sample=False)
         assert torch.equal(tokens[0], expected[f"generated.r{ratio}"])
+
+
+def test_a_model_replays_shapes_that_come_again():
+    """First as ever, then captured, then replayed: the same answer each time, and another video's own."""
+    from aviot.models import AviotForConditionalGeneration
+
+    folder = Path(__file__).parent / "golden" / "checkpoint"
+    expected = {name: value.cuda() for name, value in load_file(folder / "expected.safetensors").items()}
+    model = AviotForConditionalGeneration.from_pretrained(folder, device_map="cuda").eval()
+    encoded = model.encode(expected["pixel_values"], [25])
+    inputs = {"question_span": expected["question_token_ranges"][:, 0], "ratio": 4.0, "max_new_tokens": 12}
+    turned = tuple(video.flip(0) for video in encoded)
+    answers = [
+        model.generate(expected["input_ids"], encoded=video, **inputs, do_sample=False)
+        for video in (encoded, encoded, encoded, turned, encoded)
+    ]
+    for answer in (*answers[:3], answers[4]):
+        assert torch.equal(answer[0], expected["generated.r4"])
+    fresh = AviotForConditionalGeneration.from_pretrained(folder, device_map="cuda").eval()
+    alone = fresh.generate(expected["input_ids"], encoded=turned, **inputs, do_sample=False)
+    assert torch.equal(answers[3], alone)

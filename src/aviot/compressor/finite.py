@@ -20,7 +20,12 @@ class FiniteCheck:
         self._where = where
 
     def require(self, values: Tensor, what: str) -> None:
-        """`what` reads "the … is" or "… are"; the sentence goes on "not finite"."""
+        """`what` reads "the … is" or "… are"; the sentence goes on "not finite".
+
+        Inside a graph's capture nothing is kept: who replays it has to look at what comes out.
+        """
+        if values.is_cuda and torch.cuda.is_current_stream_capturing():
+            return
         largest = torch.linalg.vector_norm(values.detach(), torch.inf)  # one launch; NaN or infinity passes through
         self._pending.append((f"{self._where}{what} not finite (NaN or infinity)", largest))
         if values.device.type == "cpu":

@@ -125,7 +125,7 @@ def _forms(
     used = (j < k)[:, None] & (i < n)[None, :]
     own = (first + j)[:, None] * pitch + i[None, :]
     centre = tl.zeros((KB, NB), tl.float32)
-    for branch in range(LEVELS):
+    for branch in tl.static_range(LEVELS):
         region = video * regions + tl.load(region_of_patch + branch * patches + patch)
         centre += tl.load(rows + region * supports * pitch + own, mask=used, other=0.0) * (1.0 / LEVELS)
     centre_form = tl.dot(centre, gram, input_precision=PRECISION)
