@@ -71,6 +71,6 @@ class Replays:
             static = {name: tensor.clone() for name, tensor in inputs.items()}
             graph = torch.cuda.CUDAGraph()
             torch.cuda.synchronize(inputs["x"].device)
-            with torch.cuda.graph(graph):
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads may go on
                 features = compressor(**static, ratio=ratio).features
         return Captured(graph, static, features)

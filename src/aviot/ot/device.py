@@ -7,7 +7,7 @@ from torch import Tensor
 from aviot.config import TransportConfig
 
 LARGEST_ON_CHIP = 128  # sources or supports of one problem: its matrix has to fit in a multiprocessor's registers
-LARGEST_BOUND = 200.0  # of scores: products of three of their exponentials have to stay ordinary float64
+LARGEST_BOUND = 200.0  # of scores: what the kernels were tried with
 LARGEST_REST = 70.0  # of a score after its first update: its exponential has to stay an ordinary float32
 
 HAS_TRITON = find_spec("triton") is not None
