@@ -1,5 +1,7 @@
 """The projector's activation and what follows it, in one pass: its mean over a frame, or its pooled grid."""
 
+from functools import partial
+
 import torch
 import triton
 import triton.language as tl
@@ -14,7 +16,7 @@ def _gelu(x):
     return 0.5 * x * (1 + tl.erf(x * 0.7071067811865476))
 
 
-@triton.jit
+@partial(triton.jit, do_not_specialize=["patches"])
 def _mean(hidden, means, patches, width, SB: tl.constexpr, DB: tl.constexpr):
     """gelu, averaged over the patches of one frame."""
     frame, d = tl.program_id(0).to(tl.int64), tl.program_id(1) * DB + tl.arange(0, DB)
@@ -35,7 +37,7 @@ def _neighbours(index, count, size):
     return low, tl.minimum(low + 1, size - 1), tl.minimum(tl.maximum(place - low, 0.0), 1.0)
 
 
-@triton.jit
+@partial(triton.jit, do_not_specialize=["height", "width", "rows", "columns"])
 def _pool(hidden, pooled, height, width, rows, columns, dim, CB: tl.constexpr, DB: tl.constexpr):
     """gelu, then bilinear interpolation without corner alignment, of one output row."""
     frame, row = tl.program_id(0).to(tl.int64), tl.program_id(1)

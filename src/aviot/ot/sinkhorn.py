@@ -6,6 +6,7 @@ entry that matters is out of range, and the rest needs one power a row. The reve
 takes kappa times the row's sum of gradients of log P off, spread as the row is. `solver.solve` is the same in torch.
 """
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,6 +18,13 @@ from torch import Tensor
 from aviot.config import TransportConfig
 
 _INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
+# Numbers of things, which differ from video to video. A kernel is not compiled anew where one happens to be a multiple
+# of sixteen; what rows of memory are apart is left to Triton, which reads them faster where it is.
+COUNTS = (
+    *("N", "K", "M", "n", "k", "frames", "patches", "regions", "supports", "longest", "full"),
+    *("offset", "level_regions", "count"),
+)
+kernel = partial(triton.jit, do_not_specialize=COUNTS)
 
 
 def block(count: int) -> int:
@@ -99,7 +107,7 @@ def sinkhorn(
     return plan
 
 
-@triton.jit
+@kernel
 def _forward(
     scores,
     log_plan,
@@ -141,7 +149,7 @@ def _forward(
     tl.store(log_plan + place, score + f[None, :] + g[:, None], mask=inside)
 
 
-@triton.jit
+@kernel
 def _backward(
     scores,
     gradient,

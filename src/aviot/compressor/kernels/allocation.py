@@ -9,7 +9,7 @@ from torch import Tensor
 from aviot.compressor.allocation import NEGLIGIBLE, pilot_memory
 from aviot.compressor.segments import Segments
 from aviot.config import Pilot, TransportConfig
-from aviot.ot.sinkhorn import block
+from aviot.ot.sinkhorn import block, kernel
 
 
 @triton.jit
@@ -41,10 +41,12 @@ def _round_robin(amount, capacity, rank, K, KB: tl.constexpr):
     return held + last.to(tl.int32)
 
 
-@triton.jit
+@kernel
 def _allocate(
     placed,
     relevance,
+    relevance_weight,
+    temperature,
     budgets,
     regions,
     frames,
@@ -56,8 +58,6 @@ def _allocate(
     COST_LIMIT: tl.constexpr,
     STABILIZER: tl.constexpr,
     MEMORY: tl.constexpr,
-    WEIGHT: tl.constexpr,
-    TEMPERATURE: tl.constexpr,
     NEGLIGIBLE: tl.constexpr,
     ASKED: tl.constexpr,
     MB: tl.constexpr,
@@ -90,8 +90,8 @@ def _allocate(
         start += n
     logits = _standardise(response, real, M, NEGLIGIBLE)
     if ASKED:
-        logits += WEIGHT * _standardise(wanted, real, M, NEGLIGIBLE)
-    logits = tl.where(real, logits / TEMPERATURE, -float("inf"))
+        logits += tl.load(relevance_weight) * _standardise(wanted, real, M, NEGLIGIBLE)
+    logits = tl.where(real, logits / tl.load(temperature), -float("inf"))
     share = tl.exp(logits - tl.max(logits, 0))
     share = share / tl.sum(share, 0)
     share = tl.where(share == share, share, 0.0)  # the plans will show it
@@ -122,6 +122,8 @@ def allocate(
     _allocate[(batch,)](
         placed,
         placed if relevance is None else relevance,
+        budgets.new_full((), weight, dtype=torch.float64),
+        budgets.new_full((), temperature, dtype=torch.float64),
         budgets,
         regions,
         frames,
@@ -133,8 +135,6 @@ def allocate(
         COST_LIMIT=config.cost_bound * epsilon,
         STABILIZER=config.stabilizer,
         MEMORY=pilot_memory(epsilon, config, pilot) / epsilon,
-        WEIGHT=weight,
-        TEMPERATURE=temperature,
         NEGLIGIBLE=NEGLIGIBLE,
         ASKED=relevance is not None,
         MB=block(segments.count),

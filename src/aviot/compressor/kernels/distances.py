@@ -5,10 +5,12 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
+from aviot.ot.sinkhorn import kernel
+
 TILE, CHANNELS = 32, 8  # points on either side, and channels of one step
 
 
-@triton.jit
+@kernel
 def _squared_distances(a, b, out, n, k, dim, TB: tl.constexpr, DB: tl.constexpr):
     """||a_i - b_j||^2 of one problem's tile."""
     problem = tl.program_id(0).to(tl.int64)

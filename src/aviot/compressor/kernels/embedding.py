@@ -16,7 +16,7 @@ from torch import Tensor
 from aviot.compressor.metric import Metric
 from aviot.compressor.numerics import tensor_cores
 from aviot.compressor.regions import DESCRIPTOR_EPS
-from aviot.ot.sinkhorn import block
+from aviot.ot.sinkhorn import block, kernel
 
 ROWS = 8  # of a tile that only normalises
 
@@ -85,7 +85,7 @@ def normalise(rows, scale, shift, weigh, C, out, EPS: tl.constexpr):
     return placed * tl.load(weigh + out, mask=real, other=0.0)[None, :]
 
 
-@triton.jit
+@kernel
 def _describe(means, position, described, regions, frames, dim, EPS: tl.constexpr, DB: tl.constexpr):
     """One source's descriptor in two parts: the whole frame's mean as it is, a region's normalised and placed."""
     row, d = tl.program_id(0).to(tl.int64), tl.arange(0, DB)
@@ -102,7 +102,7 @@ def _describe(means, position, described, regions, frames, dim, EPS: tl.constexp
     tl.store(described + row * 2 * dim + dim + d, x - top, mask=real)
 
 
-@triton.jit
+@kernel
 def _activate(lifted, active, count, C, RB: tl.constexpr, CB: tl.constexpr):
     """gelu of some rows, as the second product takes it."""
     row, out = (tl.program_id(0) * RB + tl.arange(0, RB)).to(tl.int64), tl.arange(0, CB)
@@ -111,7 +111,7 @@ def _activate(lifted, active, count, C, RB: tl.constexpr, CB: tl.constexpr):
     store_activation(pre, active + row * 3 * C, row < count, C, out)
 
 
-@triton.jit
+@kernel
 def _place(rows, scale, shift, weigh, count, C, EPS: tl.constexpr, RB: tl.constexpr, CB: tl.constexpr):
     """w * LayerNorm of some rows of one video, in place."""
     video = tl.program_id(1).to(tl.int64)

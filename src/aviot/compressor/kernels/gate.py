@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from aviot.compressor.kernels.embedding import gelu
 from aviot.compressor.statistics import BOUND, PER_BRANCH, SMALLEST_NORM, SMALLEST_RMS
 from aviot.config import GateConfig
-from aviot.ot.sinkhorn import block
+from aviot.ot.sinkhorn import block, kernel
 
 ROWS = 64  # supports of one program
 
@@ -36,7 +36,7 @@ def _bounded(value, low: tl.constexpr, high: tl.constexpr):
     return tl.where(value < low, low, tl.where(value > high, high, value))
 
 
-@triton.jit
+@kernel
 def _gate(
     moments,
     entropy,

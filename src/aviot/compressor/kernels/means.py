@@ -1,6 +1,7 @@
 """Region means of all granularities: the finest from the features, the coarser from those where they nest."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,12 +12,15 @@ from torch import Tensor
 
 from aviot.compressor.kernels.tables import offsets_of, patch_regions
 from aviot.compressor.regions import Partition
+from aviot.ot.sinkhorn import COUNTS
 
 FRAMES, CHANNELS = 8, 128  # of one tile
+CELLS = ("height", "width", "rows", "columns", "fine_rows", "fine_columns", "fine_offset")
+cells = partial(triton.jit, do_not_specialize=COUNTS + CELLS)
 BLOCK = 512  # values of one program that averages regions
 
 
-@triton.jit
+@cells
 def _from_patches(
     x, means, frames, dim, height, width, rows, columns, regions, offset, BN: tl.constexpr, BD: tl.constexpr
 ):
@@ -39,7 +43,7 @@ def _from_patches(
     tl.store(means + (region * frames + n[:, None]) * dim + d[None, :], total / count, mask=inside)
 
 
-@triton.jit
+@cells
 def _from_regions(
     means,
     size,
@@ -71,7 +75,7 @@ def _from_regions(
     tl.store(means + target + e, total / count.to(tl.float32), mask=e < size)
 
 
-@triton.jit
+@cells
 def _to_patches(
     gradient,
     grad_x,

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from aviot.compressor.kernels.transport import place_in_video
 from aviot.compressor.layout import Layout
-from aviot.ot.sinkhorn import block
+from aviot.ot.sinkhorn import block, kernel
 
 CHANNELS = 128  # of one tile
 GRADIENT_CHANNELS = 64
@@ -29,7 +29,7 @@ def _product(weights, values, HALVES: tl.constexpr):
     return product
 
 
-@triton.jit
+@kernel
 def _mix(
     x,
     rows,
@@ -85,7 +85,7 @@ def _mix(
         tl.store(out + target + channel + d[None, :], mixed, mask=(j < k)[:, None] & real[None, :])
 
 
-@triton.jit
+@kernel
 def _mix_backward(
     x,
     mixture,

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from aviot.compressor.kernels.transport import place_in_video
 from aviot.compressor.layout import Layout
-from aviot.ot.sinkhorn import block
+from aviot.ot.sinkhorn import block, kernel
 
 CHANNELS = 128  # of one tile of edges
 TILE = 64  # sources of one tile at least: what the widest tensor-core instruction takes
@@ -17,7 +17,7 @@ EDGE_ROWS = 16  # a tensor core's least; first and last supports of every granul
 PER_BRANCH = 4  # size, change, spread, asked
 
 
-@triton.jit
+@kernel
 def _products(
     x,
     rows,
@@ -86,7 +86,7 @@ def _products(
     tl.store(products + (place * KEPT + i)[:, None] * KEPT + i[None, :], gram, mask=kept[:, None] & kept[None, :])
 
 
-@triton.jit
+@kernel
 def _forms(
     products,
     rows,
@@ -144,7 +144,7 @@ def _forms(
         tl.store(here + 1, tl.maximum(change, 0.0), mask=(j < k) & (j > 0))
 
 
-@triton.jit
+@kernel
 def _jumps(
     edges,
     budgets,

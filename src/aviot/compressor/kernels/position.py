@@ -6,12 +6,12 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
-from aviot.ot.sinkhorn import block
+from aviot.ot.sinkhorn import block, kernel
 
 PATCHES = 8  # of one program
 
 
-@triton.jit
+@kernel
 def _add_residual(u, time, place, x, frames, patches, dim, SB: tl.constexpr, DB: tl.constexpr):
     """u + time + place of some patches of one frame, in that order."""
     frame = tl.program_id(1).to(tl.int64)

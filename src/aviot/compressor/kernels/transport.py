@@ -13,7 +13,7 @@ from aviot.compressor.kernels.allocation import round_half_even
 from aviot.compressor.kernels.embedding import MetricWeights, normalise, second_map, store_activation
 from aviot.compressor.layout import Layout
 from aviot.config import LevelConfig, TransportConfig
-from aviot.ot.sinkhorn import block, damping, sinkhorn, warps_for
+from aviot.ot.sinkhorn import block, damping, kernel, sinkhorn, warps_for
 
 TILE = 16  # supports of one program that places them
 
@@ -44,7 +44,7 @@ def uniform_source(j, n, k):
     return tl.where(k == 1, 0, round_half_even(tl.maximum(within, 0.0).to(tl.float64)))
 
 
-@triton.jit
+@kernel
 def _move(
     lifted,
     parents,
@@ -104,7 +104,7 @@ def _move(
     store_activation(pre, active + place * 3 * C, j < k, C, c)
 
 
-@triton.jit
+@kernel
 def _cost(
     moved,
     placed,
@@ -158,7 +158,7 @@ def _cost(
     tl.store(rest + place[:, None] * NB + i[None, :], squared - top, mask=(j < k)[:, None])
 
 
-@triton.jit
+@kernel
 def _couple(
     cost,
     rest,
@@ -177,12 +177,12 @@ def _couple(
     M,
     offset,
     level_regions,
+    log_sources,
     LAST: tl.constexpr,
     CARRY: tl.constexpr,
     EPSILON: tl.constexpr,
     COST_LIMIT: tl.constexpr,
     STABILIZER: tl.constexpr,
-    LOG_N: tl.constexpr,
     KAPPA_S: tl.constexpr,
     KAPPA_T: tl.constexpr,
     UPDATES: tl.constexpr,
@@ -219,7 +219,7 @@ def _couple(
         plan = plan / received[:, None]
         tl.store(rows + own, plan, mask=written)
         tl.store(mass + support, received, mask=j < k)
-        chaos = -tl.sum(plan * tl.log(tl.where(plan > 0, plan, 1.0)), 1) / LOG_N
+        chaos = -tl.sum(plan * tl.log(tl.where(plan > 0, plan, 1.0)), 1) / log_sources
         tl.store(entropy + support, chaos, mask=j < k)
         if CARRY:  # by rows that sum to one in float64 too: a constant relevance is no signal
             heard = tl.load(relevance + video * frames + start + i, mask=i < n, other=0.0)
@@ -290,7 +290,6 @@ def transport_level(
         "EPSILON": level.epsilon,
         "COST_LIMIT": config.cost_bound * level.epsilon,
         "STABILIZER": config.stabilizer,
-        "LOG_N": math.log(max(2, frames)),
         "KB": slots,
         "num_warps": warps_for(slots, sources),
     } | damping(level.epsilon, config)
@@ -342,6 +341,7 @@ def transport_level(
             *shape,
             offset,
             count,
+            math.log(max(2, frames)),
             LAST=turn == level.rounds - 1,
             CARRY=relevance is not None,
             **sizes,
