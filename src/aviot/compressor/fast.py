@@ -26,7 +26,7 @@ from aviot.compressor.layout import Layout
 from aviot.compressor.level import Plan
 from aviot.compressor.regions import Partition, descriptors
 from aviot.compressor.segments import Segments
-from aviot.compressor.stage import Conditioning, Stage, StageModules, solve_levels
+from aviot.compressor.stage import Conditioning, Stage, StageModules, partitions_of, solve_levels
 from aviot.config import CompressorConfig
 
 
@@ -34,7 +34,6 @@ from aviot.config import CompressorConfig
 class StageWeights:
     """The learned parts as kernels take them, made once a compression."""
 
-    modules: StageModules
     metric: MetricWeights
     position: Float[Tensor, "regions D"]  # of every granularity's regions; zero for the whole frame
 
@@ -43,12 +42,7 @@ class StageWeights:
     def of(cls, config: CompressorConfig, modules: StageModules) -> "StageWeights":
         """Read off the modules."""
         known = tables(partitions_of(config), config.position.region_bands, modules.region_position.weight.device)
-        return cls(modules, MetricWeights.of(modules.metric), modules.region_position(known.codes))
-
-
-def partitions_of(config: CompressorConfig) -> tuple[Partition, ...]:
-    """The granularities' partitions, coarse to fine."""
-    return tuple(Partition(config.grid, level.regions) for level in config.active_levels)
+        return cls(MetricWeights.of(modules.metric), modules.region_position(known.codes))
 
 
 @torch.no_grad()

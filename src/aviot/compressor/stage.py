@@ -83,6 +83,11 @@ class StageModules:
     gate: nn.Sequential
 
 
+def partitions_of(config: CompressorConfig) -> tuple[Partition, ...]:
+    """The granularities' partitions, coarse to fine."""
+    return tuple(Partition(config.grid, level.regions) for level in config.active_levels)
+
+
 def run_stage(
     config: CompressorConfig,
     modules: StageModules,
@@ -99,7 +104,7 @@ def run_stage(
     Frame descriptors keep the features' magnitude (regional ones are normalised), and at large ones the gradient of
     their distortion is what is left of terms a million times its size: the whole frame's level is solved in float64.
     """
-    partitions = tuple(Partition(config.grid, level.regions) for level in config.active_levels)
+    partitions = partitions_of(config)
     frames, *regional = region_means(partitions, x)
     finite.require(frames, "the features x are")  # a patch that is not finite leaves a mean that is not
     means = (frames.double(), *regional)

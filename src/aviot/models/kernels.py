@@ -8,12 +8,9 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
+from aviot.compressor.kernels.embedding import gelu
+
 CHANNELS, PATCHES = 128, 16  # of one tile
-
-
-@triton.jit
-def _gelu(x):
-    return 0.5 * x * (1 + tl.erf(x * 0.7071067811865476))
 
 
 @partial(triton.jit, do_not_specialize=["patches"])
@@ -25,7 +22,7 @@ def _mean(hidden, means, patches, width, SB: tl.constexpr, DB: tl.constexpr):
     for first in range(0, patches, SB):
         inside = (first + s < patches)[:, None] & (d < width)[None, :]
         at = hidden + (frame * patches + first + s)[:, None] * width + d[None, :]
-        total += _gelu(tl.load(at, mask=inside, other=0.0).to(tl.float32))
+        total += gelu(tl.load(at, mask=inside, other=0.0).to(tl.float32))
     tl.store(means + frame * width + d, tl.sum(total, 0) / patches, mask=d < width)
 
 
@@ -51,7 +48,7 @@ def _pool(hidden, pooled, height, width, rows, columns, dim, CB: tl.constexpr, D
         z = left if corner % 2 == 0 else right
         weight = (1.0 - down if corner < 2 else down) * (1.0 - across if corner % 2 == 0 else across)
         at = hidden + ((frame * height + y) * width + z)[:, None] * dim + d[None, :]
-        value += weight[:, None] * _gelu(tl.load(at, mask=inside, other=0.0).to(tl.float32))
+        value += weight[:, None] * gelu(tl.load(at, mask=inside, other=0.0).to(tl.float32))
     tl.store(pooled + ((frame * rows + row) * columns + c)[:, None] * dim + d[None, :], value, mask=inside)
 
 

@@ -8,6 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from aviot.compressor.kernels.embedding import gelu
+from aviot.compressor.kernels.moments import MOMENTS
 from aviot.compressor.statistics import BOUND, PER_BRANCH, SMALLEST_NORM, SMALLEST_RMS
 from aviot.config import GateConfig
 from aviot.ot.sinkhorn import block, kernel
@@ -77,16 +78,16 @@ def _gate(
     real = j < supports
     at = tl.where((j == 0) & (supports > 1), 1, j)  # the first support takes the second's change
     target = (video * patches + patch) * supports + j
-    lengths = moments + target * (LEVELS * 4)
+    lengths = moments + target * (LEVELS * MOMENTS)
     size_sum, spread_sum, magnitude_sum = (
         tl.zeros((KB,), tl.float32),
         tl.zeros((KB,), tl.float32),
         tl.zeros((KB,), tl.float32),
     )
     for branch in tl.static_range(LEVELS):
-        size = tl.load(lengths + branch * 4, mask=real, other=0.0)
+        size = tl.load(lengths + branch * MOMENTS, mask=real, other=0.0)
         size_sum += size
-        spread_sum += tl.load(lengths + branch * 4 + 2, mask=real, other=0.0)
+        spread_sum += tl.load(lengths + branch * MOMENTS + 2, mask=real, other=0.0)
         magnitude_sum += _rms(size, dim, SMALLEST_RMS)
     centre = tl.maximum((size_sum - spread_sum) / LEVELS, 0.0)
     asking = 0.0
@@ -97,13 +98,13 @@ def _gate(
     out = statistics + target * FEATURES
     alone = supports == 1
     for branch in tl.static_range(LEVELS):
-        size = tl.load(lengths + branch * 4, mask=real, other=0.0)
-        spread = tl.load(lengths + branch * 4 + 2, mask=real, other=0.0)
+        size = tl.load(lengths + branch * MOMENTS, mask=real, other=0.0)
+        spread = tl.load(lengths + branch * MOMENTS + 2, mask=real, other=0.0)
         magnitude = _rms(size, dim, SMALLEST_RMS)
-        here = moments + ((video * patches + patch) * supports + at) * (LEVELS * 4) + branch * 4
+        here = moments + ((video * patches + patch) * supports + at) * (LEVELS * MOMENTS) + branch * MOMENTS
         step = tl.load(here + 1, mask=real & (at > 0), other=0.0)
         ours = _rms(tl.load(here, mask=real, other=0.0), dim, SMALLEST_RMS)
-        earlier = _rms(tl.load(here - LEVELS * 4, mask=real & (at > 0), other=0.0), dim, SMALLEST_RMS)
+        earlier = _rms(tl.load(here - LEVELS * MOMENTS, mask=real & (at > 0), other=0.0), dim, SMALLEST_RMS)
         change = tl.where(alone, 0.0, _relative(step, ours, earlier, dim, SMALLEST_RMS))
         region = video * regions + tl.load(region_of_patch + branch * patches + patch)
         chaos = tl.load(entropy + region * supports + j, mask=real, other=0.0)
@@ -111,10 +112,10 @@ def _gate(
         turned = 1.0 - _cosine((size + centre - spread) * 0.5, size, centre, SMALLEST_NORM)
         answer = tl.zeros((KB,), tl.float32)
         if ASKED:
-            answer = _cosine(tl.load(lengths + branch * 4 + 3, mask=real, other=0.0), size, asking, SMALLEST_NORM)
+            answer = _cosine(tl.load(lengths + branch * MOMENTS + 3, mask=real, other=0.0), size, asking, SMALLEST_NORM)
         louder = tl.log(magnitude / (magnitude_sum / LEVELS))
         which = tl.zeros((KB,), tl.float32) + (2.0 * branch / (LEVELS - 1) - 1.0)
-        column = out + branch * 7
+        column = out + branch * (FEATURES // LEVELS)
         tl.store(column, _bounded(change, 0.0, BOUND), mask=real)
         tl.store(column + 1, _bounded(chaos, -BOUND, BOUND), mask=real)
         tl.store(column + 2, _bounded(apart, 0.0, BOUND), mask=real)

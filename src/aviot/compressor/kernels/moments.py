@@ -14,7 +14,7 @@ CHANNELS = 128  # of one tile of edges
 TILE = 64  # sources of one tile at least: what the widest tensor-core instruction takes
 FORM_ROWS = 16  # supports of one program that takes forms: few enough for several programs a multiprocessor
 EDGE_ROWS = 16  # a tensor core's least; first and last supports of every granularity
-PER_BRANCH = 4  # size, change, spread, asked
+MOMENTS = tl.constexpr(4)  # of a branch: size, change, spread, asked
 
 
 @kernel
@@ -133,7 +133,7 @@ def _forms(
         region = video * regions + tl.load(region_of_patch + branch * patches + patch)
         at = rows + region * supports * pitch + own
         row = tl.load(at, mask=used, other=0.0)
-        here = moments + (((video * patches + patch) * supports + first + j) * LEVELS + branch) * 4
+        here = moments + (((video * patches + patch) * supports + first + j) * LEVELS + branch) * MOMENTS
         form = tl.dot(row, gram, input_precision=PRECISION)
         length = tl.sum(row * (form + 2.0 * to_pivot[None, :]), 1) + pivot_length
         tl.store(here, tl.maximum(length, 0.0), mask=j < k)
@@ -174,7 +174,7 @@ def _jumps(
         total += (a - b) * (a - b)
     given = tl.load(budgets + video * M + m, mask=m < M, other=0).to(tl.int32)
     after = tl.sum(tl.where(m[None, :] <= boundary[:, None], given[None, :], 0), 1)
-    tl.store(moments + ((place * supports + after) * LEVELS + branch) * 4 + 1, tl.sum(total, 1), mask=real)
+    tl.store(moments + ((place * supports + after) * LEVELS + branch) * MOMENTS + 1, tl.sum(total, 1), mask=real)
 
 
 def branch_moments(
@@ -187,7 +187,7 @@ def branch_moments(
     """Size, change, spread and product with the question of every branch; the first support's change is not set."""
     batch, frames, patches, dim = x.shape
     levels, segments = len(region_of_patch), layout.segments
-    moments = torch.empty((batch, patches, layout.supports, levels, PER_BRANCH), device=x.device)
+    moments = torch.empty((batch, patches, layout.supports, levels, MOMENTS.value), device=x.device)
     edges = torch.empty((batch, patches, segments.count, 2, levels, dim), device=x.device)
     halves = x.dtype != torch.float32
     sources, tile = block(segments.longest + 2), min(FORM_ROWS, block(layout.slots))
