@@ -1,28 +1,25 @@
 """The command line: one command a verb. Reports go to stdout, `--json` makes them plain data."""
 
 import json
-import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.metadata import version
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
-import torch
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from aviot.accounting import Backbone
 from aviot.accounting import account as account_rows
 from aviot.demo import SCENES, run_demo
+from aviot.terminal import counted, device_named, load_model, mistakes, refuse, say, working
 
 if TYPE_CHECKING:
-    from aviot.models import AviotForConditionalGeneration, AviotProcessor
+    pass
 
 app = typer.Typer(
     name="aviot",
@@ -94,10 +91,10 @@ def answer(
 
     Example: aviot answer cooking.mp4 -q "What is being cooked?" --ratio 4 --model checkpoints/aviot-7b
     """
-    with _mistakes(), _working() as report:
+    with mistakes(), working() as report:
         from aviot.models.answering import answer_question
 
-        loaded, processor = _load(model, device, report)
+        loaded, processor = load_model(model, device, report)
         given = answer_question(
             loaded,
             processor,
@@ -119,9 +116,9 @@ def answer(
     print("".join(c if c.isprintable() or c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in given.text))
     spent = ", ".join(f"{name} {value:,.0f} ms" for name, value in given.milliseconds.items())
     path = " → ".join(map(str, given.path))
-    _say(f"{_count(given.frames, 'frame')}, {_count(given.supports, 'support')} ({path})")
-    _say(f"{given.tokens_before:,} visual tokens before, {given.tokens_after:,} after")
-    _say(spent)
+    say(f"{counted(given.frames, 'frame')}, {counted(given.supports, 'support')} ({path})")
+    say(f"{given.tokens_before:,} visual tokens before, {given.tokens_after:,} after")
+    say(spent)
 
 
 @app.command()
@@ -145,11 +142,11 @@ def compress(
 
     Example: aviot compress cooking.mp4 -q "What is being cooked?" -o cooking.safetensors --model checkpoints/aviot-7b
     """
-    with _mistakes(), _working() as report:
+    with mistakes(), working() as report:
         from aviot.models.answering import check_output, compress_video, save_compression
 
         check_output(output)
-        loaded, processor = _load(model, device, report)
+        loaded, processor = load_model(model, device, report)
         read, compression, _, _ = compress_video(
             loaded,
             processor,
@@ -166,7 +163,7 @@ def compress(
         if compression is None:
             raise ValueError("compressor none leaves nothing to write; choose aviot, uniform or segment-mean")
         save_compression(output, read, compression, question)
-    _say(f"{output}: {_count(len(read), 'frame')} as {_count(compression.features.shape[0], 'support')}")
+    say(f"{output}: {counted(len(read), 'frame')} as {counted(compression.features.shape[0], 'support')}")
 
 
 @app.command()
@@ -180,13 +177,13 @@ def convert(
     """
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     silent = not sys.stderr.isatty()
-    with _mistakes(), Progress(*columns, console=Console(stderr=True), transient=True, disable=silent) as progress:
+    with mistakes(), Progress(*columns, console=Console(stderr=True), transient=True, disable=silent) as progress:
         from aviot.models.conversion import convert_checkpoint
 
         task = progress.add_task("shards", total=None)
         for done, total in convert_checkpoint(source, target):
             progress.update(task, completed=done, total=total)
-    _say(f"wrote {target}")
+    say(f"wrote {target}")
 
 
 @app.command()
@@ -207,7 +204,7 @@ def account(
 
     Example: aviot account --frames 224 --ratio 4 --ratio 20
     """
-    with _mistakes():
+    with mistakes():
         backbone = Backbone(
             layers=layers, width=width, feed_forward=feed_forward, grid=(rows, columns), pool_stride=pool_stride
         )
@@ -265,7 +262,7 @@ def bench(
     from aviot.bench.write import check_outputs, write_outputs
 
     try:
-        with _mistakes(), _working() as report:
+        with mistakes(), working() as report:
             options = Options(
                 video=video,
                 model=model,
@@ -273,7 +270,7 @@ def bench(
                 frames=tuple(frames),
                 ratios=tuple(ratio),
                 batches=tuple(batch),
-                device=_device(device),
+                device=device_named(device),
                 dtype=dtype,
                 repeats=repeats,
                 backward=backward,
@@ -283,10 +280,10 @@ def bench(
             )
             check_outputs(json_file, plot)
             result = run(options, report)
-        with _mistakes():
+        with mistakes():
             write_outputs(result, json_file, plot)
     except CheckFailed as error:
-        _refuse(str(error), code=1)
+        refuse(str(error), code=1)
 
 
 @app.command()
@@ -301,7 +298,7 @@ def demo(
 
     Example: aviot demo --ratio 8
     """
-    with _mistakes():
+    with mistakes():
         shown = run_demo(frames, ratio)
     if as_json:
         answers = [
@@ -332,70 +329,3 @@ def demo(
     console.print("Right: how much of the compressed video came from each scene, by its exact provenance.")
     console.print(f"The provenance coefficients rebuild the compressed features to {worst:.0e}.")
     console.print("The weights are untrained: this shows the transport, not answers.")
-
-
-def _load(model: Path, device: str, report: Any) -> "tuple[AviotForConditionalGeneration, AviotProcessor]":
-    """A checkpoint on its device, ready to answer."""
-    from transformers.utils import logging
-
-    from aviot.models import AviotForConditionalGeneration, AviotProcessor
-
-    logging.disable_progress_bar()
-    chosen = _device(device)
-    if not model.is_dir():
-        raise ValueError(f"{model}: no such folder; --model names a checkpoint on this machine")
-    report("load")
-    processor = AviotProcessor.from_pretrained(model)
-    return AviotForConditionalGeneration.from_pretrained(model).eval().to(chosen), processor
-
-
-def _device(name: str) -> torch.device:
-    """The device that was asked for, if it is there."""
-    place = ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", place):
-        raise ValueError(f"device must be auto, cpu, cuda or cuda:N, got {name!r}")
-    chosen = torch.device(place)
-    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
-        raise ValueError(f"no GPU can be used here as {place}; leave --device out or say --device cpu")
-    return chosen
-
-
-@contextmanager
-def _working() -> Iterator[Any]:
-    """A spinner on stderr that says what is being done, where there is someone to see it."""
-    with Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-        disable=not sys.stderr.isatty(),
-    ) as progress:
-        task = progress.add_task("start", total=None)
-        yield lambda doing: progress.update(task, description=doing)
-
-
-@contextmanager
-def _mistakes() -> Iterator[None]:
-    """A user's mistake is one sentence and exit code 2, no traceback."""
-    try:
-        yield
-    except (ValueError, OSError) as error:
-        _refuse(str(error))
-    except torch.OutOfMemoryError:
-        _refuse("the GPU's memory is full; sample fewer frames, or say --device cpu")
-    except ModuleNotFoundError as error:
-        _refuse(f"{error.name} is not installed; in a clone: pip install --constraint constraints.txt '.[video]'")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _say(text: str) -> None:
-    Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-def _refuse(sentence: str, code: int = 2) -> NoReturn:
-    Console(stderr=True).print(f"aviot: {sentence}", style="red", markup=False, highlight=False, soft_wrap=True)
-    raise typer.Exit(code)

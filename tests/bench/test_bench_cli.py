@@ -169,7 +169,6 @@ def made_up(**found):
 
 
 def test_plots_are_pictures(tmp_path):
-    pytest.importorskip("matplotlib", reason="matplotlib comes with the plot extra")
     part = Measurement(3.0, 1.0, 5)
     parts = {"encode": part, "to_tokens": part, "prefill": NotMeasured("out of memory"), "compress": part}
     size = {"frames": 8, "supports": 2, "path": (8, 2), "parts": parts}

@@ -5,8 +5,6 @@ import torch
 from conftest import DEVICE
 from torch.nn import functional as F
 
-pytest.importorskip("triton")
-
 from aviot.compressor.kernels.distances import squared_distances
 from aviot.compressor.kernels.position import add_residual
 from aviot.models.kernels import gelu_mean, gelu_pool

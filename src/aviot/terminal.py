@@ -1,0 +1,86 @@
+"""What every verb shares at a terminal: the device, the checkpoint, progress, and mistakes in one sentence."""
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+import typer
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+if TYPE_CHECKING:
+    from aviot.models import AviotForConditionalGeneration, AviotProcessor
+
+
+def load_model(model: Path, device: str, report: Any) -> "tuple[AviotForConditionalGeneration, AviotProcessor]":
+    """A checkpoint on its device, ready to answer."""
+    from transformers.utils import logging
+
+    from aviot.models import AviotForConditionalGeneration, AviotProcessor
+
+    logging.disable_progress_bar()
+    chosen = device_named(device)
+    if not model.is_dir():
+        raise ValueError(f"{model}: no such folder; --model names a checkpoint on this machine")
+    report("load")
+    processor = AviotProcessor.from_pretrained(model)
+    return AviotForConditionalGeneration.from_pretrained(model).eval().to(chosen), processor
+
+
+def device_named(name: str) -> torch.device:
+    """The device that was asked for, if it is there."""
+    place = ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", place):
+        raise ValueError(f"device must be auto, cpu, cuda or cuda:N, got {name!r}")
+    chosen = torch.device(place)
+    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"no GPU can be used here as {place}; leave --device out or say --device cpu")
+    return chosen
+
+
+@contextmanager
+def working() -> Iterator[Any]:
+    """A spinner on stderr that says what is being done, where there is someone to see it."""
+    with Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    ) as progress:
+        task = progress.add_task("start", total=None)
+        yield lambda doing: progress.update(task, description=doing)
+
+
+@contextmanager
+def mistakes() -> Iterator[None]:
+    """A user's mistake is one sentence and exit code 2, no traceback."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        refuse(str(error))
+    except torch.OutOfMemoryError:
+        refuse("the GPU's memory is full; sample fewer frames, or say --device cpu")
+    except ModuleNotFoundError as error:
+        refuse(f"{error.name} is not installed; in a clone: pip install --constraint constraints.txt '.[video]'")
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and its noun."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def say(text: str) -> None:
+    """To the person, beside the report."""
+    Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def refuse(sentence: str, code: int = 2) -> NoReturn:
+    """One sentence, and the end."""
+    Console(stderr=True).print(f"aviot: {sentence}", style="red", markup=False, highlight=False, soft_wrap=True)
+    raise typer.Exit(code)
