@@ -112,11 +112,19 @@ def measure_alone(
     tell: Tell,
 ) -> tuple[tuple[Row, ...], tuple[str, ...]]:
     """Every method at every setting, on random features; and remarks on what could not be measured."""
+    measure_one = partial(_measure_setting, compressor, setup, ratios=ratios, tell=tell)
+    return over_settings(frames, batches, measure_one)
+
+
+def over_settings(
+    frames: tuple[int, ...], batches: tuple[int, ...], measure_one: Callable[[int, int], list[Row]]
+) -> tuple[tuple[Row, ...], tuple[str, ...]]:
+    """The rows of every frame count and batch size, and a remark on each that memory did not allow."""
     rows: list[Row] = []
     notes: list[str] = []
     for count in frames:
         for batch in batches:
-            found = attempt(partial(_measure_setting, compressor, setup, count, batch, ratios, tell))
+            found = attempt(partial(measure_one, count, batch))
             if isinstance(found, NotMeasured):
                 notes.append(f"{count} frames, batch {batch}: {found.not_measured} before the first part")
             else:

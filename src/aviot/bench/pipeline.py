@@ -1,16 +1,15 @@
 """From pixels to the first token and the one after: each part by itself, for each method."""
 
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from aviot.bench.alone import COMPRESSING, Setup, Tell, backward_part, random_features
+from aviot.bench.alone import COMPRESSING, Setup, Tell, backward_part, over_settings, random_features
 from aviot.bench.bandwidth import bandwidth_share, fewest_bytes
 from aviot.bench.result import FIRST_TOKEN, Method, Row, total_ms
-from aviot.bench.timing import NotMeasured, Part, Work, attempt
+from aviot.bench.timing import Part, Work, attempt
 from aviot.bench.workload import QUESTION, Workload, random_workload
 from aviot.compressor import RandomDrop
 from aviot.compressor.schedule import path_for, support_count
@@ -93,19 +92,15 @@ def measure_model(
     tell: Tell,
 ) -> tuple[tuple[Row, ...], tuple[str, ...]]:
     """Every method at every frame count, batch size and ratio; and remarks on what could not be measured."""
-    rows: list[Row] = []
-    notes: list[str] = []
-    for count in frames:
-        for batch in batches:
-            tell(f"{count} frames, batch {batch}: encode")
-            found = attempt(partial(_measure_setting, model, setup, count, batch, ratios, tell))
-            if isinstance(found, NotMeasured):
-                notes.append(f"{count} frames, batch {batch}: {found.not_measured} before the first part")
-                continue
-            if setup.backward:
-                found = [_with_backward(row, model, setup, tell) for row in found]
-            rows += _compared(found)
-    return tuple(rows), tuple(notes)
+
+    def measure_one(count: int, batch: int) -> list[Row]:
+        tell(f"{count} frames, batch {batch}: encode")
+        found = _measure_setting(model, setup, count, batch, ratios, tell)
+        if setup.backward:
+            found = [_with_backward(row, model, setup, tell) for row in found]
+        return _compared(found)
+
+    return over_settings(frames, batches, measure_one)
 
 
 @torch.inference_mode()
