@@ -112,9 +112,9 @@ def test_no_kernel_reads_what_nobody_wrote(poisoned, dtype, tolerance):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize(("frames", "supports"), [(126, 40), (126, 125), (126, 1), (70, 33)])
+@pytest.mark.parametrize(("frames", "supports"), [(128, 40), (128, 127), (128, 1), (70, 33)])
 def test_the_largest_segment_and_transport_space(frames, supports, dtype):
-    """As much as the kernels take: one segment of 126 sources, 256 coordinates."""
+    """As much as the kernels take: one segment of 128 sources, 256 coordinates."""
     config = {"segments": 1, "cost_dim": 256, "stage_multiple": 1000}
     compressor, given = make(**config).cuda(), inputs(frames, dtype=dtype)
     x = given["x"].cuda().requires_grad_()

@@ -9,7 +9,8 @@ from aviot.compressor.fusion import combine, gate_weights
 from aviot.compressor.kernels.gate import gate_statistics
 from aviot.compressor.kernels.mixing import Mix, mix_plans
 from aviot.compressor.kernels.moments import branch_moments
-from aviot.compressor.kernels.tables import patch_regions
+from aviot.compressor.kernels.products import Products
+from aviot.compressor.kernels.tables import tables
 from aviot.compressor.kernels.transport import PlanRecord
 from aviot.compressor.layout import Layout
 from aviot.compressor.regions import Partition
@@ -43,8 +44,20 @@ def plans(layout):
     return record.rows.copy_(rows)
 
 
+def known(partitions=PARTITIONS):
+    return tables(partitions, 2, DEVICE)
+
+
 def table():
-    return patch_regions(PARTITIONS, DEVICE)
+    return known().regions
+
+
+def moments_of(layout, x, rows, question, partitions=PARTITIONS):
+    question = torch.zeros_like(x[:, 0, 0]) if question is None else question.to(x.dtype)
+    places = known(partitions)
+    products = Products.empty(len(x), places.groups, layout.segments)
+    products.fill(x, question, places.groups, layout.segments)
+    return branch_moments(products, rows, places, layout, exact=x.dtype == torch.float32)
 
 
 def on_patches(values):
@@ -63,12 +76,38 @@ def exact_moments(layout, x, rows, question):
 def test_moments(layout, dtype, tolerance):
     x, rows = features(layout, dtype=dtype), plans(layout)
     question = random(len(x), 13, seed=2, dtype=dtype).float()
-    found = branch_moments(x, rows, table(), layout, question)
+    found = moments_of(layout, x, rows, question)
     expected = exact_moments(layout, x, rows, question)
     for column, name in enumerate(("size", "change", "spread", "asked")):
         first = 1 if name == "change" else 0  # the first support has none
         exact = getattr(expected, name).transpose(2, 3)[:, :, first:]
         assert ((found[..., column][:, :, first:] - exact).abs() < tolerance * expected.size.max()).all(), name
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_patches_are_grouped_whatever_the_partitions(dtype):
+    x, rows = features(SPREAD, dtype=dtype), plans(SPREAD)
+    alone = moments_of(SPREAD, x, rows, None)
+    uneven = (PARTITIONS[0], PARTITIONS[1])  # two patches share their regions, one has its own
+    assert known(uneven).groups.tolist() == [[0, 1], [2, -1]]
+    together = moments_of(SPREAD, x, rows, None, uneven)
+    for branch in range(2):  # what a branch is to itself does not depend on the others
+        for moment in (0, 1):
+            first = moment  # the first support has no change
+            assert torch.allclose(
+                together[:, :, first:, branch, moment], alone[:, :, first:, branch, moment], rtol=1e-3, atol=1e-3
+            )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_small_changes_of_large_features_are_seen(dtype):
+    still = 64 + random(2, 1, PATCHES, 13, seed=5)
+    x = (still + random(2, 11, PATCHES, 13, seed=6)).to(dtype)
+    rows = plans(SPREAD)
+    found, exact = moments_of(SPREAD, x, rows, None), exact_moments(SPREAD, x, rows, None)
+    change = exact.change.transpose(2, 3)[:, :, 1:]
+    assert (found[..., 1][:, :, 1:] - change).abs().max() < 5e-3 * change.max()
+    assert (found[..., 2] - exact.spread.transpose(2, 3)).abs().max() < 5e-3 * exact.spread.max()
 
 
 @pytest.mark.parametrize("asked", [True, False])
@@ -78,7 +117,7 @@ def test_statistics_and_gate(layout, asked):
     gate, config = compressor.gate, compressor.config.gate
     question = random(len(x), 13, seed=2) if asked else None
     entropy = random(*rows.shape[:3], seed=3).abs()
-    moments = branch_moments(x, rows, table(), layout, question)
+    moments = moments_of(layout, x, rows, question)
     how = (moments, entropy, table(), 13, question, gate, config)
     with torch.no_grad():
         statistics, gates = gate_statistics(*how, decide=True)
@@ -99,7 +138,7 @@ def test_statistics_and_gate(layout, asked):
 def test_scenes_that_stand_still_show_no_change():
     x, rows, compressor = features(SPREAD), plans(SPREAD), make().to(DEVICE)
     x = (x[:, :1] + 100).expand_as(x).contiguous()
-    moments = branch_moments(x, rows, table(), SPREAD, None)
+    moments = moments_of(SPREAD, x, rows, None)
     how = (moments, torch.zeros(rows.shape[:3], device=DEVICE), table(), 13, None, compressor.gate)
     statistics, gates = gate_statistics(*how, compressor.config.gate, decide=True)
     assert statistics.isfinite().all()
@@ -110,7 +149,7 @@ def test_scenes_that_stand_still_show_no_change():
 
 def test_a_gate_that_sees_what_is_not_a_number_says_so():
     compressor, rows = make().to(DEVICE), plans(ONE)
-    moments = branch_moments(features(ONE), rows, table(), ONE, None)
+    moments = moments_of(ONE, features(ONE), rows, None)
     moments[0, 1, 0, 2, 0] = torch.nan
     entropy = torch.zeros(rows.shape[:3], device=DEVICE)
     _, gates = gate_statistics(

@@ -21,7 +21,7 @@ def kernels_serve(
 ) -> bool:
     """Whether the kernels take features of this kind and size at every stage, and modules that nobody has wrapped."""
     stages = (Segments.of(before, after, config.segments) for before, after in pairwise(path))
-    fits = all(segments.longest + 2 <= LARGEST_ON_CHIP for segments in stages)  # question and pivot beside the sources
+    fits = all(segments.longest <= LARGEST_ON_CHIP for segments in stages)
     fits &= all(in_range(level.epsilon, config.transport) for level in config.active_levels)
     return on_gpu(x) and x.dtype != torch.float64 and fits and config.cost_dim <= WIDEST and _plain(modules)
 

@@ -16,10 +16,12 @@ from aviot.compressor import schedule
 from aviot.compressor.finite import FiniteCheck
 from aviot.compressor.fusion import introduce_regions
 from aviot.compressor.kernels.allocation import allocate
+from aviot.compressor.kernels.aside import Aside
 from aviot.compressor.kernels.embedding import MetricWeights, embed_sources
-from aviot.compressor.kernels.features import fuse, fuse_rows
+from aviot.compressor.kernels.features import fuse, fuse_rows, gate_decides, like_features
 from aviot.compressor.kernels.features import region_means as recorded_means
 from aviot.compressor.kernels.means import region_means
+from aviot.compressor.kernels.products import Products
 from aviot.compressor.kernels.tables import offsets_of, tables
 from aviot.compressor.kernels.transport import PlanRecord, transport_level
 from aviot.compressor.layout import Layout
@@ -64,6 +66,12 @@ def run_stage(
     finite.require(means[:, 0], "the features x are")
     weigh = _question_weights(weights, conditioning, len(x))
     lifted, placed = embed_sources(weights.metric, weigh, means, weights.position)
+    segments, question = Segments.of(x.shape[1], supports, config.segments), like_features(conditioning.question, x)
+    products = Products.empty(len(x), known.groups, segments) if gate_decides(config) else None
+    aside = Aside(x.device)
+    if products is not None:
+        with aside:
+            products.fill(x, question, known.groups, segments)
     layout = _lay_out(config, placed, conditioning, supports, progress)
     record = PlanRecord.empty(layout, means.shape[1])
     carried: Tensor | None = None
@@ -85,8 +93,18 @@ def run_stage(
         carried = carried if found is None else found
     finite.require(record.entropy, "the transport plans are")
     plans = _plans(config, modules, partitions, means, record, layout)
+    aside.wait()
     features, gates = fuse_rows(
-        x, record.rows, record.entropy, known, layout, modules.gate, config, conditioning.question, progress
+        x,
+        record.rows,
+        record.entropy,
+        products,
+        known,
+        layout,
+        modules.gate,
+        config,
+        conditioning.question,
+        progress,
     )
     finite.require(gates, "the fusion weights are")
     stage = Stage(layout, plans, tuple(_split(means, partitions)), gates, introduce_regions(gates, progress))

@@ -71,6 +71,7 @@ class Replays:
             static = {name: tensor.clone() for name, tensor in inputs.items()}
             graph = torch.cuda.CUDAGraph()
             torch.cuda.synchronize(inputs["x"].device)
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads may go on
+            urgent = torch.cuda.Stream(priority=-1)  # what the compressor does aside gives way to the main line
+            with torch.cuda.graph(graph, stream=urgent, capture_error_mode="thread_local"):  # other threads may go on
                 features = compressor(**static, ratio=ratio).features
         return Captured(graph, static, features)

@@ -22,7 +22,7 @@ _INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
 # of sixteen; what rows of memory are apart is left to Triton, which reads them faster where it is.
 COUNTS = (
     *("N", "K", "M", "n", "k", "frames", "patches", "regions", "supports", "longest", "full"),
-    *("offset", "level_regions", "count"),
+    *("offset", "level_regions", "count", "slots", "members"),
 )
 kernel = partial(triton.jit, do_not_specialize=COUNTS)
 

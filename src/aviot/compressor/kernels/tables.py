@@ -1,8 +1,9 @@
 """What kernels need to know of the partitions, made once for a device."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from itertools import accumulate
 
 import torch
@@ -17,18 +18,17 @@ class Tables:
     """What follows from the partitions alone."""
 
     regions: Int[Tensor, "L S"]  # of every patch at every granularity, counted over all of them
-    parents: tuple[Int[Tensor, "R"] | None, ...]  # of every region, counted likewise; None for the whole frame
+    groups: Int[Tensor, "G P"]  # the patches that share their region at every granularity; -1 where a group has fewer
+    parents: tuple[Int[Tensor, "R"] | None, ...]  # of every region, counted like `regions`; None for the whole frame
     codes: Float[Tensor, "regions code"]  # of the regions' places; zero for the whole frame
 
 
+@cache  # for good: graphs that were captured read these tensors where they lie
+@torch.inference_mode(False)
 def tables(partitions: tuple[Partition, ...], bands: int, device: torch.device) -> Tables:
-    """Made once for a device, but never inside a graph's capture, where they would be the graph's."""
+    """Made at the first call, which cannot be inside a graph's capture."""
     if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-        return _make_tables(partitions, bands, device)
-    return _kept_tables(partitions, bands, device)
-
-
-def _make_tables(partitions: tuple[Partition, ...], bands: int, device: torch.device) -> Tables:
+        raise RuntimeError("compress once before capturing a graph of it: the first call makes tables and kernels")
     offsets = offsets_of(partitions)
     parents: list[Tensor | None] = [None]
     like = torch.empty(0, device=device)
@@ -36,13 +36,8 @@ def _make_tables(partitions: tuple[Partition, ...], bands: int, device: torch.de
     for depth in range(1, len(partitions)):
         parents.append((partitions[depth].parents(partitions[depth - 1], device) + offsets[depth - 1]).int())
         codes.append(partitions[depth].position_code(bands, like))
-    return Tables(patch_regions(partitions, device), tuple(parents), torch.cat(codes))
-
-
-@lru_cache(maxsize=16)
-def _kept_tables(partitions: tuple[Partition, ...], bands: int, device: torch.device) -> Tables:
-    with torch.inference_mode(False):
-        return _make_tables(partitions, bands, device)
+    regions = patch_regions(partitions, device)
+    return Tables(regions, patch_groups(regions), tuple(parents), torch.cat(codes))
 
 
 def offsets_of(partitions: Sequence[Partition]) -> list[int]:
@@ -56,3 +51,13 @@ def patch_regions(partitions: Sequence[Partition], device: torch.device) -> Int[
         each.region_of_patch(device) + first for each, first in zip(partitions, offsets_of(partitions), strict=True)
     ]
     return torch.stack(tables).int()
+
+
+def patch_groups(regions: Int[Tensor, "L S"]) -> Int[Tensor, "G P"]:
+    """Patches of equal regions at every granularity side by side, -1 where a group is smaller than the largest."""
+    groups = defaultdict(list)
+    for patch, places in enumerate(zip(*regions.tolist(), strict=True)):
+        groups[places].append(patch)
+    largest = max(map(len, groups.values()))
+    padded = [members + [-1] * (largest - len(members)) for members in groups.values()]
+    return torch.tensor(padded, dtype=torch.int32, device=regions.device)
