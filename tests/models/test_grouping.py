@@ -139,7 +139,7 @@ def test_one_group_of_videos_is_held_at_a_time(model, batch, monkeypatch):
 
 def test_groups_copy_only_what_they_must():
     encoded = torch.randn(6, 4, 2).split(2)
-    rows = [Row(torch.zeros(1), torch.zeros(1), None, video, torch.ones(3)) for video in (1, 0, 1)]
+    rows = [Row(torch.zeros(1), 0, None, video, torch.ones(3)) for video in (1, 0, 1)]
     (mixed,) = group_rows(rows, encoded)
     assert mixed.rows == (1, 0, 2)
     assert mixed.videos == (0, 1)

@@ -82,7 +82,7 @@ class Pipeline:
                 record=False,
             )[0].embeds
         videos = zip(self.rows, self.to_tokens(method, ratio), strict=True)
-        return torch.stack([place_video(row.embeds, row.is_video, video, None)[0] for row, video in videos])
+        return torch.stack([place_video(row.embeds, row.place, video, None)[0] for row, video in videos])
 
     def prefill(self, embeds: Tensor) -> Any:
         """The decoder over the whole prompt; its last logits and its cache."""

@@ -15,7 +15,7 @@ from aviot.models.configuration import AviotConfig
 from aviot.models.connector import Connector
 from aviot.models.grouping import Row, group_rows, stack_videos
 from aviot.models.path import CompressorName, VideoPath
-from aviot.models.sequence import IGNORED, Merged, pad_left, place_video
+from aviot.models.sequence import IGNORED, Merged, find_video, pad_left, place_video
 from aviot.ot.device import on_gpu
 
 ENCODED_AT_ONCE = 32  # frames a call of the vision tower; bounds its memory whatever the video's length
@@ -126,7 +126,7 @@ class AviotModel(VideoPath, AviotPreTrainedModel):
         rows = self.embed_rows(prompts)
         done = dict(self.compress_rows(rows, encoded, ratio=ratio, compressor=compressor, step=step, record=record))
         placed = [
-            place_video(row.embeds, row.is_video, done[number].tokens, row.labels) for number, row in enumerate(rows)
+            place_video(row.embeds, row.place, done[number].tokens, row.labels) for number, row in enumerate(rows)
         ]
         merged = pad_left([sequence for sequence, _ in placed], [labels for _, labels in placed])
         return merged, [done[number].compression for number in range(len(rows))]
@@ -176,7 +176,7 @@ class AviotModel(VideoPath, AviotPreTrainedModel):
             rows.append(
                 Row(
                     embeds=embedding(ids.masked_fill(is_video, 0)),
-                    is_video=is_video,
+                    place=find_video(is_video),
                     labels=None if prompts.labels is None else prompts.labels[number][present],
                     video=videos[number],
                     question=self._question_mean(prompts, number, embedding),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 # Features a call of the compressor takes where no gradient is recorded: four videos of 224 frames of 27 x 27 patches of
@@ -18,7 +18,7 @@ class Row:
     """One prompt without its padding."""
 
     embeds: Float[Tensor, "l d"]
-    is_video: Bool[Tensor, "l"]
+    place: int  # of the video among its tokens
     labels: Int[Tensor, "l"] | None
     video: int  # which of the encoded ones it asks about
     question: Float[Tensor, "d"] | None  # mean embedding of the question's tokens, no gradient
