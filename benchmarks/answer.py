@@ -13,9 +13,9 @@ from collections.abc import Callable
 
 import torch
 
-from aviot.models.backbone import CompressorName
 from aviot.models.configuration import AviotConfig
 from aviot.models.modeling import AviotForConditionalGeneration
+from aviot.models.path import CompressorName
 from aviot.models.sequence import positions_of
 
 VISION = {

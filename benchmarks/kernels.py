@@ -71,13 +71,16 @@ def main() -> None:
     asked = {"question": torch.randn(a.batch, config.dim, device="cuda", dtype=torch.bfloat16)}
     asked["relevance"] = torch.rand(a.batch, a.frames, device="cuda")
 
+    def compressed(**inputs: torch.Tensor) -> torch.Tensor:
+        return compressor(**inputs, ratio=a.ratio).features
+
     @torch.inference_mode()
     def forward() -> object:
         return compressor(x, **asked, ratio=a.ratio)
 
     @torch.inference_mode()
     def replay() -> object:
-        return replays.features(compressor, x, **asked, ratio=a.ratio)
+        return replays.run(compressed, {"x": x, **asked}, key=(a.ratio,), modules=(compressor,))
 
     def both() -> None:
         out = compressor(x.detach().requires_grad_(), **asked, ratio=a.ratio)

@@ -201,12 +201,16 @@ def test_a_cuda_graph_replays_a_compression(golden):
         assert torch.allclose(captured, case.run(relevance=relevance).features, atol=1e-5)
 
 
-def test_the_golden_model_answers_the_same():
+def golden_model():
     from aviot.models import AviotForConditionalGeneration
 
     folder = Path(__file__).parent / "golden" / "checkpoint"
     expected = {name: value.cuda() for name, value in load_file(folder / "expected.safetensors").items()}
-    model = AviotForConditionalGeneration.from_pretrained(folder, device_map="cuda").eval()
+    return AviotForConditionalGeneration.from_pretrained(folder, device_map="cuda").eval(), expected
+
+
+def test_the_golden_model_answers_the_same():
+    model, expected = golden_model()
     encoded = model.encode(expected["pixel_values"], [25])
     for ratio in (2, 4, 10):
         inputs = {"encoded": encoded, "question_span": expected["question_token_ranges"][:, 0], "ratio": float(ratio)}
@@ -219,11 +223,7 @@ def test_the_golden_model_answers_the_same():
 
 def test_a_model_replays_shapes_that_come_again():
     """First as ever, then captured, then replayed: the same answer each time, and another video's own."""
-    from aviot.models import AviotForConditionalGeneration
-
-    folder = Path(__file__).parent / "golden" / "checkpoint"
-    expected = {name: value.cuda() for name, value in load_file(folder / "expected.safetensors").items()}
-    model = AviotForConditionalGeneration.from_pretrained(folder, device_map="cuda").eval()
+    model, expected = golden_model()
     encoded = model.encode(expected["pixel_values"], [25])
     inputs = {"question_span": expected["question_token_ranges"][:, 0], "ratio": 4.0, "max_new_tokens": 12}
     turned = tuple(video.flip(0) for video in encoded)
@@ -233,6 +233,45 @@ def test_a_model_replays_shapes_that_come_again():
     ]
     for answer in (*answers[:3], answers[4]):
         assert torch.equal(answer[0], expected["generated.r4"])
-    fresh = AviotForConditionalGeneration.from_pretrained(folder, device_map="cuda").eval()
+    fresh, _ = golden_model()
     alone = fresh.generate(expected["input_ids"], encoded=turned, **inputs, do_sample=False)
     assert torch.equal(answers[3], alone)
+
+
+@pytest.mark.parametrize("compressor", ["aviot", "uniform", "segment-mean", "none"])
+def test_tokens_of_the_graph_are_those_without_it(compressor):
+    """To the last bit, for another video and another question than it was captured with, without a look of the host."""
+    model, expected = golden_model()
+    path = model.model
+    (u,) = path.encode(expected["pixel_values"], [25])
+    u = u.detach()
+    questions = torch.randn(2, path.config.text_config.hidden_size, device="cuda")
+    how = {"ratio": 4.0, "compressor": compressor}
+    for _ in range(2):
+        path.video_tokens(u[None], questions, (0, 0), **how)
+    other, asked = u.flip(0)[None], questions.flip(0)
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        replayed = path.video_tokens(other, asked, (0, 0), **how)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    with torch.no_grad():
+        assert torch.equal(replayed, path._to_tokens((0, 0), 4.0, compressor, other, asked))
+    assert len(path._replays._graphs) == 1
+
+
+def test_streams_that_share_a_graph_wait_for_each_other():
+    model, expected = golden_model()
+    path = model.model
+    (u,) = path.encode(expected["pixel_values"], [25])
+    videos = [u.detach()[None], u.detach().flip(0)[None]]
+    question = torch.randn(1, path.config.text_config.hidden_size, device="cuda")
+    alone = [path.video_tokens(video, question, (0,), ratio=4.0) for video in videos]
+    torch.cuda.synchronize()
+    streams, found = [torch.cuda.Stream() for _ in videos], []
+    for number in range(8):
+        with torch.cuda.stream(streams[number % 2]):
+            found.append(path.video_tokens(videos[number % 2], question, (0,), ratio=4.0))
+    torch.cuda.synchronize()
+    assert all(torch.equal(tokens, alone[number % 2]) for number, tokens in enumerate(found))

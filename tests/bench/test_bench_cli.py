@@ -18,7 +18,7 @@ from aviot.bench.timing import Measurement, NotMeasured
 from aviot.cli import app
 
 GOLDEN = str(Path(__file__).parents[1] / "golden" / "checkpoint")
-PARTS = {"encode", "compress", "project", "to_tokens", "prefill", "next_token"}
+PARTS = {"encode", "compress", "project", "to_tokens", "decoder_input", "prefill", "next_token"}
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,16 @@ def test_the_table_fits_a_terminal(whole):
     done, _ = whole
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert "…" not in done.stdout
-    for word in ("uncompressed", "Uniform Keep", "random drop", "AVIOT", "prefill", "bandwidth", "decode", "checked"):
+    for word in (
+        "uncompressed",
+        "Uniform Keep",
+        "random drop",
+        "AVIOT",
+        "to tokens",
+        "prefill",
+        "bandwidth",
+        "checked",
+    ):
         assert word in done.stdout
     assert "No memory figures" in done.stdout
 
@@ -170,7 +179,7 @@ def made_up(**found):
 
 def test_plots_are_pictures(tmp_path):
     part = Measurement(3.0, 1.0, 5)
-    parts = {"encode": part, "to_tokens": part, "prefill": NotMeasured("out of memory"), "compress": part}
+    parts = {"encode": part, "decoder_input": part, "prefill": NotMeasured("out of memory"), "compress": part}
     size = {"frames": 8, "supports": 2, "path": (8, 2), "parts": parts}
     rows = tuple(
         Row(method="aviot", batch=batch, ratio=4.0, tokens=tokens, **size) for batch, tokens in ((1, 60), (2, None))

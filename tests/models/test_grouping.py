@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from aviot.models import AviotForConditionalGeneration, AviotProcessor, grouping
-from aviot.models.grouping import Row, group_rows, stack_videos
+from aviot.models.grouping import Row, group_rows, select_videos, stack_videos
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "checkpoint"
 FRAMES = (13, 13, 9)
@@ -139,16 +139,16 @@ def test_one_group_of_videos_is_held_at_a_time(model, batch, monkeypatch):
 
 def test_groups_copy_only_what_they_must():
     encoded = torch.randn(6, 4, 2).split(2)
-    rows = [Row(torch.zeros(1), torch.zeros(1), None, video, torch.ones(3)) for video in (1, 0, 1)]
+    rows = [Row(torch.zeros(1), 0, None, video, torch.ones(3)) for video in (1, 0, 1)]
     (mixed,) = group_rows(rows, encoded)
     assert mixed.rows == (1, 0, 2)
     assert mixed.videos == (0, 1)
     stacked = stack_videos([encoded[video] for video in mixed.videos])
-    assert torch.equal(mixed.select(stacked), torch.stack([encoded[video] for video in (0, 1, 1)]))
+    assert torch.equal(select_videos(stacked, mixed.asked), torch.stack([encoded[video] for video in (0, 1, 1)]))
     (both,) = group_rows(rows[:2], encoded)
-    assert both.select(stacked) is stacked
+    assert select_videos(stacked, both.asked) is stacked
     (single,) = group_rows([rows[0], rows[2]], encoded)
-    assert single.select(stack_videos([encoded[1]])).data_ptr() == encoded[1].data_ptr()
+    assert select_videos(stack_videos([encoded[1]]), single.asked).data_ptr() == encoded[1].data_ptr()
 
 
 def test_stacking_is_a_view_where_it_can_be():

@@ -78,10 +78,14 @@ def forward_part(module: nn.Module, x: Tensor, given: Features, supports: int, s
 def replay_part(compressor: Compressor, x: Tensor, given: Features, ratio: float, setup: Setup) -> Part:
     """The same as a CUDA graph, inputs copied in and the features out; it holds the memory it was captured with."""
     replays = Replays()
+    inputs = {"x": x, "question": given.question, "relevance": given.relevance}
+
+    def compress(**inputs: Tensor) -> Tensor:
+        return compressor(**inputs, ratio=ratio).features
 
     def work() -> object:
         with torch.inference_mode():
-            return replays.features(compressor, x, question=given.question, relevance=given.relevance, ratio=ratio)
+            return replays.run(compress, inputs, key=(ratio,), modules=(compressor,))
 
     return setup.time(work)
 

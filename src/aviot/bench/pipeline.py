@@ -10,12 +10,14 @@ from aviot.bench.alone import COMPRESSING, Setup, Tell, backward_part, over_sett
 from aviot.bench.bandwidth import bandwidth_share, fewest_bytes
 from aviot.bench.result import FIRST_TOKEN, Method, Row, total_ms
 from aviot.bench.timing import Part, Work, attempt
-from aviot.bench.workload import QUESTION, Workload, random_workload
+from aviot.bench.workload import Workload, random_workload
 from aviot.compressor import RandomDrop
+from aviot.compressor.replay import Replays
 from aviot.compressor.schedule import path_for, support_count
-from aviot.models.backbone import Prepared
+from aviot.models.backbone import Prompts
 from aviot.models.grouping import stack_videos
 from aviot.models.modeling import AviotForConditionalGeneration
+from aviot.models.path import Prepared
 from aviot.models.sequence import place_video, positions_of
 
 ANY_RATIO = 2.0  # the model asks for one even where nothing is compressed
@@ -28,29 +30,48 @@ class Pipeline:
         self.model, self.work = model, work
         self.encoded: tuple[Tensor, ...] = model.encode(work.pixels, [work.frames] * work.batch)
         self.drop = RandomDrop(model.config.compressor, setup.generator())
-        self.embedding = model.get_input_embeddings()
+        self.replays = Replays()
+        numbers = torch.arange(work.batch, device=work.ids.device)
+        self.rows = model.model.embed_rows(Prompts(work.ids, torch.ones_like(work.ids), work.span, numbers))
 
     def encode(self) -> object:
         """Pixels to vision features."""
         return self.model.encode(self.work.pixels, [self.work.frames] * self.work.batch)
 
-    def prepared(self) -> Prepared:
-        """Positions and frame means of the videos."""
-        return self.model.model.prepare(stack_videos(self.encoded))
+    def prepared(self, method: Method) -> Prepared:
+        """Positions of the videos, and frame means where the method asks for a relevance."""
+        return self.model.model.prepare(stack_videos(self.encoded), relevance=method == "aviot")
 
     def compress(self, prepared: Prepared, method: Method, ratio: float) -> Tensor:
         """The videos' features [B,K,S,D], compressed for their questions; a GPU replays what it has done before."""
         if method == "random-drop":
             return self.drop(prepared.x, ratio=ratio).features
-        asked = self.embedding(self.work.ids[:, slice(*QUESTION)]).mean(1)
-        return self.model.model.compress(prepared, asked, ratio=ratio, compressor=method, record=False)[0]
+        path = self.model.model
 
-    def project(self, features: Tensor) -> tuple[Tensor, ...]:
+        def work(x: Tensor, means: Tensor | None = None, asked: Tensor | None = None) -> Tensor:
+            return path.compress(Prepared(x, x, means), asked, ratio=ratio, compressor=method)[0]
+
+        inputs = {"x": prepared.x}
+        if prepared.frame_means is not None:
+            questions = [row.question for row in self.rows if row.question is not None]
+            inputs |= {"means": prepared.frame_means, "asked": torch.stack(questions)}
+        modules = (path.question_projection, path.compressor)
+        return self.replays.run(work, inputs, key=(method, ratio), modules=modules)
+
+    def project(self, features: Tensor) -> Tensor:
         """Features to each video's decoder tokens: projection, pooling, separators."""
-        return self.model.model.connector(features.flatten(0, 1)).chunk(len(features))
+        return self.model.model.project(features)
 
-    def to_tokens(self, method: Method, ratio: float) -> Tensor:
-        """Vision features to the decoder's input [B,L,d], everything in one go."""
+    def to_tokens(self, method: Method, ratio: float) -> list[Tensor]:
+        """Vision features to each prompt's decoder tokens, everything in one go, as the model runs it."""
+        if method == "random-drop":  # drawn anew each time, which no graph does
+            return list(self.project(self.compress(self.prepared(method), method, ratio)))
+        how: dict[str, Any] = {"ratio": ratio, "compressor": method, "step": None, "record": False}
+        done = dict(self.model.model.compress_rows(self.rows, self.encoded, **how))
+        return [done[number].tokens for number in range(len(self.rows))]
+
+    def decoder_input(self, method: Method, ratio: float) -> Tensor:
+        """The same with the prompts embedded and the tokens put in their place: the decoder's input [B,L,d]."""
         if method != "random-drop":
             return self.model.merge_prompts(
                 self.work.ids,
@@ -60,11 +81,8 @@ class Pipeline:
                 compressor=method,
                 record=False,
             )[0].embeds
-        videos = self.project(self.compress(self.prepared(), method, ratio))
-        is_video = self.work.ids == self.model.config.video_token_id
-        texts = self.embedding(self.work.ids.masked_fill(is_video, 0))
-        rows = zip(texts, is_video, videos, strict=True)
-        return torch.stack([place_video(text, place, video, None)[0] for text, place, video in rows])
+        videos = zip(self.rows, self.to_tokens(method, ratio), strict=True)
+        return torch.stack([place_video(row.embeds, row.place, video, None)[0] for row, video in videos])
 
     def prefill(self, embeds: Tensor) -> Any:
         """The decoder over the whole prompt; its last logits and its cache."""
@@ -125,7 +143,7 @@ def _method_parts(pipeline: Pipeline, setup: Setup, method: Method, ratio: float
     parts: dict[str, Part] = {}
 
     def features_alone() -> None:
-        prepared = pipeline.prepared()
+        prepared = pipeline.prepared(method)
         features = pipeline.compress(prepared, method, wish)
         if method != "none":
             parts["compress"] = setup.time(lambda: pipeline.compress(prepared, method, wish))
@@ -133,11 +151,13 @@ def _method_parts(pipeline: Pipeline, setup: Setup, method: Method, ratio: float
 
     def decoder() -> None:
         parts["to_tokens"] = setup.time(lambda: pipeline.to_tokens(method, wish))
-        embeds = pipeline.to_tokens(method, wish)
+        parts["decoder_input"] = setup.time(lambda: pipeline.decoder_input(method, wish))
+        embeds = pipeline.decoder_input(method, wish)
         parts["prefill"] = setup.time(lambda: pipeline.prefill(embeds))
         parts["next_token"] = setup.time(pipeline.next_token(embeds))
 
-    names = ("project", "to_tokens", "prefill", "next_token") + (() if method == "none" else ("compress",))
+    compress = () if method == "none" else ("compress",)
+    names = (*compress, "project", "to_tokens", "decoder_input", "prefill", "next_token")
     for steps in (features_alone, decoder):
         failure = attempt(steps)
         if failure is not None:

@@ -19,11 +19,12 @@ PART_TITLES = {
     "replay": "compress,\nreplayed",
     "project": "project",
     "to_tokens": "features\nto tokens",
+    "decoder_input": "decoder\ninput",
     "prefill": "prefill",
     "next_token": "next\ntoken",
     "backward": "forward,\nbackward",
 }
-SPANNING = ("to_tokens", "backward")  # what is more than one part in one go
+SPANNING = ("to_tokens", "decoder_input")  # what is more than one part in one go
 NOTHING = "–"  # noqa: RUF001
 Cell = Callable[[Part | None], str]
 TIMES = "ms: median (slowest minus fastest)"

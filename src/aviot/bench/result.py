@@ -13,7 +13,7 @@ METHOD_TITLES: dict[Method, str] = {
     "random-drop": "random drop",
     "aviot": "AVIOT",
 }
-FIRST_TOKEN = ("encode", "to_tokens", "prefill")  # the parts that stand between pixels and the first token
+FIRST_TOKEN = ("encode", "decoder_input", "prefill")  # the parts that stand between pixels and the first token
 
 
 @dataclass(frozen=True, kw_only=True)

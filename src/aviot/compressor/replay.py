@@ -1,17 +1,22 @@
-"""CUDA graphs: a compression of a shape that comes again is replayed, not launched kernel by kernel."""
+"""CUDA graphs: work on tensors whose shapes come again is replayed, not launched kernel by kernel."""
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
-from aviot.compressor.compressor import Compressor
 from aviot.ot.device import on_gpu
 
-KEPT = 2  # graphs at a time: each holds its inputs and everything between them and its output
+# Graphs at a time. Each holds its inputs, its output and all there is between them until it is dropped. The model's way
+# from 224 frames of 729 x 1152 in bf16 to tokens holds about 2 GB: 0.4 of features, 0.4 with positions, 0.3 of the
+# projector's hidden layer, 0.7 of the compression, 0.2 of pooled and final tokens; four videos in one call hold 7 GB.
+KEPT = 2
+
+Work = Callable[..., Tensor]
 
 
 @dataclass(frozen=True)
@@ -20,26 +25,31 @@ class Captured:
 
     graph: torch.cuda.CUDAGraph
     inputs: dict[str, Tensor]
-    features: Tensor
+    output: Tensor
+    done: torch.cuda.Event  # the last run's end: the next, of another stream perhaps, overwrites what it reads
 
-    def run(self, inputs: dict[str, Tensor]) -> Tensor:
+    def run(self, inputs: Mapping[str, Tensor]) -> Tensor:
         """Copy the inputs in, replay, copy the output out."""
-        for name, tensor in inputs.items():
-            self.inputs[name].copy_(tensor)
-        self.graph.replay()
-        return self.features.clone()
+        with torch.cuda.device(self.output.device):
+            self.done.wait()
+            for name, tensor in inputs.items():
+                self.inputs[name].copy_(tensor)
+            self.graph.replay()
+            output = self.output.clone()
+            self.done.record()
+        return output
 
 
 class Replays:
-    """Features of compressions without gradient and without record, from graphs where a shape was seen before.
+    """Results of work without gradient, from graphs where the same was done before.
 
-    The first call of a shape runs as ever (and compiles its kernels), the second is captured, later ones are replayed.
-    Graphs read the compressor's weights where they lie, so an optimizer's steps show; weights that move are a new key.
+    The first call of a key runs as ever (and compiles its kernels), the second is captured, later ones are replayed.
+    Graphs read weights where they lie, so an optimizer's steps show; weights that move are a new key.
     """
 
     def __init__(self) -> None:
-        self._seen: set[tuple[object, ...]] = set()
-        self._graphs: OrderedDict[tuple[object, ...], Captured] = OrderedDict()
+        self._seen: set[tuple[Hashable, ...]] = set()
+        self._graphs: OrderedDict[tuple[Hashable, ...], Captured] = OrderedDict()
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[type["Replays"], tuple[()]]:
@@ -47,31 +57,71 @@ class Replays:
         return Replays, ()
 
     @torch.no_grad()
-    def features(
-        self, compressor: Compressor, x: Float[Tensor, "*B T S D"], *, ratio: float, **companions: Tensor
-    ) -> Float[Tensor, "*B K S D"]:
-        """The compressed features; `companions` are the question and the relevance, if there are any."""
-        inputs = {"x": x, **companions}
-        if not on_gpu(x) or torch.cuda.is_current_stream_capturing():
-            return compressor(**inputs, ratio=ratio).features
-        key = (compressor, ratio, *((name, t.shape, t.dtype, t.device) for name, t in inputs.items()))
-        key += tuple(weight.data_ptr() for weight in compressor.parameters())
+    def run(
+        self, work: Work, inputs: Mapping[str, Tensor], *, key: tuple[Hashable, ...], modules: Sequence[nn.Module]
+    ) -> Tensor:
+        """work(**inputs), which reads nothing of the host.
+
+        `modules` are those whose weights it uses; `key` names the work and all else that it depends on.
+        """
+        if not replayable(inputs.values(), modules):
+            return work(**inputs)
+        whole = (*key, *modules, *_circumstances(inputs, modules))
         with self._lock:
-            if key not in self._seen:
-                self._seen.add(key)
-                return compressor(**inputs, ratio=ratio).features
-            captured = self._graphs.pop(key, None) or self._capture(compressor, inputs, ratio)
-            self._graphs[key] = captured
+            if whole not in self._seen:
+                self._seen.add(whole)
+                return work(**inputs)
+            captured = self._graphs.pop(whole, None) or capture(work, inputs)
+            self._graphs[whole] = captured
             while len(self._graphs) > KEPT:
                 self._graphs.popitem(last=False)
             return captured.run(inputs)
 
-    def _capture(self, compressor: Compressor, inputs: dict[str, Tensor], ratio: float) -> Captured:
-        with torch.inference_mode(False), torch.no_grad():
-            static = {name: tensor.clone() for name, tensor in inputs.items()}
-            graph = torch.cuda.CUDAGraph()
-            torch.cuda.synchronize(inputs["x"].device)
-            urgent = torch.cuda.Stream(priority=-1)  # what the compressor does aside gives way to the main line
-            with torch.cuda.graph(graph, stream=urgent, capture_error_mode="thread_local"):  # other threads may go on
-                features = compressor(**static, ratio=ratio).features
-        return Captured(graph, static, features)
+
+def replayable(inputs: Iterable[Tensor], modules: Sequence[nn.Module]) -> bool:
+    """Whether a graph can stand for work on these tensors.
+
+    Not off a GPU, nor inside another capture or an autocast, which keeps cast weights of its own; nor where a module is
+    wrapped (a hook would run at the capture alone) or its weights are elsewhere.
+    """
+    first = next(iter(inputs))
+    if not on_gpu(first) or torch.cuda.is_current_stream_capturing() or torch.is_autocast_enabled("cuda"):
+        return False
+    parts = [part for module in modules for part in module.modules()]
+    wrapped = any(part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part) for part in parts)
+    return not wrapped and all(weight.device == first.device for weight in _weights(modules))
+
+
+def capture(work: Work, inputs: Mapping[str, Tensor]) -> Captured:
+    """A graph of the work, reading copies of the inputs."""
+    device = next(iter(inputs.values())).device
+    with torch.inference_mode(False), torch.no_grad(), torch.cuda.device(device):
+        static = {name: tensor.clone() for name, tensor in inputs.items()}
+        graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize(device)
+        with torch.cuda.graph(graph, stream=_stream(device), capture_error_mode="thread_local"):  # others may go on
+            output = work(**static)
+        return Captured(graph, static, output, torch.cuda.Event())
+
+
+@cache
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    """Where a device's graphs are captured: ahead of side work that is forked off with less priority.
+
+    One for all of them, since the library's products keep a workspace for each stream they were called on.
+    """
+    return torch.cuda.Stream(device, priority=-1)
+
+
+def _circumstances(inputs: Mapping[str, Tensor], modules: Sequence[nn.Module]) -> Iterator[Hashable]:
+    """What a graph has fixed beside its work: shapes and types, the products' precision, where weights lie."""
+    for name, tensor in inputs.items():
+        yield name, tensor.shape, tensor.dtype, tensor.device
+    yield torch.backends.cuda.matmul.fp32_precision
+    for weight in _weights(modules):
+        yield weight.data_ptr()
+
+
+def _weights(modules: Sequence[nn.Module]) -> Iterator[Tensor]:
+    for module in modules:
+        yield from module.parameters()

@@ -13,8 +13,8 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from aviot.compressor import Compression
-from aviot.models.backbone import CompressorName
 from aviot.models.modeling import AviotForConditionalGeneration
+from aviot.models.path import CompressorName
 from aviot.models.processing import AviotProcessor
 from aviot.models.shards import write_tensors
 from aviot.video import Video

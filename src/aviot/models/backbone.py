@@ -2,21 +2,22 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedModel
 
-from aviot.compressor import Compression, Compressor, PositionEncoder, SegmentMean, UniformKeep
+from aviot.compressor import Compression, Compressor, PositionEncoder
 from aviot.compressor.replay import Replays
 from aviot.models.configuration import AviotConfig
 from aviot.models.connector import Connector
-from aviot.models.grouping import Group, Row, group_rows, stack_videos
-from aviot.models.sequence import IGNORED, Merged, pad_left, place_video
+from aviot.models.grouping import Row, group_rows, stack_videos
+from aviot.models.path import CompressorName, VideoPath
+from aviot.models.sequence import IGNORED, Merged, find_video, pad_left, place_video
+from aviot.ot.device import on_gpu
 
-CompressorName = Literal["aviot", "uniform", "segment-mean", "none"]
 ENCODED_AT_ONCE = 32  # frames a call of the vision tower; bounds its memory whatever the video's length
 
 
@@ -29,20 +30,6 @@ class Prompts:
     question_span: Int[Tensor, "B 2"]  # first token of the question, and one past its last
     video_index: Int[Tensor, "B"]  # which of the encoded videos each prompt asks about
     labels: Int[Tensor, "B L"] | None = None
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """An encoded video, or several of one length, with what does not depend on the question."""
-
-    u: Float[Tensor, "*B T S D"]  # vision features
-    x: Float[Tensor, "*B T S D"]  # with positions
-    frame_means: Float[Tensor, "*B T d"] | None  # v_i, each frame's mean in the decoder's space, no gradient
-
-    def for_group(self, group: Group) -> "Prepared":
-        """From one a video of the group to one a prompt."""
-        means = None if self.frame_means is None else group.select(self.frame_means)
-        return Prepared(group.select(self.u), group.select(self.x), means)
 
 
 @dataclass(frozen=True)
@@ -74,7 +61,7 @@ class AviotPreTrainedModel(PreTrainedModel):
             nn.init.normal_(module.row_separator, std=len(module.row_separator) ** -0.5)
 
 
-class AviotModel(AviotPreTrainedModel):
+class AviotModel(VideoPath, AviotPreTrainedModel):
     """Everything but the language model's head."""
 
     def __init__(self, config: AviotConfig) -> None:
@@ -136,15 +123,15 @@ class AviotModel(AviotPreTrainedModel):
 
         Prompts whose videos have the same length are compressed together. Without a `record` only the tokens are made.
         """
-        rows = self._rows(prompts)
-        done = dict(self._compress_rows(rows, encoded, ratio=ratio, compressor=compressor, step=step, record=record))
+        rows = self.embed_rows(prompts)
+        done = dict(self.compress_rows(rows, encoded, ratio=ratio, compressor=compressor, step=step, record=record))
         placed = [
-            place_video(row.embeds, row.is_video, done[number].tokens, row.labels) for number, row in enumerate(rows)
+            place_video(row.embeds, row.place, done[number].tokens, row.labels) for number, row in enumerate(rows)
         ]
         merged = pad_left([sequence for sequence, _ in placed], [labels for _, labels in placed])
         return merged, [done[number].compression for number in range(len(rows))]
 
-    def _compress_rows(
+    def compress_rows(
         self,
         rows: Sequence[Row],
         encoded: Sequence[Float[Tensor, "T S D"]],
@@ -156,27 +143,29 @@ class AviotModel(AviotPreTrainedModel):
     ) -> Iterator[tuple[int, Compressed]]:
         """Each row's number and what became of its video, group after group.
 
-        What depends on the videos alone is kept while the next group asks about the same, and no longer.
+        What depends on the videos alone is kept while the next group asks about the same, and no longer. Where only
+        tokens are wanted a GPU does a group in one piece, videos and all, and replays it when it comes again.
         """
         prepared, holds = None, None
+        how: dict[str, Any] = {"ratio": ratio, "compressor": compressor}
+        tokens_alone = not record and step is None and not torch.is_grad_enabled()
         for group in group_rows(rows, encoded):
+            if tokens_alone and on_gpu(encoded[group.videos[0]]):
+                u = stack_videos([encoded[video] for video in group.videos])
+                tokens = self.video_tokens(u, group.questions, group.asked, **how)
+                yield from ((row, Compressed(mine, None)) for row, mine in zip(group.rows, tokens, strict=True))
+                continue
             relevance = compressor == "aviot" and group.questions is not None
             if prepared is None or holds != (group.videos, relevance):
                 prepared, holds = None, (group.videos, relevance)
                 u = stack_videos([encoded[video] for video in group.videos])
                 prepared = self.prepare(u, step=step, relevance=relevance)
-            how: dict[str, Any] = {"ratio": ratio, "compressor": compressor, "step": step, "record": record}
-            yield from self._compress_group(group, prepared, how)
+            features, batch = self.compress(prepared.for_prompts(group.asked), group.questions, **how, step=step)
+            batch = batch if record else None
+            for place, (row, mine) in enumerate(zip(group.rows, self.project(features), strict=True)):
+                yield row, Compressed(mine, None if batch is None else batch.video(place))
 
-    def _compress_group(self, group: Group, videos: Prepared, how: dict[str, Any]) -> list[tuple[int, Compressed]]:
-        """One call of the compressor and one of the connector, taken apart again."""
-        asked = videos.for_group(group)
-        features, batch = self.compress(asked, group.questions, **how)
-        tokens = self.connector(features.flatten(0, 1)).chunk(len(group.rows))
-        compressions = [None if batch is None else batch.video(place) for place in range(len(group.rows))]
-        return list(zip(group.rows, map(Compressed, tokens, compressions), strict=True))
-
-    def _rows(self, prompts: Prompts) -> list[Row]:
+    def embed_rows(self, prompts: Prompts) -> list[Row]:
         """Each prompt without its padding, embedded."""
         embedding = self.get_input_embeddings()
         videos, rows = prompts.video_index.tolist(), []
@@ -187,65 +176,13 @@ class AviotModel(AviotPreTrainedModel):
             rows.append(
                 Row(
                     embeds=embedding(ids.masked_fill(is_video, 0)),
-                    is_video=is_video,
+                    place=find_video(is_video),
                     labels=None if prompts.labels is None else prompts.labels[number][present],
                     video=videos[number],
                     question=self._question_mean(prompts, number, embedding),
                 )
             )
         return rows
-
-    def prepare(self, u: Float[Tensor, "*B T S D"], *, step: int | None = None, relevance: bool = True) -> "Prepared":
-        """What every question about an encoded video shares: positions, and the frames in the decoder's space.
-
-        The frames are there for a question's relevance; without one, `relevance=False` leaves them out.
-        """
-        x = self.position(u, step=step)
-        if not relevance:
-            return Prepared(u, x, None)
-        means = self.connector.frame_means(x.detach().flatten(0, -3)).float()
-        return Prepared(u, x, means.unflatten(0, x.shape[:-2]))
-
-    def compress(
-        self,
-        video: "Prepared",
-        question_mean: Float[Tensor, "*B d"] | None,
-        *,
-        ratio: float,
-        compressor: CompressorName = "aviot",
-        step: int | None = None,
-        record: bool = True,
-    ) -> tuple[Float[Tensor, "*B K S D"], Compression | None]:
-        """Position-aware features of a video, compressed for its question; as they are with `"none"`.
-
-        Videos of one length can be compressed together, each for its own question. Where nobody wants the record, and
-        no gradient, a GPU replays shapes that come again.
-        """
-        if compressor not in get_args(CompressorName):
-            names = ", ".join(map(repr, get_args(CompressorName)))
-            raise ValueError(f"compressor must be one of {names}, got {compressor!r}")
-        if compressor == "none":
-            return video.x, None
-        if compressor == "uniform":
-            out = UniformKeep(self.config.compressor)(video.x, ratio=ratio)
-        elif compressor == "segment-mean":
-            out = SegmentMean(self.config.compressor)(video.x, ratio=ratio)
-        else:
-            routes = self._question_routes(video, question_mean)
-            if not record and step is None and not torch.is_grad_enabled():
-                return self._replays.features(self.compressor, video.x, **routes, ratio=ratio), None
-            out = self.compressor(video.x, **routes, motion=video.u, ratio=ratio, step=step)
-        return out.features, out
-
-    def _question_routes(self, video: "Prepared", question_mean: Float[Tensor, "*B d"] | None) -> dict[str, Tensor]:
-        """q_v = W_q e, and rho_i = cos(v_i, e) of each projected frame's mean (eq:supp_segment_relevance)."""
-        if question_mean is None:
-            return {}
-        if video.frame_means is None:
-            raise ValueError("a question needs its video's frame means; prepare it with relevance=True")
-        question = question_mean.to(video.frame_means)[..., None, :]
-        relevance = torch.cosine_similarity(video.frame_means, question, dim=-1)
-        return {"question": self.question_projection(question_mean), "relevance": relevance.detach()}
 
     def _question_mean(self, prompts: Prompts, row: int, embedding: nn.Module) -> Float[Tensor, "d"] | None:
         """The mean embedding of the question's tokens, without those that are supervised; no gradient."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 # Features a call of the compressor takes where no gradient is recorded: four videos of 224 frames of 27 x 27 patches of
@@ -18,7 +18,7 @@ class Row:
     """One prompt without its padding."""
 
     embeds: Float[Tensor, "l d"]
-    is_video: Bool[Tensor, "l"]
+    place: int  # of the video among its tokens
     labels: Int[Tensor, "l"] | None
     video: int  # which of the encoded ones it asks about
     question: Float[Tensor, "d"] | None  # mean embedding of the question's tokens, no gradient
@@ -45,13 +45,14 @@ class Group:
             questions=torch.stack(questions) if questions else None,
         )
 
-    def select(self, of_videos: Float[Tensor, "V ..."]) -> Float[Tensor, "B ..."]:
-        """What belongs to each row's video; not copied where every row has its own, or all have the same."""
-        if len(self.videos) == 1:
-            return of_videos.expand(len(self.rows), *of_videos.shape[1:])
-        if len(self.videos) == len(self.rows):
-            return of_videos
-        return torch.stack([of_videos[place] for place in self.asked])
+
+def select_videos(of_videos: Float[Tensor, "V ..."], asked: tuple[int, ...]) -> Float[Tensor, "B ..."]:
+    """What belongs to the videos at these places; not copied if they are all of them in order, or there is just one."""
+    if len(of_videos) == 1:
+        return of_videos.expand(len(asked), *of_videos.shape[1:])
+    if asked == tuple(range(len(of_videos))):
+        return of_videos
+    return torch.stack([of_videos[place] for place in asked])
 
 
 def group_rows(rows: Sequence[Row], encoded: Sequence[Float[Tensor, "T S D"]]) -> Iterator[Group]:

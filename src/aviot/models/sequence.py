@@ -20,19 +20,23 @@ class Merged:
     labels: Int[Tensor, "B L"] | None
 
 
-def place_video(
-    embeds: Float[Tensor, "l d"],
-    is_video: Bool[Tensor, "l"],
-    video: Float[Tensor, "v d"],
-    labels: Int[Tensor, "l"] | None,
-) -> tuple[Float[Tensor, "L d"], Int[Tensor, "L"] | None]:
-    """One sequence with its single placeholder replaced by the video's tokens, which are never supervised."""
+def find_video(is_video: Bool[Tensor, "l"]) -> int:
+    """Where the single placeholder is; the host has to know, and asks before the device has work that takes long."""
     places = is_video.nonzero().flatten().tolist()
     if len(places) != 1:
         raise ValueError(
             f"each prompt must hold exactly one video placeholder, got {len(places)}; build it with the processor"
         )
-    place = places[0]
+    return places[0]
+
+
+def place_video(
+    embeds: Float[Tensor, "l d"],
+    place: int,
+    video: Float[Tensor, "v d"],
+    labels: Int[Tensor, "l"] | None,
+) -> tuple[Float[Tensor, "L d"], Int[Tensor, "L"] | None]:
+    """One sequence with the placeholder at `place` replaced by the video's tokens, which are never supervised."""
     merged = torch.cat((embeds[:place], video.to(embeds), embeds[place + 1 :]))
     if labels is None:
         return merged, None
@@ -44,7 +48,9 @@ def pad_left(sequences: Sequence[Float[Tensor, "l d"]], labels: Sequence[Int[Ten
     """Sequences of different length in one tensor; generation needs their ends aligned."""
     longest = max(len(sequence) for sequence in sequences)
     gaps = [longest - len(sequence) for sequence in sequences]
-    embeds = torch.stack([F.pad(sequence, (0, 0, gap, 0)) for sequence, gap in zip(sequences, gaps, strict=True)])
+    embeds = sequences[0][None]
+    if len(sequences) > 1:
+        embeds = torch.stack([F.pad(sequence, (0, 0, gap, 0)) for sequence, gap in zip(sequences, gaps, strict=True)])
     positions = torch.arange(longest, device=embeds.device)
     mask = torch.stack([(positions >= gap).long() for gap in gaps])
     padded = [

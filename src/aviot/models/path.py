@@ -1,0 +1,127 @@
+"""From vision features to decoder tokens: positions, relevance, compression, projection and pooling."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from aviot.compressor import Compression, Compressor, PositionEncoder, SegmentMean, UniformKeep
+from aviot.compressor.replay import Replays
+from aviot.models.configuration import AviotConfig
+from aviot.models.connector import Connector
+from aviot.models.grouping import select_videos
+
+CompressorName = Literal["aviot", "uniform", "segment-mean", "none"]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An encoded video, or several of one length, with what does not depend on the question."""
+
+    u: Float[Tensor, "*B T S D"]  # vision features
+    x: Float[Tensor, "*B T S D"]  # with positions
+    frame_means: Float[Tensor, "*B T d"] | None  # v_i, each frame's mean in the decoder's space, no gradient
+
+    def for_prompts(self, asked: tuple[int, ...]) -> "Prepared":
+        """From one a video to one a prompt: the videos at these places."""
+        means = None if self.frame_means is None else select_videos(self.frame_means, asked)
+        return Prepared(select_videos(self.u, asked), select_videos(self.x, asked), means)
+
+
+class VideoPath:
+    """The part of a model between its encoder and its decoder."""
+
+    config: AviotConfig
+    position: PositionEncoder
+    compressor: Compressor
+    question_projection: nn.Linear
+    connector: Connector
+    _replays: Replays
+
+    def prepare(self, u: Float[Tensor, "*B T S D"], *, step: int | None = None, relevance: bool = True) -> Prepared:
+        """What every question about an encoded video shares: positions, and the frames in the decoder's space.
+
+        The frames are there for a question's relevance; without one, `relevance=False` leaves them out.
+        """
+        x = self.position(u, step=step)
+        if not relevance:
+            return Prepared(u, x, None)
+        means = self.connector.frame_means(x.detach().flatten(0, -3)).float()
+        return Prepared(u, x, means.unflatten(0, x.shape[:-2]))
+
+    def compress(
+        self,
+        video: Prepared,
+        question_mean: Float[Tensor, "*B d"] | None,
+        *,
+        ratio: float,
+        compressor: CompressorName = "aviot",
+        step: int | None = None,
+    ) -> tuple[Float[Tensor, "*B K S D"], Compression | None]:
+        """Position-aware features of a video, compressed for its question; as they are with `"none"`.
+
+        Videos of one length can be compressed together, each for its own question.
+        """
+        if compressor not in get_args(CompressorName):
+            names = ", ".join(map(repr, get_args(CompressorName)))
+            raise ValueError(f"compressor must be one of {names}, got {compressor!r}")
+        if compressor == "none":
+            return video.x, None
+        if compressor == "uniform":
+            out = UniformKeep(self.config.compressor)(video.x, ratio=ratio)
+        elif compressor == "segment-mean":
+            out = SegmentMean(self.config.compressor)(video.x, ratio=ratio)
+        else:
+            routes = self._question_routes(video, question_mean)
+            out = self.compressor(video.x, **routes, motion=video.u, ratio=ratio, step=step)
+        return out.features, out
+
+    def project(self, features: Float[Tensor, "B K S D"]) -> Float[Tensor, "B v d"]:
+        """The decoder tokens of each prompt's features."""
+        return self.connector(features.flatten(0, 1)).unflatten(0, (len(features), -1))
+
+    @torch.no_grad()
+    def video_tokens(
+        self,
+        u: Float[Tensor, "V T S D"],
+        questions: Float[Tensor, "B d"] | None,
+        asked: tuple[int, ...],
+        *,
+        ratio: float,
+        compressor: CompressorName = "aviot",
+    ) -> Float[Tensor, "B v d"]:
+        """Everything between features and tokens, without gradient or record; a GPU replays what comes again.
+
+        `asked` has each prompt's video, by its place in `u`.
+        """
+        return self._replays.run(
+            partial(self._to_tokens, asked, ratio, compressor),
+            {"u": u} if questions is None else {"u": u, "questions": questions},
+            key=("tokens", asked, ratio, compressor),
+            modules=(self.position, self.question_projection, self.compressor, self.connector),
+        )
+
+    def _to_tokens(
+        self,
+        asked: tuple[int, ...],
+        ratio: float,
+        compressor: CompressorName,
+        u: Float[Tensor, "V T S D"],
+        questions: Float[Tensor, "B d"] | None = None,
+    ) -> Float[Tensor, "B v d"]:
+        videos = self.prepare(u, relevance=compressor == "aviot" and questions is not None)
+        features, _ = self.compress(videos.for_prompts(asked), questions, ratio=ratio, compressor=compressor)
+        return self.project(features)
+
+    def _question_routes(self, video: Prepared, question_mean: Float[Tensor, "*B d"] | None) -> dict[str, Tensor]:
+        """q_v = W_q e, and rho_i = cos(v_i, e) of each projected frame's mean (eq:supp_segment_relevance)."""
+        if question_mean is None:
+            return {}
+        if video.frame_means is None:
+            raise ValueError("a question needs its video's frame means; prepare it with relevance=True")
+        question = question_mean.to(video.frame_means)[..., None, :]
+        relevance = torch.cosine_similarity(video.frame_means, question, dim=-1)
+        return {"question": self.question_projection(question_mean), "relevance": relevance.detach()}
