@@ -117,8 +117,8 @@ class AviotModel(VideoPath, AviotPreTrainedModel):
         missing = sum(features is None for features in given)
         if missing != len(fresh):
             raise ValueError(
-                f"{missing} videos have no features and {len(fresh)} have pixels; give pixel_values, or as encoded what "
-                "encode made of them"
+                f"{missing} videos have no features and {len(fresh)} have pixels; give pixel_values, or what encode "
+                "made of them as encoded"
             )
         rest = iter(fresh)
         return tuple(next(rest) if features is None else features for features in given)
@@ -192,6 +192,8 @@ class AviotModel(VideoPath, AviotPreTrainedModel):
         """Each prompt without its padding, embedded: all in one call, since sharded weights are gathered by calls."""
         is_placeholder = prompts.input_ids == self.config.video_token_id
         embeds = self.get_input_embeddings()(prompts.input_ids.masked_fill(is_placeholder, 0))
+        if torch.is_grad_enabled():
+            embeds = embeds + self.idle_weights().to(embeds)
         videos, rows = prompts.video_index.tolist(), []
         for number in range(len(prompts.input_ids)):
             present = prompts.attention_mask[number].bool()

@@ -149,7 +149,7 @@ class AviotForConditionalGeneration(AviotPreTrainedModel, GenerationMixin):
         if labels is not None:
             labels = labels[:, -logits.shape[1] :]
             lm_loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.text_config.vocab_size)
-        transport_loss = self._transport_loss(compressions) if labels is not None else None
+        transport_loss = _mean_transport_loss(compressions) if labels is not None else None
         loss = lm_loss
         if lm_loss is not None and transport_loss is not None:
             loss = lm_loss + self.config.transport_loss_weight * transport_loss
@@ -238,11 +238,6 @@ class AviotForConditionalGeneration(AviotPreTrainedModel, GenerationMixin):
         self._check_length(merged.embeds.shape[1], 0)
         return merged, compressions
 
-    def _transport_loss(self, compressions: Sequence[Compression | None]) -> Tensor | None:
-        """The objective's mean over prompts; every weight that compression could have used has its gradient."""
-        losses = [compression.loss for compression in compressions if compression is not None]
-        return torch.stack(losses).mean() + self.model.idle_weights() if losses else None
-
     def _check_length(self, prompt: int, answer: int) -> None:
         limit = self.config.text_config.max_position_embeddings
         if prompt + answer > limit:
@@ -260,6 +255,11 @@ class AviotForConditionalGeneration(AviotPreTrainedModel, GenerationMixin):
             return  # a video is there, or this is a decoding step
         if bool((input_ids == self.config.video_token_id).any()):
             raise ValueError("the prompt has a video placeholder but no video; give pixel_values or encoded")
+
+
+def _mean_transport_loss(compressions: Sequence[Compression | None]) -> Tensor | None:
+    losses = [compression.loss for compression in compressions if compression is not None]
+    return torch.stack(losses).mean() if losses else None
 
 
 def expected_tensors(cls: type[AviotPreTrainedModel], config: AviotConfig) -> dict[str, tuple[int, ...]]:

@@ -84,7 +84,8 @@ class VideoPath:
         """Zero, and a gradient of zero for every weight that some batches do not use.
 
         Without a question, or where a video is short enough as it is, parts of the compressor are not run. Training
-        that is spread over processes needs the same gradients from each.
+        that is spread over processes needs the same gradients from each, in the same order: added to what comes first
+        in the forward pass, this zero's gradients come last, and a weight's gradient is ready when all of it is there.
         """
         parts = (self.position, self.compressor, self.question_projection)
         weights = [weight for part in parts for weight in part.parameters() if weight.requires_grad]
