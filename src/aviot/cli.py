@@ -298,7 +298,7 @@ def train(
     """Train what the paper trains, on this process or on as many as torchrun starts.
 
     Checkpoints go to the run's folder, each loadable by --model of the other commands. Exit code 1: the loss or a
-    gradient was no number, and the examples are named.
+    gradient was no number; the examples are named and the last checkpoint is whole.
 
     Example: torchrun --nproc-per-node 8 -m aviot train --config configs/llava_video_178k.yaml
     """
@@ -308,12 +308,12 @@ def train(
 
         settings = read_config(config, changes)
     with mistakes():
-        from aviot.training.loss import NotFinite
+        from aviot.training.loss import TrainingStopped
         from aviot.training.run import train as run_training
 
         try:
             last = run_training(settings, resume=resume)
-        except NotFinite as error:
+        except TrainingStopped as error:
             refuse(str(error), code=1)
     if first:
         print(last)

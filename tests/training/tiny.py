@@ -1,11 +1,15 @@
 """A model and a training set small enough to train in seconds, made on the spot."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import av
 import numpy as np
 import torch
+import yaml
 
 from aviot.models import AviotConfig, AviotForConditionalGeneration, AviotProcessor
 from aviot.training.config import TrainingConfig
@@ -101,3 +105,19 @@ def lines(checkpoint: Path) -> list[dict]:
     """The log of a run up to a checkpoint, one entry a step."""
     history = json.loads((checkpoint / "trainer_state.json").read_text())["log_history"]
     return [line for line in history if "loss" in line]
+
+
+def start(folder: Path, name: str, *words: str, processes: int = 1, **changes) -> subprocess.CompletedProcess:
+    """Run `worker.py` on a configuration, in one process or under torchrun."""
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(settings(folder, output=str(folder / name), **changes)))
+    command = [sys.executable]
+    if processes > 1:
+        command += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    command += [str(Path(__file__).with_name("worker.py")), str(path), *words]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+
+
+def whole_losses(folder: Path, name: str, steps: int) -> list[float]:
+    return [line["loss"] for line in lines(folder / name / f"checkpoint-{steps}")]

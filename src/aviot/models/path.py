@@ -89,7 +89,7 @@ class VideoPath:
         """
         parts = (self.position, self.compressor, self.question_projection)
         weights = [weight for part in parts for weight in part.parameters() if weight.requires_grad]
-        return sum((0 * weight.flatten()[0].float() for weight in weights), torch.zeros((), device=self.device))
+        return sum((weight.flatten()[:0].sum() for weight in weights), torch.zeros((), device=self.device))
 
     def project(self, features: Float[Tensor, "B K S D"]) -> Float[Tensor, "B v d"]:
         """The decoder tokens of each prompt's features."""

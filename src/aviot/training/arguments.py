@@ -21,6 +21,11 @@ def layout_here(config: TrainingConfig) -> BatchLayout:
 
 def training_arguments(config: TrainingConfig, engine: Engine, layout: BatchLayout) -> TrainingArguments:
     """Everything that the Trainer is to know; it joins the other processes here."""
+    if engine.kind != "replicas" and "RANK" not in os.environ:
+        raise ValueError(
+            f"{engine.name} spreads a run over processes, and this is one alone; start it with torchrun "
+            "--nproc-per-node, or set engine=null"
+        )
     chosen, gpu = config.optimization, torch.cuda.is_available()
     arguments: dict[str, Any] = {
         "output_dir": config.output,

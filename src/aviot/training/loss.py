@@ -10,8 +10,8 @@ from aviot.data import Batch
 from aviot.data.collate import IGNORED
 
 
-class NotFinite(RuntimeError):
-    """A loss or gradient that is NaN or infinite, and the examples behind it."""
+class TrainingStopped(RuntimeError):
+    """A run that ended itself rather than spoil its weights, why, and on which examples."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def losses_of(out: Any, batch: Batch, totals: Totals, weight: float) -> Losses:
 def require_finite(losses: Losses, batch: Batch, step: int) -> None:
     """End a run whose loss is no number, before it reaches the weights."""
     if not torch.isfinite(losses.total):
-        raise NotFinite(
+        raise TrainingStopped(
             f"step {step}: the loss is not finite (language model {losses.lm.item()}, transport "
             f"{losses.transport.item()}) on {described(batch)}. The weights are as the last checkpoint and the steps "
             "since left them; look at these records and their videos, or lower the learning rate, then --resume"

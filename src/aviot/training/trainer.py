@@ -17,7 +17,7 @@ from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.training import adapters, saving
 from aviot.training.config import LoraSettings
 from aviot.training.identity import write_identity
-from aviot.training.loss import Losses, NotFinite, Totals, described, losses_of, require_finite, supervised
+from aviot.training.loss import Losses, Totals, TrainingStopped, described, losses_of, require_finite, supervised
 from aviot.training.meters import Meters
 from aviot.training.sharding import only_plain_objects
 from aviot.training.source import TrainingData, feature_dtype
@@ -53,9 +53,7 @@ class AviotTrainer(Trainer):
     def train(self, resume_from_checkpoint: Any = None, **kwargs: Any) -> Any:
         """Train from the beginning, or on from a checkpoint of this run."""
         if self.args.fsdp and not self.is_fsdp_enabled:
-            raise ValueError(
-                "fsdp needs several processes with a GPU each; start them with torchrun, or set engine=null"
-            )
+            raise ValueError("fsdp needs several processes with a GPU each; give torchrun more, or set engine=null")
         path = None if resume_from_checkpoint is None else Path(resume_from_checkpoint)
         self._resumed_step = 0 if path is None else int(path.name.rpartition("-")[2])
         with only_plain_objects() if self.is_deepspeed_enabled else nullcontext():
@@ -91,7 +89,7 @@ class AviotTrainer(Trainer):
                 use_cache=False,
             )
         except ValueError as error:
-            raise NotFinite(f"step {step}: {error}, on {described(batch)}") from error
+            raise TrainingStopped(f"step {step}: {error}, on {described(batch)}") from error
         losses: Losses = losses_of(out, batch, totals, self._weight)
         require_finite(losses, batch, step)
         self._meters.observe(losses, batch, totals, out.compressions)
@@ -103,7 +101,7 @@ class AviotTrainer(Trainer):
     def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
         norm = super()._get_grad_norm(model, grad_norm=grad_norm)
         if norm is not None and not torch.isfinite(torch.as_tensor(norm)):
-            raise NotFinite(
+            raise TrainingStopped(
                 f"step {self.state.global_step}: the loss is finite and its gradient is not. "
                 "The weights are untouched; lower the learning rate, then --resume"
             )
