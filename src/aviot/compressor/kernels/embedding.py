@@ -74,23 +74,14 @@ def store_activation(pre, at, present, C, out):
 
 
 @triton.jit
-def row_moments(rows, present, C, EPS: tl.constexpr, RB: tl.constexpr, CB: tl.constexpr):
-    """Mean and deviation of some rows of C numbers, as a LayerNorm takes them."""
-    out = tl.arange(0, CB)
-    real = present[:, None] & (out < C)[None, :]
-    values = tl.load(rows[:, None] + out[None, :], mask=real, other=0.0)
-    mean = tl.sum(values, 1) / C
-    centred = tl.where(real, values - mean[:, None], 0.0)
-    return mean, tl.sqrt_rn(tl.sum(centred * centred, 1) / C + EPS)
-
-
-@triton.jit
-def normalise(rows, mean, deviation, scale, shift, weigh, C, out):
-    """w * LayerNorm(rows) at the coordinates `out`, zero past the last."""
+def normalise(rows, scale, shift, weigh, C, out, EPS: tl.constexpr):
+    """w * LayerNorm(rows)."""
     real = out < C
+    mean = tl.sum(tl.where(real[None, :], rows, 0.0), 1) / C
+    centred = tl.where(real[None, :], rows - mean[:, None], 0.0)
+    deviation = tl.sqrt_rn(tl.sum(centred * centred, 1) / C + EPS)
     gain = tl.load(scale + out, mask=real, other=0.0)[None, :]
-    placed = tl.div_rn(rows - mean[:, None], deviation[:, None]) * gain
-    placed += tl.load(shift + out, mask=real, other=0.0)[None, :]
+    placed = tl.div_rn(centred, deviation[:, None]) * gain + tl.load(shift + out, mask=real, other=0.0)[None, :]
     return placed * tl.load(weigh + out, mask=real, other=0.0)[None, :]
 
 
@@ -126,11 +117,9 @@ def _place(rows, scale, shift, weigh, count, C, EPS: tl.constexpr, RB: tl.conste
     video = tl.program_id(1).to(tl.int64)
     row, out = tl.program_id(0) * RB + tl.arange(0, RB), tl.arange(0, CB)
     mask = (row < count)[:, None] & (out < C)[None, :]
-    first = rows + (video * count + row) * C
-    mean, deviation = row_moments(first, row < count, C, EPS, RB, CB)
-    at = first[:, None] + out[None, :]
-    values = tl.load(at, mask=mask, other=0.0)
-    tl.store(at, normalise(values, mean, deviation, scale, shift, weigh + video * C, C, out), mask=mask)
+    at = rows + (video * count + row)[:, None] * C + out[None, :]
+    placed = normalise(tl.load(at, mask=mask, other=0.0), scale, shift, weigh + video * C, C, out, EPS)
+    tl.store(at, placed, mask=mask)
 
 
 def embed_sources(

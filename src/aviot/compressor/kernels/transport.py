@@ -10,13 +10,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from aviot.compressor.kernels.allocation import round_half_even
-from aviot.compressor.kernels.embedding import MetricWeights, normalise, row_moments, second_map, store_activation
+from aviot.compressor.kernels.embedding import MetricWeights, normalise, second_map, store_activation
 from aviot.compressor.layout import Layout
 from aviot.config import LevelConfig, TransportConfig
 from aviot.ot.sinkhorn import block, damping, kernel, sinkhorn, warps_for
 
 TILE = 16  # supports of one program that places them
-COORDINATES = 64  # of one step of a distance
 
 
 @triton.jit
@@ -130,7 +129,6 @@ def _cost(
     RB: tl.constexpr,
     NB: tl.constexpr,
     CB: tl.constexpr,
-    DB: tl.constexpr,
 ):
     """Squared distances in the transport space between some supports of one segment of one region and its sources.
 
@@ -140,21 +138,19 @@ def _cost(
     local = (tl.program_id(0) // M) % level_regions
     video = (tl.program_id(0) // (M * level_regions)).to(tl.int64)
     start, n, first, k = place_in_video(budgets, video, segment, longest, full, M, MB)
-    j, i = tl.program_id(1) * RB + tl.arange(0, RB), tl.arange(0, NB)
+    j, i, c = tl.program_id(1) * RB + tl.arange(0, RB), tl.arange(0, NB), tl.arange(0, CB)
     if (k == n) | (tl.program_id(1) * RB >= k):
         return
     region = video * regions + offset + local
     place = (video * level_regions + local) * supports + first + j
-    mean, deviation = row_moments(moved + place * C, j < k, C, PLACE_EPS, RB, CB)
-    here, there = moved + place[:, None] * C, placed + (region * frames + start + i)[:, None] * C
-    squared = tl.zeros((RB, NB), tl.float64)
-    for channel in range(0, C, DB):
-        c = channel + tl.arange(0, DB)
-        a = tl.load(here + c[None, :], mask=(j < k)[:, None] & (c < C)[None, :], other=0.0)
-        a = normalise(a, mean, deviation, scale, shift, weigh + video * C, C, c).to(tl.float64)
-        b = tl.load(there + c[None, :], mask=(i < n)[:, None] & (c < C)[None, :], other=0.0).to(tl.float64)
-        squared += tl.sum(a * a, 1)[:, None] + tl.sum(b * b, 1)[None, :]
-        squared -= 2.0 * tl.dot(a, tl.trans(b), out_dtype=tl.float64)
+    ours = (j < k)[:, None] & (c < C)[None, :]
+    inside = (i < n)[:, None] & (c < C)[None, :]
+    b = tl.load(placed + (region * frames + start + i)[:, None] * C + c[None, :], mask=inside, other=0.0)
+    a = tl.load(moved + place[:, None] * C + c[None, :], mask=ours, other=0.0)
+    a = normalise(a, scale, shift, weigh + video * C, C, c, PLACE_EPS).to(tl.float64)
+    b = b.to(tl.float64)
+    squared = tl.sum(a * a, 1)[:, None] + tl.sum(b * b, 1)[None, :]
+    squared -= 2.0 * tl.dot(a, tl.trans(b), out_dtype=tl.float64)
     # in two parts of float32, which the solver reads four at a time
     squared = tl.maximum(squared, 0.0)
     top = squared.to(tl.float32)
@@ -296,8 +292,6 @@ def transport_level(
         "STABILIZER": config.stabilizer,
         "KB": slots,
         "num_warps": warps_for(slots, sources),
-        # of up to 64 x 64, three programs then share a multiprocessor; nothing is spilled
-        "maxnreg": 80 if slots * sources <= 64 * 64 else None,
     } | damping(level.epsilon, config)
     for turn in range(level.rounds if rounds is None else rounds):
         _move[grid](
@@ -332,7 +326,6 @@ def transport_level(
             offset,
             count,
             PLACE_EPS=metric.eps,
-            DB=COORDINATES,
             **tile,
             num_warps=8,
         )
