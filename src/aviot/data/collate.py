@@ -68,10 +68,14 @@ class Collate:
 
 
 def with_features(batch: Batch, encode: Encode, cache: FeatureCache | None = None) -> Batch:
-    """The batch with the features of every video as `encoded` in place of pixels, new ones kept in the cache."""
+    """The batch with the features of every video as `encoded` in place of pixels, new ones kept in the cache.
+
+    The encoder is frozen: no gradient is recorded.
+    """
     fresh: Iterator[Tensor] = iter(())
     if "pixel_values" in batch:
-        fresh = iter(encode(batch["pixel_values"], batch["frame_counts"].tolist()))
+        with torch.no_grad():
+            fresh = iter(encode(batch["pixel_values"], batch["frame_counts"].tolist()))
     encoded = []
     for clip in batch["clips"]:
         features = next(fresh) if clip.features is None else clip.features
