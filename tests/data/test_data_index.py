@@ -75,6 +75,14 @@ def test_an_index_needs_a_folder_that_can_be_written_to(tmp_path):
         open_index(path, tmp_path / "file" / "index")
 
 
+def test_indexes_lie_in_the_users_cache_unless_told(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    corpus = Corpus.open(DataConfig(write_json(tmp_path / "a.json", [record(0)])))
+    assert len(list((tmp_path / "cache" / "aviot" / "index").iterdir())) == 1
+    with pytest.raises(IndexError, match="the set has 1 records, got number 1"):
+        corpus[1]
+
+
 def _open(path: str, folder: str) -> int:
     return len(open_index(Path(path), Path(folder)))
 
