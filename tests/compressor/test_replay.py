@@ -68,20 +68,20 @@ def test_the_graphs_used_last_are_kept(log):
 @pytest.mark.usefixtures("log")
 def test_what_no_graph_can_stand_for(monkeypatch):
     layer, x = nn.Linear(3, 2), torch.randn(3)
-    assert replayable([x], (layer,))
+    assert replayable(x, (layer,))
     hook = layer.register_forward_hook(lambda *_: None)
-    assert not replayable([x], (layer,))
+    assert not replayable(x, (layer,))
     hook.remove()
     layer.forward = layer.forward
-    assert not replayable([x], (layer,))
-    assert not replayable([x], (nn.Linear(3, 2, device="meta"),))
+    assert not replayable(x, (layer,))
+    assert not replayable(x, (nn.Linear(3, 2, device="meta"),))
     monkeypatch.setattr(torch, "is_autocast_enabled", lambda _: True)
-    assert not replayable([x], ())
+    assert not replayable(x, ())
 
 
 def test_off_a_gpu_work_just_runs():
     x = torch.randn(3)
-    assert not replayable([x], ())
+    assert not replayable(x, ())
     replays = Replays()
     assert all(torch.equal(replays.run(torch.neg, {"input": x}, key=(), modules=()), -x) for _ in range(3))
 

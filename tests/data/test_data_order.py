@@ -128,6 +128,7 @@ def test_steps_that_do_not_exist(order):
         ({"seed": -1}, "seed must be"),
         ({"seed": 1.5}, "seed must be"),
         ({"ratios": ()}, "ratios is empty"),
+        ({"ratios": 4.0}, "ratios must be a tuple"),
         ({"ratios": (1.0,)}, "ratios must hold numbers above 1"),
         ({"ratios": (float("nan"),)}, "ratios must hold"),
         ({"bad_records": "ignore"}, "bad_records must be one of"),

@@ -2,6 +2,7 @@
 
 import io
 import json
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -17,6 +18,8 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=12,
 )
+WHOLE = b'[{"a": ["x\\u00e9", 1.5]}, {"b": null}]'
+AT = st.integers(0, len(WHOLE))
 
 
 def found_in(data: bytes) -> list[Found]:
@@ -101,6 +104,13 @@ def test_a_broken_line_is_a_problem_of_its_own(line, problem):
     assert (before.problem, after.problem, after.value) == (None, None, {"b": 1})
     assert broken.number == 2
     assert problem in broken.problem
+
+
+@given(st.binary(max_size=60) | st.builds(lambda at, new: WHOLE[:at] + new + WHOLE[at + 1 :], AT, st.binary()))
+def test_any_bytes_are_scanned_or_refused(data):
+    with suppress(DataError):
+        for one in found_in(data):
+            assert one.problem is not None or decode_json(data[one.offset : one.offset + one.length]) == one.value
 
 
 def test_records_of_unbounded_length_are_refused(monkeypatch):

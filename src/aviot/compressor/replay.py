@@ -2,7 +2,7 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -64,9 +64,10 @@ class Replays:
 
         `modules` are those whose weights it uses; `key` names the work and all else that it depends on.
         """
-        if not replayable(inputs.values(), modules):
+        parts = [part for module in modules for part in module.modules()]
+        if not replayable(next(iter(inputs.values())), parts):
             return work(**inputs)
-        whole = (*key, *modules, *_circumstances(inputs, modules))
+        whole = (*key, *modules, *_circumstances(inputs, parts))
         with self._lock:
             if whole not in self._seen:
                 self._seen.add(whole)
@@ -78,18 +79,16 @@ class Replays:
             return captured.run(inputs)
 
 
-def replayable(inputs: Iterable[Tensor], modules: Sequence[nn.Module]) -> bool:
-    """Whether a graph can stand for work on these tensors.
+def replayable(x: Tensor, parts: Sequence[nn.Module]) -> bool:
+    """Whether a graph can stand for work on tensors like x by these modules, each without those inside it.
 
     Not off a GPU, nor inside another capture or an autocast, which keeps cast weights of its own; nor where a module is
     wrapped (a hook would run at the capture alone) or its weights are elsewhere.
     """
-    first = next(iter(inputs))
-    if not on_gpu(first) or torch.cuda.is_current_stream_capturing() or torch.is_autocast_enabled("cuda"):
+    if not on_gpu(x) or torch.cuda.is_current_stream_capturing() or torch.is_autocast_enabled("cuda"):
         return False
-    parts = [part for module in modules for part in module.modules()]
     wrapped = any(part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part) for part in parts)
-    return not wrapped and all(weight.device == first.device for weight in _weights(modules))
+    return not wrapped and all(weight.device == x.device for weight in _weights(parts))
 
 
 def capture(work: Work, inputs: Mapping[str, Tensor]) -> Captured:
@@ -113,15 +112,15 @@ def _stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device, priority=-1)
 
 
-def _circumstances(inputs: Mapping[str, Tensor], modules: Sequence[nn.Module]) -> Iterator[Hashable]:
+def _circumstances(inputs: Mapping[str, Tensor], parts: Sequence[nn.Module]) -> Iterator[Hashable]:
     """What a graph has fixed beside its work: shapes and types, the products' precision, where weights lie."""
     for name, tensor in inputs.items():
         yield name, tensor.shape, tensor.dtype, tensor.device
     yield torch.backends.cuda.matmul.fp32_precision
-    for weight in _weights(modules):
+    for weight in _weights(parts):
         yield weight.data_ptr()
 
 
-def _weights(modules: Sequence[nn.Module]) -> Iterator[Tensor]:
-    for module in modules:
-        yield from module.parameters()
+def _weights(parts: Sequence[nn.Module]) -> Iterator[Tensor]:
+    """Read where modules keep them: walking over all modules once more would take as long as the rest of a lookup."""
+    return (weight for part in parts for weight in part._parameters.values() if weight is not None)

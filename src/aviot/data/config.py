@@ -1,12 +1,13 @@
 """Everything about training data that can be chosen, checked once."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from aviot.config import TRAINING_RATIOS
-from aviot.values import as_whole, numbers, require_choice, require_fraction, require_whole
+from aviot.values import as_tuple, as_whole, numbers, require_choice, require_fraction, require_whole
 
 BadRecords = Literal["refuse", "skip"]
 
@@ -46,13 +47,14 @@ class DataConfig:
         if seed is None or not 0 <= seed < 2**63:
             raise ValueError(f"seed must be a whole number from 0 to 2**63 - 1, got {self.seed!r}")
         object.__setattr__(self, "seed", seed)
-        ratios = numbers("ratios", tuple(self.ratios), "hold numbers above 1", lambda ratio: ratio > 1)
+        ratios = numbers("ratios", as_tuple("ratios", self.ratios), "hold numbers above 1", lambda ratio: ratio > 1)
         if not ratios:
             raise ValueError("ratios is empty; give at least one, such as (4.0,)")
         object.__setattr__(self, "ratios", ratios)
         for name in ("records", "video_root", "index_folder"):
             value = getattr(self, name)
-            if isinstance(value, Path):
-                object.__setattr__(self, name, str(value))
-            elif not (value is None and name != "records") and not (isinstance(value, str) and value):
+            if value is None and name != "records":
+                continue
+            if not isinstance(value, str | Path) or not str(value):
                 raise ValueError(f"{name} must be a path, got {value!r}")
+            object.__setattr__(self, name, os.path.expanduser(value))

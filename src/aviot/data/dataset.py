@@ -105,8 +105,12 @@ class VideoDataset(Dataset[Example]):
 
     def __getitem__(self, position: int) -> Example:
         failures: list[Failure] = []
+        tried: set[int] = set()
         for attempt in range(self.config.attempts + 1):
-            located = self.corpus[self.order.record(position, attempt)]
+            if (number := self.order.record(position, attempt)) in tried:
+                continue
+            tried.add(number)
+            located = self.corpus[number]
             try:
                 return self._load(position, located, tuple(failures))
             except (VideoError, RecordError, OSError) as error:

@@ -58,14 +58,16 @@ class FeatureCache:
         path = self._path(key)
         try:
             found = _read(path)
-            os.utime(path)
         except FileNotFoundError:
             return None
         except (SafetensorError, RuntimeError, OSError, ValueError) as error:
             if path.exists():  # else it was dropped while it was opened
-                logger.warning("the cached features %s are damaged (%s) and are removed", path, error)
-                path.unlink(missing_ok=True)
+                logger.warning("the cached features %s are damaged (%s) and are made again", path, error)
+                with suppress(OSError):
+                    path.unlink()
             return None
+        with suppress(OSError):  # dropped since, or another user's
+            os.utime(path)
         return found
 
     def put(self, key: str, video: EncodedVideo) -> bool:

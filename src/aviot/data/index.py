@@ -124,9 +124,14 @@ def _build(path: Path, stored: Path) -> None:
                     problems.append(f"{place(path, scanner.is_array, found.number)}{line}: {error}")
     about = {"digest": scanner.digest, "is_array": scanner.is_array, "bad": bad, "problems": problems}
     tensors = {name: torch.from_numpy(np.array(values)) for name, values in columns.items()}
-    stored.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(stored) as temporary:
-        save_file(tensors, temporary, {"about": json.dumps(about)})
+    try:
+        stored.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(stored) as temporary:
+            save_file(tensors, temporary, {"about": json.dumps(about)})
+    except (OSError, SafetensorError) as error:
+        raise DataError(
+            f"the index of {path} cannot be written to {stored.parent} ({error}); give another folder as index_folder"
+        ) from error
 
 
 def _record(found: Found) -> Record:

@@ -1,8 +1,11 @@
 """The file that a record means by its video: inside the given folder, whatever the record says."""
 
+import re
 from pathlib import Path, PurePosixPath
 
 from aviot.data.errors import RecordError
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 MAX_PATH = 4096
 """Characters of a path that Linux opens."""
@@ -14,8 +17,8 @@ def check_video_name(name: object) -> str:
         raise RecordError(f"video must be the path of one video as text, got {_short(name)}")
     if not name.strip() or len(name) > MAX_PATH:
         raise RecordError(f"video must be a path of 1 to {MAX_PATH} characters, got {len(name)}: {_short(name)}")
-    if not name.isprintable():
-        raise RecordError(f"video must be a path of printable characters, got {_short(name)}")
+    if _CONTROL.search(name):
+        raise RecordError(f"video must be a path without control characters, got {_short(name)}")
     if "://" in name:
         raise RecordError(f"video must be a path below the video folder, got the address {_short(name)}; download it")
     path = PurePosixPath(name)

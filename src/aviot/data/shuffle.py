@@ -62,5 +62,5 @@ def choice(positions: NDArray[np.int64], choices: int, seed: int) -> NDArray[np.
 
 
 def replacement(position: int, attempt: int, size: int, seed: int) -> int:
-    """Number of the record that stands in for the one at a position, at this attempt."""
-    return int(mix(_REPLACEMENT, seed, position, attempt)[0] % np.uint64(size))
+    """Number of the record that stands in for the one at a position; another at each attempt, until all have been."""
+    return int(permute(np.array([attempt % size]), size, _REPLACEMENT, seed, position)[0])
