@@ -41,7 +41,8 @@ def make_start(folder: Path, **text: int) -> Path:
     tokenizer = AviotProcessor.from_pretrained(GOLDEN).tokenizer
     torch.manual_seed(0)
     compressor = {"cost_dim": 8, "regions": ((1, 1), (2, 2), (3, 3)), "warmup_steps": 10}
-    config = AviotConfig(VISION, TEXT | {"vocab_size": len(tokenizer)} | text, compressor)
+    end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    config = AviotConfig(VISION, TEXT | {"vocab_size": len(tokenizer)} | text, compressor, eos_token_id=end)
     model = AviotForConditionalGeneration(config)
     with torch.no_grad():
         for weight in (*model.model.position.parameters(), model.model.compressor.region_position.weight):
