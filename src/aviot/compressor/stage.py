@@ -65,7 +65,7 @@ class Stage:
         """Supports of each segment."""
         return self.layout.budgets
 
-    @property
+    @cached_property
     def shares(self) -> dict[str, Float[Tensor, "B"]]:
         """How much of the outputs came by each granularity, in the mean; no gradient."""
         means = self.applied.detach().mean((1, 2)).unbind(-1)

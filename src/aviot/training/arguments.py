@@ -51,6 +51,7 @@ def training_arguments(config: TrainingConfig, engine: Engine, layout: BatchLayo
         "disable_tqdm": True,
         "log_level": "warning",
         "use_cpu": not gpu,
+        "use_cache": True,  # what checkpoints say of answering; steps turn it off
         "ddp_find_unused_parameters": False,  # the model gives every weight a gradient
         "ddp_broadcast_buffers": False,  # none is trained
     }

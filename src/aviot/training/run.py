@@ -5,7 +5,7 @@ from pathlib import Path
 
 from transformers import PrinterCallback, TrainerCallback
 
-from aviot.data import Corpus
+from aviot.data import Corpus, DataError
 from aviot.training import saving
 from aviot.training.arguments import layout_here, training_arguments
 from aviot.training.config import TrainingConfig
@@ -54,6 +54,10 @@ def train(
     trainer.remove_callback(PrinterCallback)
     try:
         trainer.train(checkpoint)
+    except DataError:
+        raise
+    except ValueError as error:  # past all checks it is no mistake of the user's, and where it came from has to show
+        raise RuntimeError(f"training failed: {error}") from error
     finally:
         display.close()
     return saving.whole_path(run, config.optimization.steps)

@@ -37,6 +37,8 @@ class AviotTrainer(Trainer):
         callbacks: Sequence[TrainerCallback] = (),
     ) -> None:
         super().__init__(model=model, args=args, train_dataset=data.dataset, callbacks=list(callbacks))
+        if self.args.fsdp and not self.is_fsdp_enabled:
+            raise ValueError("fsdp needs several processes with a GPU each; give torchrun more, or set engine=null")
         self.model_accepts_loss_kwargs = True  # the loss is of the global batch; nothing is left to be scaled
         self.data = data
         self.processor = processor
@@ -52,8 +54,6 @@ class AviotTrainer(Trainer):
 
     def train(self, resume_from_checkpoint: Any = None, **kwargs: Any) -> Any:
         """Train from the beginning, or on from a checkpoint of this run."""
-        if self.args.fsdp and not self.is_fsdp_enabled:
-            raise ValueError("fsdp needs several processes with a GPU each; give torchrun more, or set engine=null")
         path = None if resume_from_checkpoint is None else Path(resume_from_checkpoint)
         self._resumed_step = 0 if path is None else int(path.name.rpartition("-")[2])
         with only_plain_objects() if self.is_deepspeed_enabled else nullcontext():
