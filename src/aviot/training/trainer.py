@@ -19,7 +19,7 @@ from aviot.training.config import LoraSettings
 from aviot.training.identity import write_identity
 from aviot.training.loss import Losses, Totals, TrainingStopped, described, losses_of, require_finite, supervised
 from aviot.training.meters import Meters
-from aviot.training.sharding import only_plain_objects
+from aviot.training.sharding import only_plain_objects, weights_alone_in_bfloat16
 from aviot.training.source import TrainingData, feature_dtype
 
 
@@ -39,6 +39,8 @@ class AviotTrainer(Trainer):
         super().__init__(model=model, args=args, train_dataset=data.dataset, callbacks=list(callbacks))
         if self.args.fsdp and not self.is_fsdp_enabled:
             raise ValueError("fsdp needs several processes with a GPU each; give torchrun more, or set engine=null")
+        if self.is_fsdp_enabled and args.bf16:
+            self.accelerator.state.fsdp_plugin.mixed_precision_policy = weights_alone_in_bfloat16()
         self.model_accepts_loss_kwargs = True  # the loss is of the global batch; nothing is left to be scaled
         self.data = data
         self.processor = processor
