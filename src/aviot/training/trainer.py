@@ -93,7 +93,7 @@ class AviotTrainer(Trainer):
         except ValueError as error:
             raise TrainingStopped(f"step {step}: {error}, on {described(batch)}") from error
         losses: Losses = losses_of(out, batch, totals, self._weight)
-        require_finite(losses, batch, step)
+        require_finite(losses, batch, step, out.compressions)
         self._meters.observe(losses, batch, totals, out.compressions)
         if self.data.cache is not None:
             keep_features(batch, out.encoded, self.data.cache, feature_dtype(self.data.config))
@@ -105,7 +105,7 @@ class AviotTrainer(Trainer):
         if norm is not None and not torch.isfinite(torch.as_tensor(norm)):
             raise TrainingStopped(
                 f"step {self.state.global_step}: the loss is finite and its gradient is not. "
-                "The weights are untouched; lower the learning rate, then --resume"
+                "The last checkpoint is whole: lower the learning rate, then --resume"
             )
         return norm
 
