@@ -37,11 +37,11 @@ class MetricWeights:
     @classmethod
     def of(cls, metric: Metric) -> "MetricWeights":
         """Read off a metric's modules."""
-        first, _, second, norm = metric.embed
-        tensors = (first.weight, first.bias, second.weight, second.bias, norm.weight, norm.bias)
-        w1, b1, w2, b2, scale, shift = (tensor.detach().float().contiguous() for tensor in tensors)
+        w1, b1, w2, b2, scale, shift = (tensor.detach().float().contiguous() for tensor in metric.parts)
         (top1, rest1), (top2, rest2) = in_parts(w1.T), in_parts(w2.T)
-        return cls(torch.cat((top1, top1)), rest1, b1, torch.cat((top2, top2, rest2)), b2, scale, shift, norm.eps)
+        return cls(
+            torch.cat((top1, top1)), rest1, b1, torch.cat((top2, top2, rest2)), b2, scale, shift, metric.embed[-1].eps
+        )
 
 
 def in_parts(weight: Float[Tensor, "D C"]) -> tuple[Float[Tensor, "D C"], Float[Tensor, "D C"]]:
@@ -138,15 +138,21 @@ def embed_sources(
     with tensor_cores():
         lifted = torch.addmm(metric.first_bias, described, metric.first)
         lifted.addmm_(described[:, :dim], metric.first_rest)
-    active = means.new_empty((count, 3 * width))
+    placed = second_map(metric, activate(lifted))
     size = {"RB": ROWS, "CB": block(width)}
-    _activate[(triton.cdiv(count, ROWS),)](lifted, active, count, width, **size)
-    placed = second_map(metric, active)
     _place[(triton.cdiv(regions * frames, ROWS), batch)](
         placed, metric.scale, metric.shift, weigh, regions * frames, width, EPS=metric.eps, **size
     )
     shape = (batch, regions, frames, width)
     return lifted.view(shape), placed.view(shape)
+
+
+def activate(lifted: Float[Tensor, "count C"]) -> Float[Tensor, "count 3C"]:
+    """gelu of lifted points in parts: top, rest, top."""
+    count, width = lifted.shape
+    active = lifted.new_empty((count, 3 * width))
+    _activate[(triton.cdiv(count, ROWS),)](lifted, active, count, width, RB=ROWS, CB=block(width))
+    return active
 
 
 def second_map(metric: MetricWeights, active: Float[Tensor, "count 3C"]) -> Float[Tensor, "count C"]:

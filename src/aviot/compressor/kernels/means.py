@@ -15,7 +15,7 @@ from aviot.compressor.regions import Partition
 from aviot.ot.sinkhorn import COUNTS
 
 FRAMES, CHANNELS = 8, 128  # of one tile
-CELLS = ("height", "width", "rows", "columns", "fine_rows", "fine_columns", "fine_offset")
+CELLS = ("height", "width", "rows", "columns", "fine_rows", "fine_columns", "fine_offset", "branch")
 cells = partial(triton.jit, do_not_specialize=COUNTS + CELLS)
 BLOCK = 512  # values of one program that averages regions
 

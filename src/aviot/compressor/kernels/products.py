@@ -164,41 +164,39 @@ class Products:
     within: Float[Tensor, "B slots M n n"]
     ahead: Float[Tensor, "B slots M n n"]
     vectors: Float[Tensor, "B slots M 4 n"]
+    question: Float[Tensor, "B D"]  # in the features' type
+    groups: Int[Tensor, "G P"]
+    segments: Segments
 
     @classmethod
-    def empty(cls, batch: int, groups: Int[Tensor, "G P"], segments: Segments) -> "Products":
+    def empty(cls, question: Float[Tensor, "B D"], groups: Int[Tensor, "G P"], segments: Segments) -> "Products":
         """Room for them."""
-        sources, shape = block(segments.longest), (batch, groups.numel(), segments.count)
+        sources, shape = block(segments.longest), (len(question), groups.numel(), segments.count)
         square = torch.empty((2 if segments.count > 1 else 1, *shape, sources, sources), device=groups.device)
-        return cls(square[0], square[-1], torch.empty((*shape, 4, sources), device=groups.device))
+        vectors = torch.empty((*shape, 4, sources), device=groups.device)
+        return cls(square[0], square[-1], vectors, question, groups, segments)
 
-    def fill(
-        self,
-        x: Float[Tensor, "B N S D"],
-        question: Float[Tensor, "B D"],
-        groups: Int[Tensor, "G P"],
-        segments: Segments,
-    ) -> None:
-        """Take them from features and a question of the same type."""
+    def fill(self, x: Float[Tensor, "B N S D"]) -> None:
+        """Take them from the features."""
         batch, frames, patches, dim = x.shape
-        halves, kept = x.dtype != torch.float32, self.within.shape[-1]
+        halves, kept, slots = x.dtype != torch.float32, self.within.shape[-1], self.groups.numel()
         tile = max(TILE, kept) if halves else kept
-        _products[(triton.cdiv(groups.numel() * kept, tile) * segments.count, batch)](
+        _products[(triton.cdiv(slots * kept, tile) * self.segments.count, batch)](
             x,
-            question,
-            groups,
+            self.question,
+            self.groups,
             self.within,
             self.ahead,
             self.vectors,
             frames,
             patches,
             dim,
-            groups.numel(),
-            segments.longest,
-            segments.full,
-            segments.count,
+            slots,
+            self.segments.longest,
+            self.segments.full,
+            self.segments.count,
             HALVES=halves,
-            AHEAD=segments.count > 1,
+            AHEAD=self.segments.count > 1,
             NB=tile,
             KEPT=kept,
             DB=CHANNELS * TILE // max(TILE, tile),
