@@ -14,7 +14,9 @@ from transformers import AutoTokenizer, BatchFeature, ProcessorMixin
 
 from aviot.models.checkpoint import read_source, resolve_folder
 from aviot.models.configuration import VIDEO_PLACEHOLDER
+from aviot.models.conversation import chat_conversation, refuse_marks
 from aviot.models.prompt import ChatPrompt, chat_prompt
+from aviot.models.sequence import IGNORED
 from aviot.video import Video, read_video
 
 SETTINGS_FILE = "processor_config.json"
@@ -28,6 +30,15 @@ class TokenPrompt:
 
     ids: list[int]
     question: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class TokenConversation:
+    """A conversation as token ids, the supervised ones again (`IGNORED` elsewhere), and its questions' tokens."""
+
+    ids: list[int]
+    labels: list[int]
+    questions: tuple[tuple[int, int], ...]
 
 
 class AviotProcessor(ProcessorMixin):
@@ -129,14 +140,36 @@ class AviotProcessor(ProcessorMixin):
 
     def encode_prompt(self, prompt: ChatPrompt) -> TokenPrompt:
         """Token ids around the placeholder; the question's tokens are those whose text overlaps it."""
-        before = self.tokenizer(prompt.before, add_special_tokens=False)["input_ids"]
-        after = self.tokenizer(prompt.after, add_special_tokens=False, return_offsets_mapping=True)
-        low, high = prompt.question
-        inside = [i for i, (start, end) in enumerate(after["offset_mapping"]) if start < high and end > low]
-        first = len(before) + 1
-        return TokenPrompt(
-            [*before, VIDEO_PLACEHOLDER, *after["input_ids"]], (first + inside[0], first + inside[-1] + 1)
-        )
+        before, _ = self._encode(prompt.before)
+        after, (first, end) = self._encode(prompt.after, prompt.question)
+        shift = len(before) + 1
+        return TokenPrompt([*before, VIDEO_PLACEHOLDER, *after], (shift + first, shift + end))
+
+    def encode_conversation(self, turns: History, duration: float, times: Sequence[float]) -> TokenConversation:
+        """Questions and answers about one sampled video, for training: answers and the marks that end them supervised.
+
+        Tokens are those of the prompts that `encode_prompt` makes for each question in turn.
+        """
+        refuse_marks(turns, self.tokenizer.all_special_tokens)
+        conversation = chat_conversation(turns, duration, times)
+        before, _ = self._encode(conversation.before)
+        ids = [*before, VIDEO_PLACEHOLDER]
+        labels = [IGNORED] * len(ids)
+        questions = []
+        for piece in conversation.pieces:
+            tokens, (first, end) = self._encode(piece.text, piece.question or (0, 0))
+            if piece.question is not None:
+                questions.append((len(ids) + first, len(ids) + end))
+            ids += tokens
+            labels += tokens if piece.supervised else [IGNORED] * len(tokens)
+        return TokenConversation(ids, labels, tuple(questions))
+
+    def _encode(self, text: str, marked: tuple[int, int] = (0, 0)) -> tuple[list[int], tuple[int, int]]:
+        """Token ids, and the range of those whose text overlaps the marked characters."""
+        encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        low, high = marked
+        inside = [i for i, (start, end) in enumerate(encoded["offset_mapping"]) if start < high and end > low]
+        return encoded["input_ids"], (inside[0], inside[-1] + 1) if inside else (0, 0)
 
     def pixels(self, frames: np.ndarray) -> Tensor:
         """uint8 frames [T,H,W,3] as the model takes them: uint8 [T,3,H,W], which it scales a few at a time."""

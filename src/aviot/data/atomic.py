@@ -1,0 +1,21 @@
+"""Files that are there whole or not at all."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from uuid import uuid4
+
+TEMPORARY = ".tmp"
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A name beside `path` to write to, which takes its place when the block ends well and is removed when not."""
+    temporary = path.with_name(f"{path.name}.{uuid4().hex}{TEMPORARY}")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        with suppress(FileNotFoundError):
+            temporary.unlink()

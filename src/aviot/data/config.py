@@ -1,0 +1,60 @@
+"""Everything about training data that can be chosen, checked once."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from aviot.config import TRAINING_RATIOS
+from aviot.values import as_tuple, as_whole, numbers, require_choice, require_fraction, require_whole
+
+BadRecords = Literal["refuse", "skip"]
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Where the records are, in which order they come, and how much may be wrong with them.
+
+    `records` is a JSON array, a JSONL file or a YAML manifest of such files; `video_root` the folder that videos are
+    named from (None: the folder of the file that names them). `bad_records` says whether records that break the format
+    end the run before it begins or are left out with a warning. Examples that cannot be loaded are replaced, by
+    at most `attempts` others in a row; the run ends once `min_failures` and more than `max_failed_share` of all tried
+    have failed. An example of more than `max_tokens` tokens (None: no limit), `tokens_per_support` of them for each
+    support, counts as one that cannot be loaded. `index_folder` holds the indexes of record files (None: the user's
+    cache).
+    """
+
+    records: str
+    video_root: str | None = None
+    seed: int = 0
+    ratios: Sequence[float] = TRAINING_RATIOS
+    bad_records: BadRecords = "refuse"
+    attempts: int = 16
+    min_failures: int = 32
+    max_failed_share: float = 0.05
+    max_tokens: int | None = None
+    tokens_per_support: int = 210  # 14 rows of 14 and a separator
+    index_folder: str | None = None
+
+    def __post_init__(self) -> None:
+        require_whole(self, "attempts", "min_failures", "tokens_per_support")
+        require_fraction(self, "max_failed_share")
+        require_choice(self, "bad_records", BadRecords)
+        if self.max_tokens is not None:
+            require_whole(self, "max_tokens")
+        seed = as_whole(self.seed)
+        if seed is None or not 0 <= seed < 2**63:
+            raise ValueError(f"seed must be a whole number from 0 to 2**63 - 1, got {self.seed!r}")
+        object.__setattr__(self, "seed", seed)
+        ratios = numbers("ratios", as_tuple("ratios", self.ratios), "hold numbers above 1", lambda ratio: ratio > 1)
+        if not ratios:
+            raise ValueError("ratios is empty; give at least one, such as (4.0,)")
+        object.__setattr__(self, "ratios", ratios)
+        for name in ("records", "video_root", "index_folder"):
+            value = getattr(self, name)
+            if value is None and name != "records":
+                continue
+            if not isinstance(value, str | Path) or not str(value):
+                raise ValueError(f"{name} must be a path, got {value!r}")
+            object.__setattr__(self, name, os.path.expanduser(value))

@@ -1,0 +1,162 @@
+"""Where each record of a file stands: built in one pass, kept on disk, mapped into memory when used."""
+
+import hashlib
+import json
+import logging
+import os
+from array import array
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from aviot.data.atomic import replacing
+from aviot.data.errors import DataError, RecordError
+from aviot.data.record import Record, parse_record
+from aviot.data.scan import Found, Scanner, decode_json
+
+logger = logging.getLogger(__name__)
+
+VERSION = 1
+"""Raised whenever an index would come out differently, so that older ones are not used."""
+
+PROBLEMS_KEPT = 20
+
+_COLUMNS = {"offset": "q", "length": "i", "number": "q", "characters": "i", "seconds": "f"}
+_MISSING = float("nan")
+
+
+@dataclass(frozen=True, eq=False)
+class RecordIndex:
+    """The usable records of one file, by number from 0; the arrays are views of a file on disk.
+
+    `digest` is the SHA-256 of the records' file. `problems` are the first of `bad` sentences about records that were
+    left out.
+    """
+
+    path: Path
+    digest: str
+    is_array: bool
+    offset: NDArray[np.int64]
+    length: NDArray[np.int32]
+    number: NDArray[np.int64]  # of the element or line
+    characters: NDArray[np.int32]
+    seconds: NDArray[np.float32]  # NaN where the record does not tell
+    bad: int
+    problems: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+    def where(self, index: int) -> str:
+        """The record's place in words."""
+        return place(self.path, self.is_array, int(self.number[index]))
+
+    def read(self, index: int) -> Record:
+        """One record, read from its place."""
+        with self.path.open("rb") as file:
+            file.seek(int(self.offset[index]))
+            data = file.read(int(self.length[index]))
+        try:
+            return parse_record(decode_json(data), self.where(index))
+        except ValueError as error:
+            raise DataError(
+                f"{self.where(index)} was a good record when it was indexed and is none now ({error}); files must not "
+                "change while they are trained on, start again"
+            ) from error
+
+
+def open_index(path: Path, folder: Path) -> RecordIndex:
+    """The index of a file, from `folder` if it is there and the file has not changed since, else built and put there.
+
+    Several processes may do so at once: each writes a file of its own and renames it, and all come out the same.
+    """
+    path = path.absolute()
+    stored = folder / f"{_key(path)}.safetensors"
+    if (index := _load(stored, path)) is None:
+        logger.info("indexing %s", path)
+        _build(path, stored)
+        index = _load(stored, path)
+    if index is None:
+        raise DataError(f"the index {stored} cannot be read back; is another program changing that folder?")
+    return index
+
+
+def place(path: Path, is_array: bool, number: int) -> str:
+    """Where a record stands, in words."""
+    return f"{path}, {'element' if is_array else 'line'} {number}"
+
+
+def default_folder() -> Path:
+    """The user's cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aviot" / "index"
+
+
+def _key(path: Path) -> str:
+    """Path, size and time of change: what makes a file another one."""
+    try:
+        status = path.stat()
+    except (OSError, ValueError) as error:
+        raise DataError(f"there is no records file {path} ({error}); give a JSON, JSONL or YAML file") from None
+    if not path.is_file():
+        raise DataError(f"{path} is no regular file; give a JSON, JSONL or YAML file")
+    identity = [VERSION, os.fspath(path), status.st_size, status.st_mtime_ns]
+    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32]
+
+
+def _build(path: Path, stored: Path) -> None:
+    columns = {name: array(kind) for name, kind in _COLUMNS.items()}
+    problems: list[str] = []
+    bad = 0
+    with path.open("rb") as file:
+        scanner = Scanner(file, str(path))
+        for found in scanner:
+            try:
+                _add(columns, found, _record(found))
+            except RecordError as error:
+                bad += 1
+                if len(problems) < PROBLEMS_KEPT:
+                    line = f" (line {found.line})" if scanner.is_array else ""
+                    problems.append(f"{place(path, scanner.is_array, found.number)}{line}: {error}")
+    about = {"digest": scanner.digest, "is_array": scanner.is_array, "bad": bad, "problems": problems}
+    tensors = {name: torch.from_numpy(np.array(values)) for name, values in columns.items()}
+    try:
+        stored.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(stored) as temporary:
+            save_file(tensors, temporary, {"about": json.dumps(about)})
+    except (OSError, SafetensorError) as error:
+        raise DataError(
+            f"the index of {path} cannot be written to {stored.parent} ({error}); give another folder as index_folder"
+        ) from error
+
+
+def _record(found: Found) -> Record:
+    if found.problem is not None:
+        raise RecordError(found.problem)
+    return parse_record(found.value, str(found.number))
+
+
+def _add(columns: dict[str, array], found: Found, record: Record) -> None:
+    seconds = _MISSING if record.seconds is None else record.seconds
+    row = (found.offset, found.length, found.number, record.characters, seconds)
+    for column, value in zip(columns.values(), row, strict=True):
+        column.append(value)
+
+
+def _load(stored: Path, path: Path) -> RecordIndex | None:
+    """The stored index, or None if there is none or it is damaged."""
+    try:
+        with safe_open(stored, "pt") as file:
+            about = json.loads(file.metadata()["about"])
+            columns = {name: file.get_tensor(name).numpy() for name in _COLUMNS}  # views of the mapped file
+    except FileNotFoundError:
+        return None
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
+        logger.warning("the index %s is damaged (%s) and is built again", stored, error)
+        return None
+    about["problems"] = tuple(about["problems"])
+    return RecordIndex(path=path, **columns, **about)
