@@ -8,8 +8,10 @@ import torch
 import triton
 from jaxtyping import Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
-from aviot.compressor.kernels.embedding import MetricWeights, activate, second_map
+from aviot.compressor.kernels.embedding import MetricWeights, activate
+from aviot.compressor.kernels.halves import SplitRows
 from aviot.compressor.kernels.reverse_coupling import couple_backward, lift_supports, start_of_one_round
 from aviot.compressor.kernels.reverse_embedding import lift_backward, place_backward
 from aviot.compressor.kernels.transport import TILE, PlanRecord, _cost, transport_level
@@ -147,20 +149,20 @@ def _backward(
     grad_rows: Float[Tensor, "B regions K n"],
     grad_mass: Float[Tensor, "B regions K"],
 ) -> tuple[Tensor, Tensor, MetricParameters]:
-    metric, width = rounds.metric, rounds.lifted.shape[-1]
+    metric = rounds.metric
     pre = _lift(rounds, starts)
-    active = activate(pre)
-    ends = second_map(metric, active)
-    grad_cost = _couple_backward(rounds, ends, grad_rows.contiguous(), grad_mass.contiguous())
+    hidden = activate(pre)
+    parts = metric.second.apply(hidden)
+    ends = metric.second.total(parts, hidden)
+    grad_cost = _couple_backward(rounds, parts, hidden, grad_rows.contiguous(), grad_mass.contiguous())
     grad_ends, sums = _place_backward(rounds, ends, grad_cost)
     along, plain, bias = sums.unbind(1)  # of da x^, da and dy, one a video
     grad_active = grad_ends @ parameters.second.float()
     grad_lifted, grad_sources, first_bias = _lift_backward(rounds, grad_active, pre, starts)
-    in_parts = grad_ends.T @ active[:, : 2 * width]
     gradients = MetricParameters(
         first=grad_lifted.flatten(0, 2).T @ sources.flatten(0, 2),
         first_bias=first_bias,
-        second=in_parts.unflatten(1, (2, width)).sum(1),
+        second=grad_ends.T @ F.gelu(pre),
         second_bias=bias.sum(0),
         gain=(rounds.weigh * along).sum(0),
         shift=(rounds.weigh * plain).sum(0),
@@ -180,7 +182,7 @@ def _lift(rounds: Rounds, starts: Float[Tensor, "B regions K n"]) -> Float[Tenso
         rounds.lifted,
         starts,
         layout.budgets,
-        rounds.metric.first_bias,
+        rounds.metric.first.bias,
         pre[before:],
         regions,
         frames,
@@ -198,16 +200,20 @@ def _lift(rounds: Rounds, starts: Float[Tensor, "B regions K n"]) -> Float[Tenso
 
 def _couple_backward(
     rounds: Rounds,
-    ends: Float[Tensor, "points C"],
+    parts: Float[Tensor, "points 2C"],
+    hidden: SplitRows,
     grad_rows: Float[Tensor, "B regions K n"],
     grad_mass: Float[Tensor, "B regions K"],
 ) -> Float[Tensor, "B*regions*K n"]:
     layout, metric, (batch, regions, frames, width) = rounds.layout, rounds.metric, rounds.lifted.shape
     sizes, total = rounds.sizes, batch * regions * layout.supports
-    cost, rest, grad_cost = ends.new_empty((3, total, sizes["NB"]))
+    cost, rest, grad_cost = parts.new_empty((3, total, sizes["NB"]))
     tile = {"RB": TILE, "CB": block(width), "MB": sizes["MB"], "NB": sizes["NB"]}
     _cost[(rounds.problems, triton.cdiv(layout.slots, TILE))](
-        ends[batch * regions * frames :],
+        parts[batch * regions * frames :],
+        hidden.powers[batch * regions * frames :],
+        metric.second.largest,
+        metric.second.bias,
         rounds.placed,
         layout.budgets,
         metric.scale,
@@ -228,7 +234,7 @@ def _couple_backward(
         num_warps=8,
     )
     updates = [damping(level.epsilon, rounds.config) for level in rounds.levels]
-    history = ends.new_empty((rounds.problems, rounds.config.updates, sizes["NB"] + sizes["KB"]))
+    history = parts.new_empty((rounds.problems, rounds.config.updates, sizes["NB"] + sizes["KB"]))
     couple_backward[(rounds.problems,)](
         cost,
         rest,

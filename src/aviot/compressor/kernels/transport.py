@@ -10,7 +10,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from aviot.compressor.kernels.allocation import round_half_even
-from aviot.compressor.kernels.embedding import MetricWeights, normalise, second_map, store_activation
+from aviot.compressor.kernels.embedding import MetricWeights, gelu, normalise
+from aviot.compressor.kernels.halves import SplitRows, load_product, store_halves
 from aviot.compressor.layout import Layout
 from aviot.config import LevelConfig, TransportConfig
 from aviot.ot.sinkhorn import block, damping, kernel, sinkhorn, warps_for
@@ -51,7 +52,8 @@ def _move(
     budgets,
     first_bias,
     rows,
-    active,
+    halves,
+    powers,
     regions,
     frames,
     supports,
@@ -101,12 +103,15 @@ def _move(
     bias = tl.load(first_bias + c, mask=c < C, other=0.0)
     pre = tl.dot(coefficients, points, input_precision="tf32x3") + rest[:, None] * bias[None, :]
     place = (video * level_regions + local) * supports + first + j
-    store_activation(pre, active + place * 3 * C, j < k, C, c)
+    store_halves(gelu(pre), halves, powers, place, j < k, C, c)
 
 
 @kernel
 def _cost(
-    moved,
+    parts,
+    powers,
+    largest,
+    bias,
     placed,
     budgets,
     scale,
@@ -143,10 +148,9 @@ def _cost(
         return
     region = video * regions + offset + local
     place = (video * level_regions + local) * supports + first + j
-    ours = (j < k)[:, None] & (c < C)[None, :]
     inside = (i < n)[:, None] & (c < C)[None, :]
     b = tl.load(placed + (region * frames + start + i)[:, None] * C + c[None, :], mask=inside, other=0.0)
-    a = tl.load(moved + place[:, None] * C + c[None, :], mask=ours, other=0.0)
+    a = load_product(parts, powers, largest, bias, place, j < k, C, c)
     a = normalise(a, scale, shift, weigh + video * C, C, c, PLACE_EPS).to(tl.float64)
     b = b.to(tl.float64)
     squared = tl.sum(a * a, 1)[:, None] + tl.sum(b * b, 1)[None, :]
@@ -281,7 +285,7 @@ def transport_level(
     grid = (problems, triton.cdiv(layout.slots, TILE))
     carried = None if relevance is None else relevance.new_empty((batch, layout.supports))
     cost, rest = lifted.new_empty((2, batch * count * layout.supports, sources))
-    active = lifted.new_empty((batch * count * layout.supports, 3 * width))
+    hidden, second = SplitRows.empty(batch * count * layout.supports, width, lifted.device), metric.second
     unused = metric.shift
     shape = (regions, frames, layout.supports, record.rows.stride(-2), segments.longest, segments.full, segments.count)
     sizes = {"MB": block(segments.count), "NB": sources}
@@ -298,9 +302,10 @@ def transport_level(
             lifted,
             unused if parents is None else parents,
             layout.budgets,
-            metric.first_bias,
+            metric.first.bias,
             record.rows,
-            active,
+            hidden.halves,
+            hidden.powers,
             *shape,
             width,
             offset,
@@ -311,9 +316,11 @@ def transport_level(
             **tile,
             num_warps=8,
         )
-        moved = second_map(metric, active)
         _cost[grid](
-            moved,
+            second.apply(hidden),
+            hidden.powers,
+            second.largest,
+            second.bias,
             placed,
             layout.budgets,
             metric.scale,
