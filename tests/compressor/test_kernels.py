@@ -257,5 +257,5 @@ def test_a_map_in_halves_is_the_map_to_float32_precision(dtype):
     found = split.total(split.apply(rows), rows)
     active = torch.nn.functional.gelu(lifted.double())
     exact = active @ weight.double().T + bias.double()
-    size = active.abs().amax(1, keepdim=True) * weight.double().norm(dim=1).max() + bias.abs().max()
-    assert ((found - exact).abs() <= 3e-7 * size).all()
+    size = active.norm(dim=1, keepdim=True) * weight.double().norm(dim=1).max() + bias.abs().max()
+    assert ((found - exact).abs() <= 2**-20 * size).all()  # a tensor core cuts what it adds; halves alone lose 2^-10
