@@ -109,6 +109,29 @@ def test_gradients(config, dtype, tolerance, gradient_tolerance):
 
 
 @pytest.mark.usefixtures("by_kernels")
+def test_gradients_of_the_loss_at_large_magnitudes():
+    """Of a distortion of millions all that is left is what the supports miss their barycentres by."""
+    module, given = tiny(**ONE_STAGE), {"x": 1e4 * inputs(9, grid=GRID)["x"]}
+    exact, leaf = given["x"].double().requires_grad_(), given["x"].to(DEVICE, copy=True).requires_grad_()
+    module(leaf, supports=4).loss.backward()
+    reference(module, {"x": exact}, supports=4)[0].loss.backward()
+    assert relative(leaf.grad.cpu(), exact.grad) < 1e-3
+
+
+@pytest.mark.usefixtures("by_kernels")
+def test_a_batch_has_each_videos_gradients():
+    module, given = tiny(**ONE_STAGE), on_device(inputs(9, batch=(2,), grid=GRID))
+    x = given.pop("x").requires_grad_()
+    out = module(x, **given, supports=4)
+    (out.features.square().sum() + out.loss.sum()).backward()
+    for video in range(2):
+        leaf = x.detach()[video].clone().requires_grad_()
+        out = module(leaf, **{name: value[video] for name, value in given.items()}, supports=4)
+        (out.features.square().sum() + out.loss).backward()
+        assert relative(x.grad[video], leaf.grad) < 1e-5
+
+
+@pytest.mark.usefixtures("by_kernels")
 def test_features_that_are_not_finite_are_reported():
     module, given = tiny(**ONE_STAGE), on_device(inputs(9, grid=GRID))
     given["x"][3, 5, 1] = torch.nan

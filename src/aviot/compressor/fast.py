@@ -29,7 +29,7 @@ from aviot.compressor.layout import Layout
 from aviot.compressor.level import Plan
 from aviot.compressor.regions import DESCRIPTOR_EPS, Partition, descriptors
 from aviot.compressor.segments import Segments
-from aviot.compressor.stage import Conditioning, Stage, StageModules, partitions_of
+from aviot.compressor.stage import AllRegions, Conditioning, Stage, StageModules, partitions_of
 from aviot.config import CompressorConfig
 
 
@@ -125,7 +125,9 @@ def run_recorded_stage(
     how = (products, known, layout, modules.gate, config, conditioning.question, progress)
     features, gates = fuse_rows(x, rows, entropy, *how)
     finite.require(gates, "the fusion weights are")
-    stage = Stage(layout, plans, tuple(_split(means, partitions)), gates, introduce_regions(gates, progress))
+    applied = introduce_regions(gates, progress)
+    regions = AllRegions(rows, mass, sources, means)
+    stage = Stage(layout, plans, tuple(_split(means, partitions)), gates, applied, regions)
     return features, stage, replace(conditioning, relevance=carried)
 
 
@@ -155,8 +157,9 @@ def _describe(
     """Every region's descriptors: the whole frame's mean as it is, the others' normalised and placed."""
     if means.shape[1] == 1:
         return means
-    normalised = F.layer_norm(means[:, 1:], means.shape[-1:], eps=DESCRIPTOR_EPS)
-    return torch.cat((means[:, :1], normalised + modules.region_position(known.codes[1:])[:, None]), 1)
+    frames, regional = means.split([1, means.shape[1] - 1], 1)
+    normalised = F.layer_norm(regional, means.shape[-1:], eps=DESCRIPTOR_EPS)
+    return torch.cat((frames, normalised + modules.region_position(known.codes[1:])[:, None]), 1)
 
 
 @torch.no_grad()

@@ -39,6 +39,16 @@ class Conditioning:
 
 
 @dataclass(frozen=True)
+class AllRegions:
+    """Plans of all granularities' regions one after the other, as kernels keep them."""
+
+    rows: Float[Tensor, "B regions K n"]
+    mass: Float[Tensor, "B regions K"]
+    sources: Float[Tensor, "B regions N D"]
+    means: Float[Tensor, "B regions N D"]
+
+
+@dataclass(frozen=True)
 class Stage:
     """The record of one executed stage: everything that provenance and the objective are read from."""
 
@@ -47,6 +57,7 @@ class Stage:
     means: tuple[Float[Tensor, "B R N D"], ...]  # of the regions, one a granularity
     gates: Float[Tensor, "B S K L"]  # gamma as the gate predicts it
     applied: Float[Tensor, "B S K L"]  # gamma as it was applied, warm-up included
+    regions: AllRegions | None = None  # the plans together, where kernels made them with gradients
 
     @cached_property
     def coefficients(self) -> Float[Tensor, "B S K N"]:

@@ -10,12 +10,24 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
+from aviot.compressor.kernels.kept import kept
 from aviot.compressor.kernels.tables import offsets_of, patch_regions
 from aviot.compressor.regions import Partition
 from aviot.ot.sinkhorn import COUNTS
 
 FRAMES, CHANNELS = 8, 128  # of one tile
-CELLS = ("height", "width", "rows", "columns", "fine_rows", "fine_columns", "fine_offset", "branch")
+CELLS = (
+    "height",
+    "width",
+    "rows",
+    "columns",
+    "fine_rows",
+    "fine_columns",
+    "fine_offset",
+    "branch",
+    "edge_offset",
+    "edges",
+)
 cells = partial(triton.jit, do_not_specialize=COUNTS + CELLS)
 BLOCK = 512  # values of one program that averages regions
 
@@ -104,11 +116,20 @@ def _to_patches(
     tl.store(grad_x + target, total, mask=inside)
 
 
+_regions = kept(patch_regions)
+
+
+@kept
+def _shares(partitions: tuple[Partition, ...], device: torch.device) -> Float[Tensor, "regions"]:
+    """One over the patches of every region."""
+    return 1 / torch.cat([each.sizes(device) for each in partitions])
+
+
 class RegionMeans(torch.autograd.Function):
     """`region_means` with its reverse pass."""
 
     @staticmethod
-    def forward(ctx: Any, x: Float[Tensor, "B N S D"], partitions: Sequence[Partition]) -> Tensor:
+    def forward(ctx: Any, x: Float[Tensor, "B N S D"], partitions: tuple[Partition, ...]) -> Tensor:
         """Means of every region."""
         ctx.partitions, ctx.like = partitions, x.new_empty(0)
         ctx.shape = x.shape
@@ -120,14 +141,12 @@ class RegionMeans(torch.autograd.Function):
         gradient = gradients[0].contiguous()
         grad_x = ctx.like.new_empty(ctx.shape)
         batch, frames, patches, dim = ctx.shape
-        regions = patch_regions(ctx.partitions, gradient.device)
-        counts = torch.cat([each.sizes(gradient.device) for each in ctx.partitions])
         grid = (patches, batch * triton.cdiv(frames, FRAMES), triton.cdiv(dim, CHANNELS))
         _to_patches[grid](
             gradient,
             grad_x,
-            regions,
-            1 / counts,
+            _regions(ctx.partitions, gradient.device),
+            _shares(ctx.partitions, gradient.device),
             frames,
             patches,
             dim,

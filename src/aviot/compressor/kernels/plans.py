@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from aviot.compressor.kernels.embedding import MetricWeights, activate
 from aviot.compressor.kernels.halves import SplitRows
-from aviot.compressor.kernels.reverse_coupling import couple_backward, lift_supports, start_of_one_round
+from aviot.compressor.kernels.reverse_coupling import couple_backward, lift_supports, room_like, start_of_one_round
 from aviot.compressor.kernels.reverse_embedding import lift_backward, place_backward
 from aviot.compressor.kernels.transport import TILE, PlanRecord, _cost, transport_level
 from aviot.compressor.layout import Layout
@@ -94,7 +94,7 @@ class Plans(torch.autograd.Function):
 def _forward(rounds: Rounds) -> tuple[PlanRecord, Float[Tensor, "B regions K n"], Float[Tensor, "B K"] | None]:
     layout = rounds.layout
     record = PlanRecord.empty(layout, rounds.lifted.shape[1])
-    starts = torch.empty_strided(record.rows.shape, record.rows.stride(), device=layout.device)
+    starts = room_like(record.rows)
     how = (rounds.config, rounds.metric, rounds.weigh, rounds.lifted, rounds.placed, layout, record)
     carried: Tensor | None = None
     for level, offset, parents in zip(rounds.levels, rounds.offsets, rounds.parents, strict=True):

@@ -4,11 +4,19 @@ One program a segment of a region, all granularities in one launch: they depend 
 carry no gradient. What the forward kernels did not keep is worked out again.
 """
 
+import torch
 import triton
 import triton.language as tl
+from jaxtyping import Float
+from torch import Tensor
 
 from aviot.compressor.kernels.transport import place_in_video, uniform_source
 from aviot.ot.sinkhorn import factor, first_update, kernel
+
+
+def room_like(rows: Float[Tensor, "B regions K n"]) -> Float[Tensor, "B regions K n"]:
+    """Memory for as many rows, as far apart."""
+    return torch.empty_strided(rows.shape, rows.stride(), dtype=rows.dtype, device=rows.device)
 
 
 @triton.jit

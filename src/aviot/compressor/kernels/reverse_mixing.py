@@ -9,6 +9,7 @@ from torch import Tensor
 
 from aviot.compressor.kernels.means import cells
 from aviot.compressor.kernels.mixing import geometry, mix_plans, mixture_of, product
+from aviot.compressor.kernels.reverse_coupling import room_like
 from aviot.compressor.kernels.tables import offsets_of
 from aviot.compressor.kernels.transport import place_in_video
 from aviot.compressor.layout import Layout
@@ -40,6 +41,7 @@ def _mix_backward(
     full,
     M,
     LEVELS: tl.constexpr,
+    TO_X: tl.constexpr,
     HALVES: tl.constexpr,
     PRECISION: tl.constexpr,
     MB: tl.constexpr,
@@ -59,9 +61,10 @@ def _mix_backward(
     if k == n:  # every support is its source, whatever plans and gates say
         kept = ((video * supports + first + i) * patches + patch)[:, None] * dim
         for channel in range(0, dim, DB):
-            inside = (i < n)[:, None] & (channel + d < dim)[None, :]
-            change = tl.load(gradient + kept + channel + d[None, :], mask=inside, other=0.0)
-            tl.store(grad_x + source + channel + d[None, :], change, mask=inside)
+            if TO_X:
+                inside = (i < n)[:, None] & (channel + d < dim)[None, :]
+                change = tl.load(gradient + kept + channel + d[None, :], mask=inside, other=0.0)
+                tl.store(grad_x + source + channel + d[None, :], change, mask=inside)
         tl.store(at, tl.zeros((KB, NB), tl.float32), mask=written)
         for branch in tl.static_range(LEVELS):
             tl.store(grad_gates + position * LEVELS + branch, tl.zeros((KB,), tl.float32), mask=j < k)
@@ -79,7 +82,8 @@ def _mix_backward(
         tile = tl.load(x + source + channel + d[None, :], mask=inside, other=0.0)
         change = tl.load(gradient + target + channel + d[None, :], mask=(j < k)[:, None] & real[None, :], other=0.0)
         products = tl.dot(change, tl.trans(tile), products, input_precision=PRECISION)
-        tl.store(grad_x + source + channel + d[None, :], product(weights, change, HALVES), mask=inside)
+        if TO_X:
+            tl.store(grad_x + source + channel + d[None, :], product(weights, change, HALVES), mask=inside)
     tl.store(at, products, mask=written)
     for branch in tl.static_range(LEVELS):
         region = video * regions + tl.load(region_of_patch + branch * patches + patch)
@@ -154,7 +158,8 @@ class Mix(torch.autograd.Function):
         x, rows, gates, region_of_patch = ctx.saved_tensors
         layout, pitch = ctx.layout, rows.stride(-2)
         gradient = gradients[0].to(x.dtype).contiguous()
-        grad_x, grad_gates = torch.empty_like(x), torch.empty_like(gates)
+        to_x, grad_gates = ctx.needs_input_grad[0], torch.empty_like(gates)
+        grad_x = torch.empty_like(x) if to_x else None
         grad_mixture = rows.new_empty((*gates.shape[:3], pitch))
         grid, how, segments = geometry(x, layout, CHANNELS)
         _mix_backward[grid](
@@ -164,7 +169,7 @@ class Mix(torch.autograd.Function):
             region_of_patch,
             gradient,
             layout.budgets,
-            grad_x,
+            gradient if grad_x is None else grad_x,
             grad_mixture,
             grad_gates,
             *x.shape[1:],
@@ -173,6 +178,7 @@ class Mix(torch.autograd.Function):
             pitch,
             *segments,
             LEVELS=gates.shape[-1],
+            TO_X=to_x,
             PRECISION="tf32x3" if x.dtype == torch.float32 else "ieee",
             **how,
         )
@@ -186,7 +192,7 @@ def _to_rows(
     partitions: tuple[Partition, ...],
     layout: Layout,
 ) -> Float[Tensor, "B regions K n"]:
-    grad_rows = torch.empty_strided(rows.shape, rows.stride(), device=rows.device)
+    grad_rows = room_like(rows)
     for branch, (each, offset) in enumerate(zip(partitions, offsets_of(partitions), strict=True)):
         _to_regions[(each.count * layout.supports, len(rows))](
             grad_mixture,
