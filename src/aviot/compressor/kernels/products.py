@@ -93,6 +93,8 @@ def _products(
     beside = origin + beside_patch * dim + tl.where(which == 1, onward, tl.where(which == 2, -fewer * stride, 0))
     beside = tl.where(e == 0, question + video * dim, beside)
     here, there, known = (i < n) & (patch >= 0), (i < more) & (patch >= 0), (e == 0) | (beside_patch >= 0)
+    alone = tl.max(patch, 0)  # the only one, where there is one; a group's empty place reads nothing
+    reach = tl.where(alone < 0, 0, dim)
 
     inner = tl.zeros((NB, NB), tl.float32)
     outer = tl.zeros((NB, NB), tl.float32)
@@ -112,7 +114,7 @@ def _products(
                 other = tl.load(origin + onward + at, mask=there[:, None] & real, other=0.0)
                 outer = tl.dot(tile, tl.trans(other), outer)
         else:  # one patch
-            pivot = tl.load(origin + tl.max(patch, 0) * dim + channel + d, mask=channel + d < dim, other=0.0)[None, :]
+            pivot = tl.load(origin + alone * dim + channel + d, mask=channel + d < reach, other=0.0)[None, :]
             to_pivot += tl.sum(companions * pivot, 1)
             apart += tl.sum((companions - pivot) * (companions - pivot), 1)
             tile = tl.where(here[:, None], tile - pivot, 0.0)
@@ -120,8 +122,8 @@ def _products(
             inner = tl.dot(tile, tl.trans(tile), inner, input_precision="tf32x3")
             if AHEAD:
                 other = tl.load(origin + onward + at, mask=there[:, None] & real, other=0.0)
-                first = origin + onward + tl.max(patch, 0) * dim
-                pivot = tl.load(first + channel + d, mask=channel + d < dim, other=0.0)[None, :]
+                first = origin + onward + alone * dim
+                pivot = tl.load(first + channel + d, mask=channel + d < reach, other=0.0)[None, :]
                 other = tl.where(there[:, None], other - pivot, 0.0)
                 outer = tl.dot(tile, tl.trans(other), outer, input_precision="tf32x3")
 
