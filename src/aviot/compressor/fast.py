@@ -107,7 +107,7 @@ def run_recorded_stage(
     """The same with gradients, by the same kernels."""
     partitions = partitions_of(config)
     known = tables(partitions, config.position.region_bands, x.device)
-    means = RegionMeans.apply(x, partitions)
+    means, x = RegionMeans.apply(x, partitions)
     finite.require(means[:, 0], "the features x are")
     rounds = _rounds(weights, config, means.detach(), conditioning, supports, progress)
     sources = _describe(modules, means, known)
