@@ -20,7 +20,8 @@ from aviot.compressor.kernels.allocation import allocate
 from aviot.compressor.kernels.embedding import MetricWeights, embed_sources
 from aviot.compressor.kernels.features import fuse_rows
 from aviot.compressor.kernels.means import RegionMeans, region_means
-from aviot.compressor.kernels.plans import Plans, Rounds
+from aviot.compressor.kernels.plans import Plans
+from aviot.compressor.kernels.rounds import Rounds
 from aviot.compressor.kernels.tables import Tables, offsets_of, tables
 from aviot.compressor.kernels.transport import PlanRecord, transport_level
 from aviot.compressor.layout import Layout
