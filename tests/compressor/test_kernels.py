@@ -48,17 +48,19 @@ def test_region_means(cells, dtype):
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.bfloat16, 2**-8)])
+@pytest.mark.parametrize("beside", [0.0, 1.5])
 @pytest.mark.parametrize("cells", [NESTING, CROSSING])
-def test_region_means_gradients(cells, dtype, tolerance):
+def test_region_means_gradients(cells, beside, dtype, tolerance):
     x = random(2, 5, 15, 6, dtype=dtype).requires_grad_()
     exact = x.detach().double().requires_grad_()
-    found, expected = (
+    (found, same), expected = (
         RegionMeans.apply(x, partitions(cells)),
         torch.cat(plain.region_means(partitions(cells), exact), 1),
     )
+    assert torch.equal(same, x)
     weight = random(*found.shape, seed=1)
-    (found * weight).sum().backward()
-    (expected * weight).sum().backward()
+    ((found * weight).sum() + (same * beside).sum()).backward()
+    ((expected * weight).sum() + (exact * beside).sum()).backward()
     assert x.grad.dtype == dtype
     assert relative(x.grad, exact.grad) < tolerance
 

@@ -6,7 +6,8 @@ from conftest import DEVICE, make
 
 from aviot.compressor.fast import partitions_of
 from aviot.compressor.kernels.embedding import MetricWeights, embed_sources
-from aviot.compressor.kernels.plans import Plans, Rounds
+from aviot.compressor.kernels.plans import Plans
+from aviot.compressor.kernels.rounds import Rounds
 from aviot.compressor.kernels.tables import offsets_of, tables
 from aviot.compressor.layout import Layout
 from aviot.compressor.level import finish, start_rows, transport

@@ -21,8 +21,9 @@ from aviot.compressor.kernels.aside import Aside
 from aviot.compressor.kernels.embedding import MetricWeights, embed_sources
 from aviot.compressor.kernels.features import fuse_rows
 from aviot.compressor.kernels.means import RegionMeans, region_means
-from aviot.compressor.kernels.plans import Plans, Rounds
+from aviot.compressor.kernels.plans import Plans
 from aviot.compressor.kernels.products import Products
+from aviot.compressor.kernels.rounds import Rounds
 from aviot.compressor.kernels.tables import Tables, offsets_of, tables
 from aviot.compressor.kernels.transport import PlanRecord, transport_level
 from aviot.compressor.layout import Layout
@@ -111,7 +112,7 @@ def run_recorded_stage(
     """The same with gradients, by the same kernels."""
     partitions = partitions_of(config)
     known = tables(partitions, config.position.region_bands, x.device)
-    means = RegionMeans.apply(x, partitions)
+    means, x = RegionMeans.apply(x, partitions)
     finite.require(means[:, 0], "the features x are")
     rounds = _rounds(weights, config, means.detach(), conditioning, supports, progress)
     aside = Aside(x.device)

@@ -168,4 +168,5 @@ def _launch(layout: Layout, stabilizer: float, products: Tensor, *tensors: Tenso
         NB=block(segments.longest),
         TB=TILE,
         num_warps=8 if segments.longest > 32 else 4,
+        num_stages=1,
     )

@@ -90,6 +90,7 @@ def _from_regions(
 @cells
 def _to_patches(
     gradient,
+    beside,
     grad_x,
     region_of_patch,
     share,
@@ -98,10 +99,11 @@ def _to_patches(
     dim,
     regions,
     LEVELS: tl.constexpr,
+    BESIDE: tl.constexpr,
     BN: tl.constexpr,
     BD: tl.constexpr,
 ):
-    """Every patch's gradient: its regions' at all granularities, each over the region's patches."""
+    """Every patch's gradient: its regions' at all granularities, each over the region's patches, and what is beside."""
     tiles = tl.cdiv(frames, BN)
     tile, video = tl.program_id(1) % tiles, (tl.program_id(1) // tiles).to(tl.int64)
     patch = tl.program_id(0)
@@ -113,6 +115,8 @@ def _to_patches(
         source = ((video * regions + region) * frames + n)[:, None] * dim + d[None, :]
         total += tl.load(gradient + source, mask=inside, other=0.0) * tl.load(share + region)
     target = ((video * frames + n) * patches + patch)[:, None] * dim + d[None, :]
+    if BESIDE:
+        total += tl.load(beside + target, mask=inside, other=0.0).to(tl.float32)
     tl.store(grad_x + target, total, mask=inside)
 
 
@@ -126,24 +130,33 @@ def _shares(partitions: tuple[Partition, ...], device: torch.device) -> Float[Te
 
 
 class RegionMeans(torch.autograd.Function):
-    """`region_means` with its reverse pass."""
+    """`region_means` with its reverse pass, and the features themselves, for what else reads them.
+
+    Their gradients then come together here and are added where the means' is spread, in one pass.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Float[Tensor, "B N S D"], partitions: tuple[Partition, ...]) -> Tensor:
+    def forward(
+        ctx: Any, x: Float[Tensor, "B N S D"], partitions: tuple[Partition, ...]
+    ) -> tuple[Float[Tensor, "B regions N D"], Float[Tensor, "B N S D"]]:
         """Means of every region."""
-        ctx.partitions, ctx.like = partitions, x.new_empty(0)
-        ctx.shape = x.shape
-        return region_means(partitions, x)
+        ctx.partitions, ctx.like, ctx.shape = partitions, x.new_empty(0), x.shape
+        ctx.set_materialize_grads(False)
+        return region_means(partitions, x), x
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        """Spread over the patches."""
-        gradient = gradients[0].contiguous()
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, None]:
+        """Spread over the patches, and added to what came back beside."""
+        gradient, beside = gradients
+        if gradient is None:
+            return beside, None
+        gradient = gradient.contiguous()
         grad_x = ctx.like.new_empty(ctx.shape)
         batch, frames, patches, dim = ctx.shape
         grid = (patches, batch * triton.cdiv(frames, FRAMES), triton.cdiv(dim, CHANNELS))
         _to_patches[grid](
             gradient,
+            gradient if beside is None else beside.contiguous(),
             grad_x,
             _regions(ctx.partitions, gradient.device),
             _shares(ctx.partitions, gradient.device),
@@ -152,6 +165,7 @@ class RegionMeans(torch.autograd.Function):
             dim,
             gradient.shape[1],
             LEVELS=len(ctx.partitions),
+            BESIDE=beside is not None,
             BN=FRAMES,
             BD=CHANNELS,
         )

@@ -1,7 +1,6 @@
 """All granularities' plans by kernels, with the gradient of their last rounds."""
 
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,52 +9,19 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from aviot.compressor.kernels.embedding import MetricWeights, activate
+from aviot.compressor.kernels.embedding import activate
 from aviot.compressor.kernels.halves import SplitRows
 from aviot.compressor.kernels.reverse_coupling import couple_backward, lift_supports, room_like, start_of_one_round
 from aviot.compressor.kernels.reverse_embedding import lift_backward, place_backward
+from aviot.compressor.kernels.rounds import Rounds
 from aviot.compressor.kernels.transport import TILE, PlanRecord, _cost, transport_level
-from aviot.compressor.layout import Layout
 from aviot.compressor.metric import MetricParameters
 from aviot.compressor.numerics import full_precision
-from aviot.config import LevelConfig, TransportConfig
+from aviot.config import LevelConfig
 from aviot.ot.sinkhorn import block, damping, warps_for
 
 CHANNELS = 32  # of one program that goes back to the lifted sources
 OTHERS = 16  # points on the other side of one step of the cost's reverse
-
-
-@dataclass(frozen=True)
-class Rounds:
-    """What a stage's rounds are made of, without gradient."""
-
-    levels: tuple[LevelConfig, ...]
-    config: TransportConfig
-    metric: MetricWeights
-    weigh: Float[Tensor, "B C"]
-    lifted: Float[Tensor, "B regions N C"]
-    placed: Float[Tensor, "B regions N C"]
-    layout: Layout
-    offsets: tuple[int, ...]  # each granularity's first region among all
-    parents: tuple[Int[Tensor, "R"] | None, ...]
-    relevance: Float[Tensor, "B N"] | None
-
-    @cached_property
-    def problems(self) -> int:
-        """Segments of all regions of all videos."""
-        return self.lifted.shape[0] * self.lifted.shape[1] * self.layout.segments.count
-
-    @cached_property
-    def place(self) -> tuple[int, int, int]:
-        """What kernels need to find a segment."""
-        segments = self.layout.segments
-        return segments.longest, segments.full, segments.count
-
-    @cached_property
-    def sizes(self) -> dict[str, int]:
-        """Tiles that hold a segment's sources and supports."""
-        segments = self.layout.segments
-        return {"MB": block(segments.count), "KB": block(self.layout.slots), "NB": block(segments.longest)}
 
 
 class Plans(torch.autograd.Function):
