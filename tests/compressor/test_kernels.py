@@ -15,8 +15,9 @@ from aviot.compressor.kernels.allocation import allocate
 from aviot.compressor.kernels.embedding import activate, embed_sources
 from aviot.compressor.kernels.halves import SplitMap
 from aviot.compressor.kernels.means import RegionMeans, region_means
+from aviot.compressor.kernels.record import PlanRecord
 from aviot.compressor.kernels.tables import offsets_of, tables
-from aviot.compressor.kernels.transport import PlanRecord, transport_level
+from aviot.compressor.kernels.transport import transport_level
 from aviot.compressor.layout import Layout
 from aviot.compressor.level import start_rows, transport
 from aviot.compressor.regions import Partition, descriptors

@@ -10,10 +10,10 @@ from aviot.compressor.kernels.gate import gate_statistics
 from aviot.compressor.kernels.mixing import mix_plans
 from aviot.compressor.kernels.moments import branch_moments
 from aviot.compressor.kernels.products import Products
+from aviot.compressor.kernels.record import PlanRecord
 from aviot.compressor.kernels.reverse_gate import Gates
 from aviot.compressor.kernels.reverse_mixing import Mix
 from aviot.compressor.kernels.tables import tables
-from aviot.compressor.kernels.transport import PlanRecord
 from aviot.compressor.layout import Layout
 from aviot.compressor.regions import Partition
 from aviot.compressor.segments import Segments

@@ -10,7 +10,7 @@ from aviot.compressor.kernels.divergence import Divergence, edge_weights
 from aviot.compressor.kernels.gate_terms import GateMeans
 from aviot.compressor.kernels.kept import kept
 from aviot.compressor.kernels.motion import patch_motion
-from aviot.compressor.kernels.transport import PlanRecord
+from aviot.compressor.kernels.record import PlanRecord
 from aviot.compressor.layout import Layout
 from aviot.compressor.level import Plan
 from aviot.compressor.regions import Partition

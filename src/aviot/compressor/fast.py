@@ -23,9 +23,10 @@ from aviot.compressor.kernels.features import fuse_rows
 from aviot.compressor.kernels.means import RegionMeans, region_means
 from aviot.compressor.kernels.plans import Plans
 from aviot.compressor.kernels.products import Products
+from aviot.compressor.kernels.record import PlanRecord
 from aviot.compressor.kernels.rounds import Rounds
 from aviot.compressor.kernels.tables import Tables, offsets_of, tables
-from aviot.compressor.kernels.transport import PlanRecord, transport_level
+from aviot.compressor.kernels.transport import transport_level
 from aviot.compressor.layout import Layout
 from aviot.compressor.level import Plan
 from aviot.compressor.regions import DESCRIPTOR_EPS, Partition, descriptors

@@ -1,21 +1,26 @@
-"""Small tensors that follow from shapes alone, made once."""
+"""What follows from shapes alone, made once."""
 
-from collections.abc import Callable, Hashable
-from functools import lru_cache, wraps
+from collections.abc import Callable
+from functools import cache, wraps
+from typing import TypeVar
 
 import torch
-from torch import Tensor
+
+Result = TypeVar("Result")
 
 
-def kept(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Keep a function's results for its arguments, but never those of a graph's capture, which are the graph's."""
-    cached = lru_cache(maxsize=16)(make)
+def kept(make: Callable[..., Result]) -> Callable[..., Result]:
+    """Keep a function's results for good: graphs that were captured read them where they lie.
 
+    What is made for the first time inside a capture would be the graph's own, so that is refused.
+    """
+
+    @cache
     @wraps(make)
-    def get(*arguments: Hashable) -> Tensor:
+    @torch.inference_mode(False)
+    def once(*arguments: object) -> Result:
         if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-            return make(*arguments)
-        with torch.inference_mode(False):
-            return cached(*arguments)
+            raise RuntimeError("compress once before capturing a graph of it: the first call makes tables and kernels")
+        return make(*arguments)
 
-    return get
+    return once

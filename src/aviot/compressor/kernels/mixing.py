@@ -8,7 +8,7 @@ import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aviot.compressor.kernels.transport import place_in_video
+from aviot.compressor.kernels.places import place_in_video
 from aviot.compressor.layout import Layout
 from aviot.ot.sinkhorn import block, kernel
 

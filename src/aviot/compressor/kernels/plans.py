@@ -11,10 +11,11 @@ from torch.nn import functional as F
 
 from aviot.compressor.kernels.embedding import activate
 from aviot.compressor.kernels.halves import SplitRows
+from aviot.compressor.kernels.record import PlanRecord
 from aviot.compressor.kernels.reverse_coupling import couple_backward, lift_supports, room_like, start_of_one_round
 from aviot.compressor.kernels.reverse_embedding import lift_backward, place_backward
 from aviot.compressor.kernels.rounds import Rounds
-from aviot.compressor.kernels.transport import TILE, PlanRecord, _cost, transport_level
+from aviot.compressor.kernels.transport import TILE, _cost, transport_level
 from aviot.compressor.metric import MetricParameters
 from aviot.compressor.numerics import full_precision
 from aviot.config import LevelConfig

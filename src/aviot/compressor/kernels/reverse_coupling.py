@@ -10,7 +10,7 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
-from aviot.compressor.kernels.transport import place_in_video, uniform_source
+from aviot.compressor.kernels.places import place_in_video, uniform_source
 from aviot.ot.sinkhorn import factor, first_update, kernel
 
 

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from aviot.compressor.kernels.means import cells
 from aviot.compressor.kernels.mixing import geometry, mix_plans, mixture_of, product
+from aviot.compressor.kernels.places import place_in_video
 from aviot.compressor.kernels.reverse_coupling import room_like
 from aviot.compressor.kernels.tables import offsets_of
-from aviot.compressor.kernels.transport import place_in_video
 from aviot.compressor.layout import Layout
 from aviot.compressor.regions import Partition
 from aviot.ot.sinkhorn import block, kernel

@@ -1,48 +1,21 @@
 """One granularity's transport, a few launches a round: where the supports are, what that costs, and the coupling."""
 
 import math
-from dataclasses import dataclass
 
-import torch
 import triton
 import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aviot.compressor.kernels.allocation import round_half_even
 from aviot.compressor.kernels.embedding import MetricWeights, gelu, normalise
 from aviot.compressor.kernels.halves import SplitRows, load_product, store_halves
+from aviot.compressor.kernels.places import place_in_video, uniform_source
+from aviot.compressor.kernels.record import PlanRecord
 from aviot.compressor.layout import Layout
 from aviot.config import LevelConfig, TransportConfig
 from aviot.ot.sinkhorn import block, damping, kernel, sinkhorn, warps_for
 
 TILE = 16  # supports of one program that places them
-
-
-@triton.jit
-def place_in_video(budgets, video, segment, longest, full, M, MB: tl.constexpr):
-    """A segment's sources and supports: where they start, and how many they are."""
-    m = tl.arange(0, MB)
-    given = tl.load(budgets + video * M + m, mask=m < M, other=0).to(tl.int32)
-    first = tl.sum(tl.where(m < segment, given, 0), 0)
-    k = tl.sum(tl.where(m == segment, given, 0), 0)
-    start = segment * longest - tl.maximum(segment - full, 0)
-    return start, longest - tl.where(segment >= full, 1, 0), first, k
-
-
-@triton.jit
-def uniform_source(j, n, k):
-    """round(linspace(0, n - 1, k)) as torch computes it in float32: every operation rounded on its own.
-
-    A product, difference or quotient of float32 taken in float64 and rounded once is that; contracting two is not.
-    """
-    last, steps = (n - 1).to(tl.float64), tl.maximum(k - 1, 1)
-    stride = (last / steps.to(tl.float64)).to(tl.float32).to(tl.float64)
-    front = (stride * j.to(tl.float64)).to(tl.float32)
-    behind = (stride * (k - 1 - j).to(tl.float64)).to(tl.float32)
-    back = (last - behind.to(tl.float64)).to(tl.float32)
-    within = tl.where(j < k // 2, front, back)
-    return tl.where(k == 1, 0, round_half_even(tl.maximum(within, 0.0).to(tl.float64)))
 
 
 @kernel
@@ -232,31 +205,6 @@ def _couple(
             tl.store(carried + video * supports + first + j, mixed, mask=j < k)
     else:
         tl.store(rows + own, plan / (received + STABILIZER)[:, None], mask=written)
-
-
-def pitch_of(layout: Layout) -> int:
-    """The distance between rows in memory: a multiple of 16, so that they are read four numbers at a time."""
-    return 16 * triton.cdiv(layout.segments.longest, 16)
-
-
-@dataclass(frozen=True)
-class PlanRecord:
-    """Rows, mass and entropy of every region of every granularity, one after the other, coarse to fine."""
-
-    rows: Float[Tensor, "B regions K n"]  # `pitch_of` apart
-    mass: Float[Tensor, "B regions K"]
-    entropy: Float[Tensor, "B regions K"]  # of each row, over log N
-
-    @classmethod
-    def empty(cls, layout: Layout, regions: int) -> "PlanRecord":
-        """Room for it."""
-        shape = (len(layout.budgets), regions, layout.supports)
-        rows = torch.empty((*shape, pitch_of(layout)), device=layout.device)
-        return cls(
-            rows[..., : layout.segments.longest],
-            torch.empty(shape, device=layout.device),
-            torch.empty(shape, device=layout.device),
-        )
 
 
 def transport_level(
