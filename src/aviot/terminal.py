@@ -58,16 +58,18 @@ def working() -> Iterator[Any]:
 
 
 @contextmanager
-def mistakes() -> Iterator[None]:
-    """A user's mistake is one sentence and exit code 2, no traceback."""
+def mistakes(*, silent: bool = False) -> Iterator[None]:
+    """A user's mistake is one sentence and exit code 2, no traceback; no sentence where another process says it."""
     try:
         yield
     except (ValueError, OSError) as error:
+        if silent:
+            raise typer.Exit(2) from error
         refuse(str(error))
     except torch.OutOfMemoryError:
         refuse("the GPU's memory is full; sample fewer frames, or say --device cpu")
     except ModuleNotFoundError as error:
-        refuse(f"{error.name} is not installed; in a clone: pip install --constraint constraints.txt '.[video]'")
+        refuse(f"{error.name} is not installed; in a clone: pip install --constraint constraints.txt '.[train]'")
 
 
 def counted(number: int, noun: str) -> str:

@@ -11,11 +11,11 @@ import torch
 from typer.testing import CliRunner
 
 from aviot.bench import alone, decoding, plot, scaling
-from aviot.bench.machine import commit
 from aviot.bench.pipeline import Pipeline
 from aviot.bench.result import Point, Result, Row
 from aviot.bench.timing import Measurement, NotMeasured
 from aviot.cli import app
+from aviot.machine import commit
 
 GOLDEN = str(Path(__file__).parents[1] / "golden" / "checkpoint")
 PARTS = {"encode", "compress", "project", "to_tokens", "decoder_input", "prefill", "next_token"}

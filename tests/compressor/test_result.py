@@ -5,6 +5,7 @@ import torch
 from conftest import inputs, make
 
 from aviot import UniformKeep
+from aviot.compressor.usage import budget_entropy
 
 
 def alone(batch, index):
@@ -58,3 +59,23 @@ def test_what_is_refused():
             together.video(index)
     with pytest.raises(ValueError, match="this compression is of one video"):
         together.video(0).video(0)
+
+
+def test_usage_of_gates_and_budgets():
+    compressor, batch = make(), inputs(batch=(2,))
+    together = compressor(**batch, supports=5)
+    for index in range(2):
+        usage = together.video(index).usage
+        assert torch.allclose(usage.budget_entropy, together.usage.budget_entropy[index])
+        assert list(usage.shares) == ["global", "medium", "local"]
+        assert torch.allclose(sum(usage.shares.values()), torch.tensor(1.0))
+        stage = together.stages[-1]
+        assert all(torch.allclose(stage.branch(n)[1][index].mean(), stage.shares[n][index]) for n in usage.shares)
+    assert together.video(0).usage.shares["local"].requires_grad is False
+    assert compressor(**batch, supports=20).usage is None
+    assert UniformKeep(compressor.config)(batch["x"], supports=5).usage.shares == {}
+
+
+def test_budget_entropy():
+    assert torch.allclose(budget_entropy(torch.tensor([[2, 2, 2, 2], [1, 0, 0, 0]])), torch.tensor([1.0, 0.0]))
+    assert budget_entropy(torch.tensor([[7]])).tolist() == [1.0]

@@ -4,6 +4,7 @@ import pytest
 import torch
 from training_sets import GOLDEN, make_set
 
+from aviot.compressor.schedule import support_count
 from aviot.data import (
     CachedFeatures,
     Collate,
@@ -13,8 +14,8 @@ from aviot.data import (
     FeatureKeys,
     VideoDataset,
     fingerprint,
-    split_by_ratio,
-    with_features,
+    keep_features,
+    model_inputs,
 )
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 
@@ -47,19 +48,14 @@ def cached(config, model, processor, tmp_path):
     return VideoDataset(Corpus.open(config), processor, config, features=features)
 
 
-def inputs(batch):
-    names = ("input_ids", "attention_mask", "labels", "question_span", "video_index", "pixel_values", "frame_counts")
-    return {name: batch[name] for name in names}
-
-
 def test_a_batch_is_what_the_model_takes(data, model):
     examples = [data[position] for position in range(3)]
     batch = Collate(0)(examples)
     assert batch["positions"] == [0, 1, 2]
     assert batch["frame_counts"].tolist() == [len(example.clip) for example in examples]
     with torch.no_grad():
-        together = model(**inputs(batch), ratio=4.0)
-        alone = [model(**inputs(Collate(0)([example])), ratio=4.0) for example in examples]
+        together = model(**model_inputs(batch))
+        alone = [model(**model_inputs(Collate(0)([example]))) for example in examples]
     tokens = [sum(label >= 0 for label in example.tokens.labels) for example in examples]
     weighted = sum(one.lm_loss * count for one, count in zip(alone, tokens, strict=True)) / sum(tokens)
     assert together.lm_loss.item() == pytest.approx(weighted.item(), rel=1e-4)
@@ -78,47 +74,42 @@ def test_padding_is_never_attended_to_nor_supervised(data):
         assert (batch["labels"][row, length:] == -100).all()
 
 
+def encode_and_keep(batch, model, cache):
+    with torch.no_grad():
+        encoded = model(**model_inputs(batch), output_encoded=True).encoded
+    keep_features(batch, encoded, cache, torch.float32)
+    return encoded
+
+
 def test_the_second_time_nothing_is_decoded_or_encoded(cached, model, monkeypatch):
     cache = cached.features.cache
-    first = with_features(Collate(0)([cached[0], cached[1]]), model.encode, cache)
+    first = encode_and_keep(Collate(0)([cached[0], cached[1]]), model, cache)
     monkeypatch.setattr(cached, "processor", _NoReading(cached.processor))
+    monkeypatch.setattr(model.model, "encode", _refuse)
     batch = Collate(0)([cached[0], cached[1]])
     assert "pixel_values" not in batch
-    again = with_features(batch, _refuse, cache)
-    assert torch.equal(first["input_ids"], again["input_ids"])
-    for before, after in zip(first["encoded"], again["encoded"], strict=True):
+    for before, after in zip(first, encode_and_keep(batch, model, cache), strict=True):
         assert torch.equal(before, after)
 
 
 def test_cached_and_new_videos_share_a_batch(cached, data, model):
-    with torch.no_grad():
-        with_features(Collate(0)([cached[1]]), model.encode, cached.features.cache)
-        batch = Collate(0)([cached[0], cached[1], cached[2]])
-        assert len(batch["frame_counts"]) == 2
-        mixed = with_features(batch, model.encode)["encoded"]
-        plain = with_features(Collate(0)([data[0], data[1], data[2]]), model.encode)["encoded"]
+    encode_and_keep(Collate(0)([cached[1]]), model, cached.features.cache)
+    batch = Collate(0)([cached[0], cached[1], cached[2]])
+    assert len(batch["frame_counts"]) == 2
+    mixed = encode_and_keep(batch, model, cached.features.cache)
+    plain = encode_and_keep(Collate(0)([data[0], data[1], data[2]]), model, cached.features.cache)
     for one, other in zip(mixed, plain, strict=True):
         assert torch.allclose(one, other, atol=1e-5)
 
 
-def test_each_ratio_has_its_rows(data, model):
+def test_each_example_has_its_own_ratio(data, model):
     examples = [data[position] for position in range(4)]
-    batch = with_features(Collate(0)(examples), model.encode)
-    parts = list(split_by_ratio(batch))
-    assert [ratio for ratio, _ in parts] == sorted(set(batch["ratios"]))
-    rows = [row for ratio, _ in parts for row, drawn in enumerate(batch["ratios"]) if drawn == ratio]
-    assert torch.cat([part["video_index"] for _, part in parts]).tolist() == rows
+    batch = Collate(0)(examples)
+    assert len(set(batch["ratios"])) > 1
     with torch.no_grad():
-        for ratio, part in parts:
-            row = batch["ratios"].index(ratio)
-            if len(part["input_ids"]) == 1:
-                alone = model(**inputs(Collate(0)([examples[row]])), ratio=ratio)
-                assert model(**part, ratio=ratio).loss.item() == pytest.approx(alone.loss.item(), rel=1e-4)
-
-
-def test_pixels_are_not_split(data):
-    with pytest.raises(ValueError, match="with_features"):
-        next(split_by_ratio(Collate(0)([data[0]])))
+        out = model(**model_inputs(batch), output_compression=True)
+    for example, compression in zip(examples, out.compressions, strict=True):
+        assert compression.path[-1] == support_count(len(example.clip), example.ratio)
 
 
 class _NoReading:

@@ -140,14 +140,14 @@ def test_one_group_of_videos_is_held_at_a_time(model, batch, monkeypatch):
 def test_groups_copy_only_what_they_must():
     encoded = torch.randn(6, 4, 2).split(2)
     rows = [Row(torch.zeros(1), 0, None, video, torch.ones(3)) for video in (1, 0, 1)]
-    (mixed,) = group_rows(rows, encoded)
+    (mixed,) = group_rows(rows, encoded, (2.0,) * 3)
     assert mixed.rows == (1, 0, 2)
     assert mixed.videos == (0, 1)
     stacked = stack_videos([encoded[video] for video in mixed.videos])
     assert torch.equal(select_videos(stacked, mixed.asked), torch.stack([encoded[video] for video in (0, 1, 1)]))
-    (both,) = group_rows(rows[:2], encoded)
+    (both,) = group_rows(rows[:2], encoded, (2.0, 2.0))
     assert select_videos(stacked, both.asked) is stacked
-    (single,) = group_rows([rows[0], rows[2]], encoded)
+    (single,) = group_rows([rows[0], rows[2]], encoded, (2.0, 2.0))
     assert select_videos(stack_videos([encoded[1]]), single.asked).data_ptr() == encoded[1].data_ptr()
 
 
@@ -165,3 +165,16 @@ def test_stacking_is_a_view_where_it_can_be():
     weights = torch.randn(2, 2, 4, 2)
     (stack_videos(whole.split(2)[1:3]) * weights).sum().backward()
     assert torch.equal(whole.grad[2:6].unflatten(0, (2, 2)), weights)
+
+
+def test_a_ratio_for_each_prompt(model, batch):
+    ratios = [3.0, 2.0, 3.0, 4.0, 3.0]
+    with torch.no_grad():
+        together = model(**batch, ratio=ratios, output_compression=True)
+        for row, ratio in enumerate(ratios):
+            alone = model(**take(batch, row), ratio=ratio, output_compression=True)
+            assert together.compressions[row].path == alone.compressions[0].path
+            present = int(batch["attention_mask"][row].sum()) + alone.logits.shape[1] - batch["input_ids"].shape[1]
+            assert torch.allclose(together.logits[row, -present:], alone.logits[0, -present:], atol=1e-5)
+    with pytest.raises(ValueError, match="one a prompt: got 2 ratios and 5 prompts"):
+        model(**batch, ratio=[2.0, 3.0])

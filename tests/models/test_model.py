@@ -221,3 +221,41 @@ def test_several_turns_mark_the_last_question(processor, videos):
     text = processor.prompt("Which colour?", video, history).text
     assert text.count("<image>") == 1
     assert "What is it?<|im_end|>\n<|im_start|>assistant\nA spoon.<|im_end|>\n<|im_start|>user\nWhich colour?" in text
+
+
+def test_features_for_some_videos_and_pixels_for_the_rest(model, processor, videos):
+    batch = dict(processor(videos, QUESTIONS, source_fps=2.0))
+    pixels, counts = batch.pop("pixel_values"), batch.pop("frame_counts")
+    with torch.no_grad():
+        features = model.encode(pixels, counts.tolist())
+        whole = model(**batch, encoded=features, ratio=4.0).logits
+        mixed = model(**batch, encoded=(features[0], None), pixel_values=pixels[21:], ratio=4.0, output_encoded=True)
+    assert torch.allclose(mixed.logits, whole, atol=1e-6)
+    assert torch.allclose(mixed.encoded[1], features[1], atol=1e-6)
+    with pytest.raises(ValueError, match="1 videos have no features and 0 have pixels"):
+        model(**batch, encoded=(features[0], None), ratio=4.0)
+
+
+def test_losses_need_the_logits_of_the_text_alone(model, processor, videos):
+    batch = processor(videos, QUESTIONS, source_fps=2.0, padding_side="right")
+    labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
+    labels[:, :-30] = -100
+    with torch.no_grad():
+        whole = model(**batch, labels=labels, ratio=4.0)
+        text = model(**batch, labels=labels, ratio=4.0, logits_to_keep=labels.shape[1])
+    assert text.logits.shape[1] == labels.shape[1]
+    assert text.lm_loss.item() == pytest.approx(whole.lm_loss.item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("case", ["no question", "nothing to compress"])
+def test_what_a_batch_does_not_use_has_a_gradient_of_zero(processor, videos, case):
+    model = AviotForConditionalGeneration.from_pretrained(GOLDEN)
+    batch = processor(videos[1][:1] if case == "nothing to compress" else videos[1], QUESTIONS[0], source_fps=2.0)
+    labels = batch["input_ids"].clone()
+    labels[:, :-6] = -100
+    if case == "no question":
+        batch["question_span"] = batch["question_span"][:, :1].expand(1, 2)
+    model.model.vision_tower.requires_grad_(False)
+    model(**batch, labels=labels, ratio=4.0).loss.backward()
+    assert all(p.grad is not None for p in model.parameters() if p.requires_grad)
+    assert model.model.question_projection.weight.grad.abs().max() == 0

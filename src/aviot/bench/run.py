@@ -8,11 +8,11 @@ from aviot.bench.alone import Setup, Tell, fresh_compressor, measure_alone
 from aviot.bench.bandwidth import copy_bandwidth
 from aviot.bench.check import Checked, check_compressor
 from aviot.bench.decoding import measure_decoding
-from aviot.bench.machine import command_line, commit, machine, versions
 from aviot.bench.options import Options
 from aviot.bench.result import Result
 from aviot.bench.scaling import measure_scaling
 from aviot.compressor import Compressor
+from aviot.machine import command_line, commit, machine, versions
 
 
 def run(options: Options, tell: Tell = lambda _: None) -> Result:

@@ -1,8 +1,8 @@
 """Baselines on the compressor's interface: the paper's Uniform Keep and Segment Mean, and random drop."""
 
 from abc import abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
 
@@ -29,6 +29,7 @@ class FixedMixture:
 
     coefficients: Float[Tensor, "B S K N"]
     budgets: Int[Tensor, "B M"]
+    shares: Mapping[str, Tensor] = field(default_factory=dict)  # baselines have no granularities
 
     def branch(self, name: str) -> tuple[Tensor, Tensor]:
         """Baselines have no granularities."""

@@ -1,6 +1,6 @@
 """Exact provenance: the mixture of source frames behind every output, composed over stages."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,6 +22,11 @@ class Mixture(Protocol):
     @property
     def budgets(self) -> Int[Tensor, "B M"]:
         """Supports of each segment."""
+        ...
+
+    @property
+    def shares(self) -> Mapping[str, Float[Tensor, "B"]]:
+        """How much of the outputs came by each granularity, in the mean; no gradient."""
         ...
 
     def branch(self, name: str) -> tuple[Float[Tensor, "B S K N"], Float[Tensor, "B S K"]]:

@@ -14,6 +14,7 @@ from aviot.compressor.finite import FiniteCheck
 from aviot.compressor.numerics import full_precision
 from aviot.compressor.objective import ObjectiveTerms
 from aviot.compressor.provenance import Mixture, Provenance, provenance_of
+from aviot.compressor.usage import Usage, usage_of
 from aviot.config import ObjectiveConfig
 
 
@@ -55,6 +56,16 @@ class Compression:
         """The objective averaged over stages."""
         with self._mode():
             return self.terms.total(self._objective)
+
+    @cached_property
+    def usage(self) -> Usage | None:
+        """What allocation and gates made of their freedom, averaged over stages; None where nothing was compressed."""
+        if not self.stages:
+            return None
+        usage = usage_of(self.stages)
+        if self._batched:
+            return usage
+        return Usage({name: share[0] for name, share in usage.shares.items()}, usage.budget_entropy[0])
 
     def provenance(self) -> Provenance:
         """The exact mixture of source frames behind every output, composed now."""
@@ -112,6 +123,11 @@ class VideoMixture:
     def budgets(self) -> Int[Tensor, "1 M"]:
         """Supports of each segment."""
         return self.stage.budgets[self.index, None]
+
+    @property
+    def shares(self) -> dict[str, Float[Tensor, "1"]]:
+        """How much of the outputs came by each granularity, in the mean."""
+        return {name: share[self.index, None] for name, share in self.stage.shares.items()}
 
     def branch(self, name: str) -> tuple[Float[Tensor, "1 S K N"], Float[Tensor, "1 S K"]]:
         """One granularity's distributions over sources, and its share of each output."""

@@ -75,6 +75,12 @@ class Stage:
         """Supports of each segment."""
         return self.layout.budgets
 
+    @cached_property
+    def shares(self) -> dict[str, Float[Tensor, "B"]]:
+        """How much of the outputs came by each granularity, in the mean; no gradient."""
+        means = self.applied.detach().mean((1, 2)).unbind(-1)
+        return dict(zip((plan.name for plan in self.plans), means, strict=True))
+
     def branch(self, name: str) -> tuple[Float[Tensor, "B S K N"], Float[Tensor, "B S K"]]:
         """One granularity's distributions over sources, and its share of each output."""
         names = [plan.name for plan in self.plans]

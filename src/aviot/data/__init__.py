@@ -5,7 +5,7 @@ all epochs and ranks. Nothing is replayed to continue a run.
 """
 
 from aviot.data.batches import BatchLayout, StepBatches
-from aviot.data.collate import Batch, Collate, split_by_ratio, with_features
+from aviot.data.collate import Batch, Collate, keep_features, model_inputs
 from aviot.data.config import DataConfig
 from aviot.data.corpus import Corpus
 from aviot.data.cost import CostModel
@@ -39,6 +39,6 @@ __all__ = [
     "StepBatches",
     "VideoDataset",
     "fingerprint",
-    "split_by_ratio",
-    "with_features",
+    "keep_features",
+    "model_inputs",
 ]

@@ -1,6 +1,6 @@
 """Examples put together: what the model's forward takes, and what a training step wants to know."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NotRequired, TypedDict
 
 import torch
@@ -11,17 +11,22 @@ from aviot.data.failures import Failure
 from aviot.data.feature_cache import EncodedVideo, FeatureCache
 
 IGNORED = -100  # the label of positions that are not supervised, as everywhere in torch
-MODEL_KEYS = ("input_ids", "attention_mask", "labels", "question_span", "video_index")
-
-Encode = Callable[[Tensor, Sequence[int]], Sequence[Tensor]]
-"""A model's `encode`: the frames of several videos and how many each has, to the features of each."""
+MODEL_KEYS = (
+    "input_ids",
+    "attention_mask",
+    "labels",
+    "question_span",
+    "video_index",
+    "pixel_values",
+    "frame_counts",
+)
 
 
 class Batch(TypedDict):
     """A micro batch. Prompt i asks about video i; `clips` tells what is known of each video.
 
     `pixel_values` and `frame_counts` hold the videos whose features were not cached, and are left out if there are
-    none; without a cache they are what `forward` takes. `with_features` replaces them by `encoded`.
+    none. `model_inputs` makes `forward`'s arguments of it.
     """
 
     input_ids: Tensor
@@ -31,10 +36,10 @@ class Batch(TypedDict):
     video_index: Tensor
     pixel_values: NotRequired[Tensor]
     frame_counts: NotRequired[Tensor]
-    encoded: NotRequired[tuple[Tensor, ...]]
     clips: tuple[Clip, ...]
     ratios: list[float]
     ids: list[str]
+    where: list[str]
     positions: list[int]
     failures: tuple[Failure, ...]
 
@@ -57,6 +62,7 @@ class Collate:
             clips=tuple(_without_pixels(example.clip) for example in examples),
             ratios=[example.ratio for example in examples],
             ids=[example.id for example in examples],
+            where=[example.where for example in examples],
             positions=[example.position for example in examples],
             failures=tuple(failure for example in examples for failure in example.failures),
         )
@@ -67,36 +73,20 @@ class Collate:
         return batch
 
 
-def with_features(batch: Batch, encode: Encode, cache: FeatureCache | None = None) -> Batch:
-    """The batch with the features of every video as `encoded` in place of pixels, new ones kept in the cache.
-
-    The encoder is frozen: no gradient is recorded.
-    """
-    fresh: Iterator[Tensor] = iter(())
-    if "pixel_values" in batch:
-        with torch.no_grad():
-            fresh = iter(encode(batch["pixel_values"], batch["frame_counts"].tolist()))
-    encoded = []
-    for clip in batch["clips"]:
-        features = next(fresh) if clip.features is None else clip.features
-        if clip.features is None and cache is not None and clip.key is not None:
-            cache.put(clip.key, EncodedVideo(features, clip.times, clip.duration))
-        encoded.append(features.to(batch["input_ids"].device))
-    rest: dict[str, Any] = {name: batch[name] for name in batch if name not in ("pixel_values", "frame_counts")}  # type: ignore[literal-required]
-    return Batch(**rest, encoded=tuple(encoded))  # type: ignore[typeddict-item]
+def model_inputs(batch: Batch) -> dict[str, Any]:
+    """The arguments of the model's `forward`: cached features as `encoded`, None for each video that has pixels."""
+    arguments: dict[str, Any] = {name: batch[name] for name in MODEL_KEYS if name in batch}  # type: ignore[literal-required]
+    device = batch["input_ids"].device
+    cached = [clip.features for clip in batch["clips"]]
+    arguments["encoded"] = [None if features is None else features.to(device) for features in cached]
+    return arguments | {"ratio": batch["ratios"]}
 
 
-def split_by_ratio(batch: Batch) -> Iterator[tuple[float, dict[str, Any]]]:
-    """Each ratio of a batch and the model's arguments for the prompts that have it; for batches with features.
-
-    `encoded` stays whole, since `video_index` says which of it a prompt asks about.
-    """
-    if "encoded" not in batch:
-        raise ValueError("the batch has pixels; give it features first, with with_features(batch, model.encode)")
-    for ratio in sorted(set(batch["ratios"])):
-        rows = [row for row, drawn in enumerate(batch["ratios"]) if drawn == ratio]
-        arguments: dict[str, Any] = {name: batch[name][rows] for name in MODEL_KEYS}  # type: ignore[literal-required]
-        yield ratio, arguments | {"encoded": batch["encoded"]}
+def keep_features(batch: Batch, encoded: Sequence[Tensor], cache: FeatureCache, dtype: torch.dtype) -> None:
+    """Put the features of the batch's videos that were not cached into the cache."""
+    for clip, features in zip(batch["clips"], encoded, strict=True):
+        if clip.features is None and clip.key is not None:
+            cache.put(clip.key, EncodedVideo(features.to(dtype), clip.times, clip.duration))
 
 
 def _padded(rows: Sequence[Sequence[int]], value: int) -> Tensor:

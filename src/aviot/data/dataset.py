@@ -77,6 +77,7 @@ class Example:
 
     position: int
     id: str
+    where: str  # file and line or element of its record
     ratio: float
     tokens: Tokens
     clip: Clip
@@ -127,7 +128,7 @@ class VideoDataset(Dataset[Example]):
         except ValueError as error:
             raise RecordError(str(error)) from error
         self._check_length(len(tokens.ids), len(clip), ratio)
-        return Example(position, located.record.id, ratio, tokens, clip, failures)
+        return Example(position, located.record.id, located.where, ratio, tokens, clip, failures)
 
     def _clip(self, path: Path) -> Clip:
         key = None if self.features is None else self.features.keys.key(path)

@@ -13,7 +13,7 @@ from aviot.compressor import Compression, Compressor, PositionEncoder
 from aviot.compressor.replay import Replays
 from aviot.models.configuration import AviotConfig
 from aviot.models.connector import Connector
-from aviot.models.grouping import Row, group_rows, stack_videos
+from aviot.models.grouping import Row, group_rows, one_a_row, stack_videos
 from aviot.models.path import CompressorName, VideoPath
 from aviot.models.sequence import IGNORED, Merged, find_video, pad_left, place_video
 from aviot.ot.device import on_gpu
@@ -101,6 +101,28 @@ class AviotModel(VideoPath, AviotPreTrainedModel):
         features = torch.cat([self._encode_chunk(chunk) for chunk in pixel_values.split(ENCODED_AT_ONCE)])
         return features.split(list(frame_counts))
 
+    def encode_missing(
+        self,
+        encoded: Sequence[Tensor | None] | None,
+        pixel_values: Float[Tensor, "F 3 H W"] | None,
+        frame_counts: Int[Tensor, "V"] | None,
+    ) -> tuple[Tensor, ...]:
+        """The features of every video: those that are given, and of the pixels in turn for each that is None."""
+        given = (None,) if encoded is None else tuple(encoded)
+        fresh: tuple[Tensor, ...] = ()
+        if pixel_values is not None:
+            counts = [len(pixel_values)] if frame_counts is None else frame_counts.tolist()
+            fresh = self.encode(pixel_values, counts)
+            given = (None,) * len(fresh) if encoded is None else given
+        missing = sum(features is None for features in given)
+        if missing != len(fresh):
+            raise ValueError(
+                f"{missing} videos have no features and {len(fresh)} have pixels; give pixel_values, or what encode "
+                "made of them as encoded"
+            )
+        rest = iter(fresh)
+        return tuple(next(rest) if features is None else features for features in given)
+
     def _encode_chunk(self, pixels: Float[Tensor, "F 3 H W"]) -> Float[Tensor, "F S D"]:
         weight = next(self.vision_tower.parameters())
         pixels = pixels.to(weight.device)
@@ -114,14 +136,15 @@ class AviotModel(VideoPath, AviotPreTrainedModel):
         prompts: Prompts,
         encoded: Sequence[Float[Tensor, "T S D"]],
         *,
-        ratio: float,
+        ratio: float | Sequence[float],
         compressor: CompressorName,
         step: int | None,
         record: bool = True,
     ) -> tuple[Merged, list[Compression | None]]:
         """Compress each prompt's video for its question and put the tokens where the placeholder is.
 
-        Prompts whose videos have the same length are compressed together. Without a `record` only the tokens are made.
+        Prompts whose videos have the same length and ratio (one for all, or one a prompt) are compressed together.
+        Without a `record` only the tokens are made.
         """
         rows = self.embed_rows(prompts)
         done = dict(self.compress_rows(rows, encoded, ratio=ratio, compressor=compressor, step=step, record=record))
@@ -136,7 +159,7 @@ class AviotModel(VideoPath, AviotPreTrainedModel):
         rows: Sequence[Row],
         encoded: Sequence[Float[Tensor, "T S D"]],
         *,
-        ratio: float,
+        ratio: float | Sequence[float],
         compressor: CompressorName,
         step: int | None,
         record: bool,
@@ -147,9 +170,9 @@ class AviotModel(VideoPath, AviotPreTrainedModel):
         tokens are wanted a GPU does a group in one piece, videos and all, and replays it when it comes again.
         """
         prepared, holds = None, None
-        how: dict[str, Any] = {"ratio": ratio, "compressor": compressor}
         tokens_alone = not record and step is None and not torch.is_grad_enabled()
-        for group in group_rows(rows, encoded):
+        for group in group_rows(rows, encoded, one_a_row(ratio, len(rows))):
+            how: dict[str, Any] = {"ratio": group.ratio, "compressor": compressor}
             if tokens_alone and on_gpu(encoded[group.videos[0]]):
                 u = stack_videos([encoded[video] for video in group.videos])
                 tokens = self.video_tokens(u, group.questions, group.asked, **how)
@@ -166,35 +189,35 @@ class AviotModel(VideoPath, AviotPreTrainedModel):
                 yield row, Compressed(mine, None if batch is None else batch.video(place))
 
     def embed_rows(self, prompts: Prompts) -> list[Row]:
-        """Each prompt without its padding, embedded."""
-        embedding = self.get_input_embeddings()
+        """Each prompt without its padding, embedded: all in one call, since sharded weights are gathered by calls."""
+        is_placeholder = prompts.input_ids == self.config.video_token_id
+        embeds = self.get_input_embeddings()(prompts.input_ids.masked_fill(is_placeholder, 0))
+        if torch.is_grad_enabled():
+            embeds = embeds + self.idle_weights().to(embeds)
         videos, rows = prompts.video_index.tolist(), []
         for number in range(len(prompts.input_ids)):
             present = prompts.attention_mask[number].bool()
-            ids = prompts.input_ids[number][present]
-            is_video = ids == self.config.video_token_id
             rows.append(
                 Row(
-                    embeds=embedding(ids.masked_fill(is_video, 0)),
-                    place=find_video(is_video),
+                    embeds=embeds[number][present],
+                    place=find_video(is_placeholder[number][present]),
                     labels=None if prompts.labels is None else prompts.labels[number][present],
                     video=videos[number],
-                    question=self._question_mean(prompts, number, embedding),
+                    question=_question_mean(prompts, number, embeds[number]),
                 )
             )
         return rows
 
-    def _question_mean(self, prompts: Prompts, row: int, embedding: nn.Module) -> Float[Tensor, "d"] | None:
-        """The mean embedding of the question's tokens, without those that are supervised; no gradient."""
-        first, end = prompts.question_span[row].tolist()
-        if not 0 <= first <= end <= prompts.input_ids.shape[1]:
-            raise ValueError(
-                f"question_span must lie inside the {prompts.input_ids.shape[1]} tokens, got {[first, end]}"
-            )
-        ids = prompts.input_ids[row, first:end]
-        if prompts.labels is not None:
-            ids = ids[prompts.labels[row, first:end] == IGNORED]
-        return embedding(ids).detach().mean(0) if len(ids) else None
+
+def _question_mean(prompts: Prompts, row: int, embeds: Float[Tensor, "L d"]) -> Float[Tensor, "d"] | None:
+    """The mean embedding of the question's tokens, without those that are supervised; no gradient."""
+    first, end = prompts.question_span[row].tolist()
+    if not 0 <= first <= end <= len(embeds):
+        raise ValueError(f"question_span must lie inside the {len(embeds)} tokens, got {[first, end]}")
+    asked = embeds[first:end].detach()
+    if prompts.labels is not None:
+        asked = asked[prompts.labels[row, first:end] == IGNORED]
+    return asked.mean(0) if len(asked) else None
 
 
 def _drop_unused_tail(tower: nn.Module) -> None:

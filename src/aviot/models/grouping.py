@@ -1,4 +1,4 @@
-"""Which prompts are compressed together: those whose videos have the same number of frames."""
+"""Which prompts are compressed together: those whose videos have the same number of frames, at one ratio."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -26,20 +26,22 @@ class Row:
 
 @dataclass(frozen=True)
 class Group:
-    """Prompts that go through the compressor in one call: videos of one length, all with a question or none."""
+    """Prompts that share a call of the compressor: videos of one length, one ratio, all with a question or none."""
 
     rows: tuple[int, ...]  # places among the prompts
+    ratio: float
     videos: tuple[int, ...]  # those asked about, each once
     asked: tuple[int, ...]  # for each row, the place of its video among `videos`
     questions: Float[Tensor, "B d"] | None
 
     @classmethod
-    def of(cls, numbers: Sequence[int], rows: Sequence[Row]) -> "Group":
+    def of(cls, numbers: Sequence[int], rows: Sequence[Row], ratio: float) -> "Group":
         """The group of the rows with these numbers."""
         videos = tuple(dict.fromkeys(rows[number].video for number in numbers))
         questions = [question for number in numbers if (question := rows[number].question) is not None]
         return cls(
             rows=tuple(numbers),
+            ratio=ratio,
             videos=videos,
             asked=tuple(videos.index(rows[number].video) for number in numbers),
             questions=torch.stack(questions) if questions else None,
@@ -55,15 +57,25 @@ def select_videos(of_videos: Float[Tensor, "V ..."], asked: tuple[int, ...]) -> 
     return torch.stack([of_videos[place] for place in asked])
 
 
-def group_rows(rows: Sequence[Row], encoded: Sequence[Float[Tensor, "T S D"]]) -> Iterator[Group]:
-    """Rows grouped by frames and by whether there is a question, neighbours asking about the same video.
+def one_a_row(ratio: float | Sequence[float], rows: int) -> tuple[float, ...]:
+    """The ratio of each prompt: one for all, or one each."""
+    ratios = tuple(ratio) if isinstance(ratio, Sequence) else (ratio,) * rows
+    if len(ratios) != rows:
+        raise ValueError(f"give one ratio, or one a prompt: got {len(ratios)} ratios and {rows} prompts")
+    return ratios
+
+
+def group_rows(
+    rows: Sequence[Row], encoded: Sequence[Float[Tensor, "T S D"]], ratios: Sequence[float]
+) -> Iterator[Group]:
+    """Rows grouped by frames, question or none, and ratio, neighbours asking about the same video.
 
     Without a gradient a group has at most `ELEMENTS_AT_ONCE` features, or is one prompt. With one, everything is kept
     for the way back, however it is grouped.
     """
 
-    def kind(number: int) -> tuple[int, bool]:
-        return len(encoded[rows[number].video]), rows[number].question is not None
+    def kind(number: int) -> tuple[int, bool, float]:
+        return len(encoded[rows[number].video]), rows[number].question is not None, ratios[number]
 
     order = sorted(range(len(rows)), key=lambda number: (*kind(number), rows[number].video))
     for _, members in groupby(order, kind):
@@ -71,7 +83,7 @@ def group_rows(rows: Sequence[Row], encoded: Sequence[Float[Tensor, "T S D"]]) -
         elements = encoded[rows[numbers[0]].video].numel()
         size = len(numbers) if torch.is_grad_enabled() else max(1, ELEMENTS_AT_ONCE // elements)
         for first in range(0, len(numbers), size):
-            yield Group.of(numbers[first : first + size], rows)
+            yield Group.of(numbers[first : first + size], rows, ratios[numbers[0]])
 
 
 def stack_videos(videos: Sequence[Float[Tensor, "T S D"]]) -> Float[Tensor, "V T S D"]:

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class AviotOutput(ModelOutput):
-    """What a forward pass returns; `compressions` holds one `Compression` a prompt when it was asked for."""
+    """What a forward pass returns; one `Compression` a prompt and each video's features when they were asked for."""
 
     loss: Tensor | None = None
     logits: Tensor | None = None
@@ -35,13 +35,15 @@ class AviotOutput(ModelOutput):
     lm_loss: Tensor | None = None
     transport_loss: Tensor | None = None
     compressions: Any = None
+    encoded: Any = None
 
 
 class AviotForConditionalGeneration(AviotPreTrainedModel, GenerationMixin):
     """A video language model that reads K frames' worth of tokens instead of T.
 
-    Give it what the processor makes. `ratio` and `compressor` ("aviot", "uniform", "segment-mean", "none") are chosen a
-    call; `encoded`, from `encode`, replaces the pixels when a video has been encoded before.
+    Give it what the processor makes. `ratio` (one, or one a prompt) and `compressor` ("aviot", "uniform",
+    "segment-mean", "none") are chosen a call; `encoded`, from `encode`, replaces the pixels when a video has been
+    encoded before (None in it stands for the next video of the pixels).
     """
 
     accepts_loss_kwargs = False  # losses are means over the batch; a Trainer has to scale them itself
@@ -95,30 +97,31 @@ class AviotForConditionalGeneration(AviotPreTrainedModel, GenerationMixin):
         frame_counts: Int[Tensor, "V"] | None = None,
         question_span: Int[Tensor, "B 2"] | None = None,
         video_index: Int[Tensor, "B"] | None = None,
-        encoded: Sequence[Tensor] | None = None,
+        encoded: Sequence[Tensor | None] | None = None,
         attention_mask: Int[Tensor, "B L"] | None = None,
         labels: Int[Tensor, "B L"] | None = None,
         inputs_embeds: Float[Tensor, "B L d"] | None = None,
         position_ids: Int[Tensor, "B L"] | None = None,
         past_key_values: Any = None,
-        ratio: float | None = None,
+        ratio: float | Sequence[float] | None = None,
         compressor: CompressorName = "aviot",
         step: int | None = None,
         logits_to_keep: int = 0,
         output_compression: bool = False,
+        output_encoded: bool = False,
         **kwargs: Any,
     ) -> AviotOutput:
         """Logits over the merged sequence, and the losses when there are labels.
 
-        Without a video (a decoding step, or plain text) this is the decoder alone.
+        Without a video (a decoding step, or plain text) this is the decoder alone. `logits_to_keep` must reach back to
+        the token before the first supervised one.
         """
         compressions: list[Compression | None] = []
         self._refuse_lonely_placeholder(input_ids, pixel_values, encoded)
         if pixel_values is not None or encoded is not None:
+            encoded = self.model.encode_missing(encoded, pixel_values, frame_counts)
             merged, compressions = self.merge_prompts(
                 input_ids,
-                pixel_values=pixel_values,
-                frame_counts=frame_counts,
                 question_span=question_span,
                 video_index=video_index,
                 encoded=encoded,
@@ -144,6 +147,7 @@ class AviotForConditionalGeneration(AviotPreTrainedModel, GenerationMixin):
         logits = self.lm_head(hidden[:, -logits_to_keep:] if logits_to_keep else hidden)
         lm_loss = None
         if labels is not None:
+            labels = labels[:, -logits.shape[1] :]
             lm_loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.text_config.vocab_size)
         transport_loss = _mean_transport_loss(compressions) if labels is not None else None
         loss = lm_loss
@@ -158,6 +162,7 @@ class AviotForConditionalGeneration(AviotPreTrainedModel, GenerationMixin):
             lm_loss=lm_loss,
             transport_loss=transport_loss,
             compressions=compressions if output_compression else None,
+            encoded=encoded if output_encoded else None,
         )
 
     @torch.no_grad()
@@ -169,9 +174,9 @@ class AviotForConditionalGeneration(AviotPreTrainedModel, GenerationMixin):
         frame_counts: Int[Tensor, "V"] | None = None,
         question_span: Int[Tensor, "B 2"] | None = None,
         video_index: Int[Tensor, "B"] | None = None,
-        encoded: Sequence[Tensor] | None = None,
+        encoded: Sequence[Tensor | None] | None = None,
         attention_mask: Int[Tensor, "B L"] | None = None,
-        ratio: float | None = None,
+        ratio: float | Sequence[float] | None = None,
         compressor: CompressorName = "aviot",
         **kwargs: Any,
     ) -> Any:
@@ -202,10 +207,10 @@ class AviotForConditionalGeneration(AviotPreTrainedModel, GenerationMixin):
         frame_counts: Int[Tensor, "V"] | None = None,
         question_span: Int[Tensor, "B 2"] | None = None,
         video_index: Int[Tensor, "B"] | None = None,
-        encoded: Sequence[Tensor] | None = None,
+        encoded: Sequence[Tensor | None] | None = None,
         attention_mask: Int[Tensor, "B L"] | None = None,
         labels: Int[Tensor, "B L"] | None = None,
-        ratio: float | None = None,
+        ratio: float | Sequence[float] | None = None,
         compressor: CompressorName = "aviot",
         step: int | None = None,
         record: bool = True,
@@ -216,11 +221,7 @@ class AviotForConditionalGeneration(AviotPreTrainedModel, GenerationMixin):
         """
         if input_ids is None or question_span is None:
             raise ValueError("a video needs input_ids and question_span; build them with the processor")
-        if encoded is None:
-            if pixel_values is None:
-                raise ValueError("give pixel_values, or what encode made of them as encoded")
-            counts = [len(pixel_values)] if frame_counts is None else frame_counts.tolist()
-            encoded = self.encode(pixel_values, counts)
+        encoded = self.model.encode_missing(encoded, pixel_values, frame_counts)
         if attention_mask is None:
             attention_mask = torch.ones_like(input_ids)
         if video_index is None:
@@ -247,7 +248,7 @@ class AviotForConditionalGeneration(AviotPreTrainedModel, GenerationMixin):
             )
 
     def _refuse_lonely_placeholder(
-        self, input_ids: Tensor | None, pixel_values: Tensor | None, encoded: Sequence[Tensor] | None
+        self, input_ids: Tensor | None, pixel_values: Tensor | None, encoded: Sequence[Tensor | None] | None
     ) -> None:
         """A placeholder is no token: without its video it would index the embeddings out of range."""
         if pixel_values is not None or encoded is not None or input_ids is None or input_ids.shape[-1] == 1:

@@ -35,6 +35,7 @@ class VideoPath:
     """The part of a model between its encoder and its decoder."""
 
     config: AviotConfig
+    device: torch.device
     position: PositionEncoder
     compressor: Compressor
     question_projection: nn.Linear
@@ -78,6 +79,17 @@ class VideoPath:
             routes = self._question_routes(video, question_mean)
             out = self.compressor(video.x, **routes, motion=video.u, ratio=ratio, step=step)
         return out.features, out
+
+    def idle_weights(self) -> Float[Tensor, ""]:
+        """Zero, and a gradient of zero for every weight that some batches do not use.
+
+        Without a question, or where a video is short enough as it is, parts of the compressor are not run. Training
+        that is spread over processes needs the same gradients from each, in the same order: added to what comes first
+        in the forward pass, this zero's gradients come last, and a weight's gradient is ready when all of it is there.
+        """
+        parts = (self.position, self.compressor, self.question_projection)
+        weights = [weight for part in parts for weight in part.parameters() if weight.requires_grad]
+        return sum((weight.flatten()[:0].sum() for weight in weights), torch.zeros((), device=self.device))
 
     def project(self, features: Float[Tensor, "B K S D"]) -> Float[Tensor, "B v d"]:
         """The decoder tokens of each prompt's features."""

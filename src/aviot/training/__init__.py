@@ -1,0 +1,1 @@
+"""Training: the paper's recipe on one process or many, from a configuration file to checkpoints."""

@@ -1,0 +1,75 @@
+"""What a person sees of a run: a bar where there is a terminal, lines where there is none."""
+
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from transformers import TrainerCallback
+
+
+class ProgressDisplay(TrainerCallback):
+    """Shows the first process's view; the others say nothing."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True)
+        self._bar: Progress | None = None
+        self._task: Any = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Draw the bar where the run stands."""
+        if not state.is_world_process_zero or not sys.stderr.isatty():
+            return
+        columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+        self._bar = Progress(*columns, TextColumn("{task.description}"), console=self._console)
+        self._task = self._bar.add_task("", total=state.max_steps, completed=state.global_step)
+        self._bar.start()
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Move the bar."""
+        if self._bar is not None:
+            self._bar.update(self._task, completed=state.global_step)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        """Show the newest line."""
+        if not state.is_world_process_zero or not logs or "loss" not in logs:
+            return
+        if self._bar is not None:
+            self._bar.update(self._task, description=sentence(logs))
+        else:
+            text = f"step {state.global_step}/{state.max_steps}: {sentence(logs)}"
+            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Say that a checkpoint is whole."""
+        if state.is_world_process_zero:
+            text = f"saved checkpoint-{state.global_step}"
+            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Leave the bar as it ended."""
+        self.close()
+
+    def close(self) -> None:
+        """Give the terminal back, also when the run failed."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+
+def sentence(logs: dict[str, float]) -> str:
+    """A line of the log in words."""
+    parts = [f"loss {logs['loss']:.4f}"]
+    if "lm_loss" in logs:
+        parts[0] += f" (language {logs['lm_loss']:.4f}, transport {logs['transport_loss']:.4f})"
+        parts += [
+            f"ratio {logs['ratio']:.1f}",
+            f"{logs['tokens_per_second']:,.0f} tokens/s",
+            f"{logs['videos_per_second']:.2f} videos/s",
+            f"data wait {logs['data_wait']:.0%}",
+        ]
+        if logs["memory_gib"]:
+            parts.append(f"{logs['memory_gib']:.1f} GiB")
+        if logs["failed_examples"]:
+            parts.append(f"{logs['failed_examples']:.0f} passed over")
+    return ", ".join(parts)

@@ -1,0 +1,76 @@
+"""What sharded engines need beside their settings."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import nn
+from transformers import TrainerCallback
+
+from aviot.models import AviotForConditionalGeneration
+
+_FORCE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+_NO_MODULE = -1  # DeepSpeed numbers modules from 0
+
+
+class HoldFront(TrainerCallback):
+    """Takes what stands before the decoder out of ZeRO-3's gathering: its weights are whole in every process.
+
+    Processes do not run the same modules there: one's video may be too short to be compressed, another's need more
+    calls of the encoder. Where each call gathers weights, processes would wait for each other. DeepSpeed keeps weights
+    below a threshold, yet not before it has seen the same modules run twice, which never happens here. So its hooks
+    are taken off these modules, and their weights, which have to be below the threshold, marked as in use.
+    """
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        """Take the hooks off; gradients are reduced by hooks of the weights, which stay."""
+        weights = list(_front_weights(model))
+        largest = max(weight.ds_numel for weight in weights)
+        if not all(weight.ds_persist for weight in weights):
+            raise ValueError(
+                f"stage3_param_persistence_threshold must be at least {largest:,}, the largest weight before the "
+                "decoder; raise it in the engine's file"
+            )
+        for part in _front(model):
+            for module in part.modules():
+                module._forward_pre_hooks.clear()
+                module._forward_hooks.clear()
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        """Gather those that are not whole, which all processes do together; the optimizer's step lets go of them."""
+        weights = list(_front_weights(model))
+        weights[0].all_gather(weights)
+        for weight in weights:
+            weight.ds_active_sub_modules.add(_NO_MODULE)
+
+
+def _front(model: AviotForConditionalGeneration) -> Iterator[nn.Module]:
+    return (part for name, part in model.model.named_children() if name != "language_model")
+
+
+def _front_weights(model: AviotForConditionalGeneration) -> Iterator[Any]:
+    return (weight for part in _front(model) for weight in part.parameters())
+
+
+@contextmanager
+def only_plain_objects() -> Iterator[None]:
+    """Let torch read tensors and plain values and nothing else, whoever asks; DeepSpeed asks for anything."""
+    from torch.serialization import safe_globals
+
+    before = os.environ.get(_FORCE)
+    os.environ[_FORCE] = "1"
+    try:
+        with safe_globals(_deepspeed_classes()):
+            yield
+    finally:
+        os.environ.pop(_FORCE) if before is None else os.environ.update({_FORCE: before})
+
+
+def _deepspeed_classes() -> list[Any]:
+    """What DeepSpeed puts into its checkpoints beside tensors: values without behaviour when they are read."""
+    from deepspeed.runtime.fp16.loss_scaler import LossScaler
+    from deepspeed.runtime.zero.config import ZeroStageEnum
+    from deepspeed.utils.tensor_fragment import fragment_address
+
+    return [LossScaler, ZeroStageEnum, fragment_address]

@@ -1,0 +1,169 @@
+"""Hugging Face's Trainer with our data, our loss over the global batch, and checkpoints that are whole."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+from accelerate.utils import save_fsdp_optimizer
+from torch import Tensor, nn
+from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers.trainer import SCHEDULER_NAME, TRAINER_STATE_NAME
+
+from aviot.data import Batch, FailureTally, keep_features, model_inputs
+from aviot.models import AviotForConditionalGeneration, AviotProcessor
+from aviot.training import adapters, saving
+from aviot.training.config import LoraSettings
+from aviot.training.identity import write_identity
+from aviot.training.loss import Losses, Totals, TrainingStopped, described, losses_of, require_finite, supervised
+from aviot.training.meters import Meters
+from aviot.training.sharding import only_plain_objects
+from aviot.training.source import TrainingData, feature_dtype
+
+
+class AviotTrainer(Trainer):
+    """Trains a model whose weights have been chosen already; `identity` is written into every checkpoint."""
+
+    def __init__(
+        self,
+        model: AviotForConditionalGeneration,
+        args: TrainingArguments,
+        data: TrainingData,
+        processor: AviotProcessor,
+        *,
+        identity: dict[str, Any],
+        callbacks: Sequence[TrainerCallback] = (),
+    ) -> None:
+        super().__init__(model=model, args=args, train_dataset=data.dataset, callbacks=list(callbacks))
+        if self.args.fsdp and not self.is_fsdp_enabled:
+            raise ValueError("fsdp needs several processes with a GPU each; give torchrun more, or set engine=null")
+        self.model_accepts_loss_kwargs = True  # the loss is of the global batch; nothing is left to be scaled
+        self.data = data
+        self.processor = processor
+        self.identity = identity
+        self._weight = model.config.transport_loss_weight
+        self._tally = FailureTally(data.dataset.config)
+        levels = [level.name for level in model.config.compressor.active_levels]
+        self._meters = Meters(levels, data.dataset.config.tokens_per_support)
+
+    def get_train_dataloader(self) -> Any:
+        """Batches from the resumed step on, as this process is to have them."""
+        return self.data.batches(self._resumed_step)
+
+    def train(self, resume_from_checkpoint: Any = None, **kwargs: Any) -> Any:
+        """Train from the beginning, or on from a checkpoint of this run."""
+        path = None if resume_from_checkpoint is None else Path(resume_from_checkpoint)
+        self._resumed_step = 0 if path is None else int(path.name.rpartition("-")[2])
+        with only_plain_objects() if self.is_deepspeed_enabled else nullcontext():
+            return super().train(None if path is None else str(path), **kwargs)
+
+    def get_batch_samples(
+        self, epoch_iterator: Iterator[Batch], num_batches: int, device: torch.device
+    ) -> tuple[list[Batch], Totals | None]:
+        """The micro batches of an optimizer step, and what all processes' add up to."""
+        start = perf_counter()
+        batches = [batch for _, batch in zip(range(num_batches), epoch_iterator, strict=False)]
+        self._meters.waited(perf_counter() - start)
+        if not batches:
+            return [], None
+        for batch in batches:
+            self._tally.observe(len(batch["ids"]), batch["failures"])
+        mine = [sum(map(supervised, batches)), sum(len(batch["ids"]) for batch in batches)]
+        tokens, examples = self.accelerator.reduce(torch.tensor(mine, device=device), "sum").tolist()
+        return batches, Totals(tokens, examples)
+
+    def compute_loss(
+        self, model: nn.Module, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        """This micro batch's part of the global loss, times the processes, over which gradients are averaged."""
+        batch, totals, step = inputs, num_items_in_batch, self.state.global_step
+        try:
+            out = model(
+                **model_inputs(batch),
+                step=step,
+                logits_to_keep=batch["input_ids"].shape[1],
+                output_compression=True,
+                output_encoded=self.data.cache is not None,
+                use_cache=False,
+            )
+        except ValueError as error:
+            raise TrainingStopped(f"step {step}: {error}, on {described(batch)}") from error
+        losses: Losses = losses_of(out, batch, totals, self._weight)
+        require_finite(losses, batch, step)
+        self._meters.observe(losses, batch, totals, out.compressions)
+        if self.data.cache is not None:
+            keep_features(batch, out.encoded, self.data.cache, feature_dtype(self.data.config))
+        loss = losses.total * self.accelerator.num_processes
+        return (loss, out) if return_outputs else loss
+
+    def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
+        norm = super()._get_grad_norm(model, grad_norm=grad_norm)
+        if norm is not None and not torch.isfinite(torch.as_tensor(norm)):
+            raise TrainingStopped(
+                f"step {self.state.global_step}: the loss is finite and its gradient is not. "
+                "The weights are untouched; lower the learning rate, then --resume"
+            )
+        return norm
+
+    def floating_point_ops(self, inputs: Any) -> int:
+        """Not counted: the estimate knows text alone."""
+        return 0
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """The Trainer's line with everything between it and the last."""
+        if "loss" in logs:
+            logs |= self._meters.read(self._gather, self.args.device, self._tally.failed)
+        self.state.epoch = self.state.global_step * self.data.layout.global_batch / len(self.data.dataset)
+        super().log(logs, start_time)
+
+    def _gather(self, values: Tensor) -> Tensor:
+        return self.accelerator.gather(values[None])
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        run, step = Path(self.args.output_dir), self.state.global_step
+        if saving.whole_path(run, step).exists():
+            return
+        if self.args.should_save:
+            saving.begin(run, step)
+        self.accelerator.wait_for_everyone()
+        self._write(saving.partial_path(run, step))
+        saving.make_durable(saving.partial_path(run, step))
+        self.accelerator.wait_for_everyone()
+        if self.args.should_save:
+            saving.finish(run, step)
+            saving.rotate(run, self.data.config.saving.keep)
+        self.accelerator.wait_for_everyone()
+
+    def _write(self, folder: Path) -> None:
+        """Weights that `from_pretrained` reads, and what a run goes on from."""
+        state = self.accelerator.get_state_dict(self.model_wrapped)
+        if self.args.should_save:
+            self._write_weights(folder, state)
+        del state
+        self._save_optimizer_and_scheduler(str(folder))
+        self._save_rng_state(str(folder))
+        if self.args.should_save:
+            self.state.save_to_json(str(folder / TRAINER_STATE_NAME))
+            write_identity(folder, self.identity)
+
+    def _write_weights(self, folder: Path, state: dict[str, Tensor]) -> None:
+        settings: LoraSettings | None = self.data.config.lora
+        if settings is not None:
+            adapters.save_adapters(folder, state, settings, self.data.config.model)
+            state = adapters.merge(state, settings)
+        self.accelerator.unwrap_model(self.model).save_pretrained(folder, state_dict=state)
+        self.processor.save_pretrained(folder)
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        if not self.is_fsdp_enabled:
+            super()._save_optimizer_and_scheduler(output_dir)
+            return
+        plugin = self.accelerator.state.fsdp_plugin
+        save_fsdp_optimizer(plugin, self.accelerator, self.optimizer, self.model, output_dir)
+        if self.args.should_save:
+            torch.save(self.lr_scheduler.state_dict(), Path(output_dir) / SCHEDULER_NAME)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
+        """The run has loaded the checkpoint's weights already."""

@@ -1,0 +1,52 @@
+"""However a run is spread over processes and micro steps, its losses are one process's with the same global batch."""
+
+import pytest
+from tiny import ROOT, config, lines, start, whole_losses
+
+from aviot.training.run import train
+
+STEPS = 6  # 20 by hand, docs/log.md
+CHOSEN = {"steps": STEPS, "global_batch": 4, "learning_rate": 3e-3}
+ENGINE = {
+    "replicas": {"optimization": CHOSEN},
+    **{
+        name: {"optimization": CHOSEN, "engine": str(ROOT / "configs" / "engines" / f"{name}.yaml")}
+        for name in ("fsdp2", "zero1", "zero2", "zero3")
+    },
+}
+
+
+def one_process(made, **changes):
+    """Losses of a run in this process, of examples of unlike lengths at unlike ratios."""
+    name = "-".join(["one", *map(str, changes.values())])
+    if not (made / name).exists():
+        train(config(made, output=str(made / name), optimization=CHOSEN | changes, saving={"every": STEPS}))
+    return [line["loss"] for line in lines(made / name / f"checkpoint-{STEPS}")]
+
+
+@pytest.mark.parametrize("micro_batch", [2, 4])
+def test_micro_batches(made, micro_batch):
+    losses = one_process(made)
+    assert len(losses) == STEPS
+    assert one_process(made, micro_batch=micro_batch) == pytest.approx(losses, abs=1e-4)
+
+
+@pytest.mark.parametrize("engine", ["zero2", "zero3"])
+def test_two_processes(made, engine):
+    done = start(made, engine, processes=2, **ENGINE[engine])
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert whole_losses(made, engine, STEPS) == pytest.approx(one_process(made), abs=1e-4)
+
+
+def test_only_the_first_process_speaks(made):
+    done = start(made, "speaks", processes=2, **ENGINE["replicas"])
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stderr.count(f"step {STEPS}/{STEPS}:") == 1
+    assert done.stderr.count(f"saved checkpoint-{STEPS}") == 1
+
+
+def test_shards_that_would_not_be_are_refused(made):
+    with pytest.raises(
+        ValueError, match="fsdp spreads a run over processes, and this is one alone; start it with torchrun"
+    ):
+        train(config(made, output=str(made / "lonely"), **ENGINE["fsdp2"]))

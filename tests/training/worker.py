@@ -1,0 +1,79 @@
+"""What the tests start as a process of its own: `worker.py CONFIG [resume] [kill=PLACE]`.
+
+With FSDP2 on CPUs, which accelerate leaves out, and without DeepSpeed's shared memory, which it would compile. PLACE is
+where the process kills itself: step:N in the middle of step N, save:N in the middle of writing its checkpoint.
+"""
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from accelerate.state import PartialState
+from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
+from transformers import TrainerCallback
+
+from aviot.training import saving
+from aviot.training.reading import read_config
+from aviot.training.run import train
+from aviot.training.trainer import AviotTrainer
+
+create = AviotTrainer.create_accelerator_and_postprocess
+
+
+def with_shards_on_cpus(self: Any) -> None:
+    """Accelerate's own steps for FSDP on GPUs, taken on CPUs."""
+    create(self)
+    if self.args.fsdp and not self.is_fsdp_enabled:
+        state = self.accelerator.state
+        state.fsdp_plugin = FullyShardedDataParallelPlugin(**self.args.fsdp_plugin_args)
+        state.distributed_type = PartialState._shared_state["distributed_type"] = DistributedType.FSDP
+        self.is_fsdp_enabled = True
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class KillInStep(TrainerCallback):
+    """Between two micro steps."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step + 1 == self.step:
+            die()
+
+
+def kill_in_save(step: int) -> None:
+    """With everything written and the name still to be given."""
+    make_durable = saving.make_durable
+
+    def interrupted(folder: Path) -> None:
+        if folder == saving.partial_path(folder.parent, step):
+            (folder / "model.safetensors").write_bytes(b"half")
+            die()
+        make_durable(folder)
+
+    saving.make_durable = interrupted
+
+
+def main(path: str, *words: str) -> None:
+    AviotTrainer.create_accelerator_and_postprocess = with_shards_on_cpus  # type: ignore[method-assign]
+    config, callbacks = read_config(path), []
+    if config.engine is not None and "zero" in config.engine:
+        import deepspeed.comm.torch
+
+        deepspeed.comm.torch.build_shm_op = lambda: None
+    for word in words:
+        if word.startswith("kill=step:"):
+            callbacks = [KillInStep(int(word.rpartition(":")[2]))]
+        elif word.startswith("kill=save:"):
+            kill_in_save(int(word.rpartition(":")[2]))
+    train(config, resume="resume" in words, callbacks=callbacks)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
