@@ -1,10 +1,10 @@
 """Does the compressor follow the question? python benchmarks/question.py FOLDER [--steps 1500]
 
-A tiny model is trained as `aviot train` trains, on generated videos of eight frames. The left half of each shows one of
-eight marks, each once a video, the right half one of four colours; the question names a mark and the answer is the
-colour beside it. At ratio 4 two supports are left, so the answer survives only where the asked frame is kept apart from
-the others, and which that is, nothing but the question says. Ratios 1.01 (nothing is compressed) and 2 are drawn as
-well, from which the decoder learns to read.
+A tiny model is trained as `aviot train` trains, on generated videos of eight frames. Every frame is striped in two
+colours: a mark, one of eight and each once a video, and a shade, one of four. The question names a mark, the answer is
+the shade beside it. At ratio 4 two supports are left, so the answer survives only where the asked frame is kept apart
+from the others, and which that is, nothing but the question says. Ratios 1.01 (nothing is compressed) and 2 are drawn
+as well, from which the decoder learns to read.
 
 The trained model then answers held-out videos at ratio 4, with the compressor given their own question, another's (the
 decoder still reads the right one), or none. One JSON object: language loss and accuracy of each.
@@ -30,17 +30,17 @@ from aviot.training.source import training_data
 
 ROOT = Path(__file__).parents[1]
 MARKS = {
-    "red": (230, 20, 20),
-    "green": (20, 200, 20),
-    "blue": (20, 20, 230),
-    "yellow": (230, 230, 20),
-    "pink": (230, 20, 230),
-    "cyan": (20, 220, 220),
-    "white": (240, 240, 240),
-    "black": (15, 15, 15),
+    "1": (230, 20, 20),
+    "2": (20, 200, 20),
+    "3": (20, 20, 230),
+    "4": (230, 230, 20),
+    "5": (230, 20, 230),
+    "6": (20, 220, 220),
+    "7": (240, 240, 240),
+    "8": (15, 15, 15),
 }
-COLOURS = {"one": (200, 60, 60), "two": (60, 200, 60), "three": (60, 60, 200), "four": (200, 200, 60)}
-SIDE = 24
+SHADES = {"a": (200, 60, 60), "b": (60, 200, 60), "c": (60, 60, 200), "d": (200, 200, 60)}
+SIDE, PATCH = 24, 6
 RATIOS, RATIO = (1.01, 2.0, 4.0), 4.0
 
 
@@ -53,7 +53,7 @@ def make_start(folder: Path) -> Path:
         "num_hidden_layers": 1,
         "num_attention_heads": 4,
         "image_size": SIDE,
-        "patch_size": 6,
+        "patch_size": PATCH,
         "vision_use_head": False,
     }
     text = {
@@ -76,22 +76,22 @@ def make_videos(folder: Path, count: int, seed: int) -> Path:
     """Videos in a lossless codec, two frames a second, and a question about each."""
     folder.mkdir(parents=True)
     generator, records = np.random.default_rng(seed), []
-    marks, colours = list(MARKS), list(COLOURS)
+    marks, shades = list(MARKS), list(SHADES)
     for number in range(count):
-        order, shown = generator.permutation(len(marks)), generator.integers(0, len(colours), len(marks))
+        order, shown = generator.permutation(len(marks)), generator.integers(0, len(shades), len(marks))
         with av.open(str(folder / f"{number}.mkv"), "w") as out:
             stream = out.add_stream("ffv1", rate=2)
             stream.width, stream.height, stream.pix_fmt = SIDE, SIDE, "bgr0"
-            for mark, colour in zip(order, shown, strict=True):
+            for mark, shade in zip(order, shown, strict=True):
                 picture = np.empty((SIDE, SIDE, 3), np.uint8)
-                picture[:, : SIDE // 2] = MARKS[marks[mark]]
-                picture[:, SIDE // 2 :] = COLOURS[colours[colour]]
+                stripe = np.arange(SIDE) % PATCH < PATCH // 2  # both in every patch
+                picture[stripe], picture[~stripe] = MARKS[marks[mark]], SHADES[shades[shade]]
                 out.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
             out.mux(stream.encode(None))
         asked = generator.integers(0, len(marks))
         said = [
-            {"from": "human", "value": f"<image>\nWhat is beside {marks[order[asked]]}?"},
-            {"from": "gpt", "value": colours[shown[asked]]},
+            {"from": "human", "value": f"<image>\n{marks[order[asked]]}?"},
+            {"from": "gpt", "value": shades[shown[asked]]},
         ]
         records.append({"id": str(number), "video": f"{number}.mkv", "conversations": said})
     (folder / "train.json").write_text(json.dumps(records))

@@ -1,6 +1,7 @@
 """However a run is spread over processes and micro steps, its losses are one process's with the same global batch."""
 
 import pytest
+import torch
 from tiny import ROOT, config, lines, start, whole_losses
 
 from aviot.training.run import train
@@ -50,3 +51,14 @@ def test_shards_that_would_not_be_are_refused(made):
         ValueError, match="fsdp spreads a run over processes, and this is one alone; start it with torchrun"
     ):
         train(config(made, output=str(made / "lonely"), **ENGINE["fsdp2"]))
+
+
+def test_two_processes_in_bfloat16(made):
+    """Losses are float32, and what FSDP2 computes in bfloat16 is what replicas do."""
+    changes = {"optimization": CHOSEN | {"steps": 2}, "precision": "bf16"}
+    done = start(made, "fsdp2-bf16", processes=2, engine=ENGINE["fsdp2"]["engine"], **changes)
+    assert done.returncode == 0, done.stderr[-4000:]
+    losses = whole_losses(made, "fsdp2-bf16", 2)
+    train(config(made, output=str(made / "one-bf16"), **changes))
+    assert losses == pytest.approx(whole_losses(made, "one-bf16", 2), rel=1e-3)
+    assert losses != [torch.tensor(loss).bfloat16().item() for loss in losses]

@@ -28,6 +28,8 @@ def with_shards_on_cpus(self: Any) -> None:
     if self.args.fsdp and not self.is_fsdp_enabled:
         state = self.accelerator.state
         state.fsdp_plugin = FullyShardedDataParallelPlugin(**self.args.fsdp_plugin_args)
+        if state.mixed_precision != "no":
+            state.fsdp_plugin.set_mixed_precision(state.mixed_precision)
         state.distributed_type = PartialState._shared_state["distributed_type"] = DistributedType.FSDP
         self.is_fsdp_enabled = True
 

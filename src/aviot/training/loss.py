@@ -1,11 +1,13 @@
 """The loss of a global batch, however it is divided over processes and micro steps."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from aviot.compressor import Compression
 from aviot.data import Batch
 from aviot.data.collate import IGNORED
 
@@ -46,14 +48,25 @@ def losses_of(out: Any, batch: Batch, totals: Totals, weight: float) -> Losses:
     return Losses(lm, transport, lm + weight * transport)
 
 
-def require_finite(losses: Losses, batch: Batch, step: int) -> None:
+def require_finite(losses: Losses, batch: Batch, step: int, compressions: Sequence[Compression]) -> None:
     """End a run whose loss is no number, before it reaches the weights."""
-    if not torch.isfinite(losses.total):
-        raise TrainingStopped(
-            f"step {step}: the loss is not finite (language model {losses.lm.item()}, transport "
-            f"{losses.transport.item()}) on {described(batch)}. The weights are as the last checkpoint and the steps "
-            "since left them; look at these records and their videos, or lower the learning rate, then --resume"
-        )
+    if torch.isfinite(losses.total):
+        return
+    raise TrainingStopped(
+        f"step {step}: the loss is not finite (language model {losses.lm.item()}, transport {losses.transport.item()}"
+        f"{_first_complaint(compressions)}) on {described(batch)}. The last checkpoint is whole: look at these "
+        "records and their videos, or lower the learning rate, then --resume"
+    )
+
+
+def _first_complaint(compressions: Sequence[Compression]) -> str:
+    """What the compressor found not to be finite; on a GPU it says so only when it is asked."""
+    for compression in compressions:
+        try:
+            compression.check()
+        except ValueError as error:
+            return f"; {error}"
+    return ""
 
 
 def described(batch: Batch) -> str:

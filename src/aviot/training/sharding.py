@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from torch import nn
+from torch.distributed.fsdp import MixedPrecisionPolicy
 from transformers import TrainerCallback
 
 from aviot.models import AviotForConditionalGeneration
@@ -51,6 +53,14 @@ def _front(model: AviotForConditionalGeneration) -> Iterator[nn.Module]:
 
 def _front_weights(model: AviotForConditionalGeneration) -> Iterator[Any]:
     return (weight for part in _front(model) for weight in part.parameters())
+
+
+def weights_alone_in_bfloat16() -> MixedPrecisionPolicy:
+    """FSDP2's weights are gathered in bfloat16; gradients are added up and losses handed back in float32.
+
+    Accelerate would do all three in bfloat16, and so round every micro batch's share of the loss to three digits.
+    """
+    return MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from aviot.training.config import LoraSettings
 from aviot.training.identity import write_identity
 from aviot.training.loss import Losses, Totals, TrainingStopped, described, losses_of, require_finite, supervised
 from aviot.training.meters import Meters
-from aviot.training.sharding import only_plain_objects
+from aviot.training.sharding import only_plain_objects, weights_alone_in_bfloat16
 from aviot.training.source import TrainingData, feature_dtype
 
 
@@ -39,6 +39,8 @@ class AviotTrainer(Trainer):
         super().__init__(model=model, args=args, train_dataset=data.dataset, callbacks=list(callbacks))
         if self.args.fsdp and not self.is_fsdp_enabled:
             raise ValueError("fsdp needs several processes with a GPU each; give torchrun more, or set engine=null")
+        if self.is_fsdp_enabled and args.bf16:
+            self.accelerator.state.fsdp_plugin.mixed_precision_policy = weights_alone_in_bfloat16()
         self.model_accepts_loss_kwargs = True  # the loss is of the global batch; nothing is left to be scaled
         self.data = data
         self.processor = processor
@@ -91,7 +93,7 @@ class AviotTrainer(Trainer):
         except ValueError as error:
             raise TrainingStopped(f"step {step}: {error}, on {described(batch)}") from error
         losses: Losses = losses_of(out, batch, totals, self._weight)
-        require_finite(losses, batch, step)
+        require_finite(losses, batch, step, out.compressions)
         self._meters.observe(losses, batch, totals, out.compressions)
         if self.data.cache is not None:
             keep_features(batch, out.encoded, self.data.cache, feature_dtype(self.data.config))
@@ -103,7 +105,7 @@ class AviotTrainer(Trainer):
         if norm is not None and not torch.isfinite(torch.as_tensor(norm)):
             raise TrainingStopped(
                 f"step {self.state.global_step}: the loss is finite and its gradient is not. "
-                "The weights are untouched; lower the learning rate, then --resume"
+                "The last checkpoint is whole: lower the learning rate, then --resume"
             )
         return norm
 
