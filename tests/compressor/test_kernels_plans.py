@@ -69,8 +69,8 @@ def describe(compressor, means):
 @pytest.mark.parametrize(
     ("layout", "config", "asked"),
     [
-        (SPREAD, {"rounds": (3, 1)}, True),
-        (SPREAD, {"rounds": (1, 2), "transport": {"stabilizer": 0.01, "updates": 7}}, True),
+        (SPREAD, {"rounds": (3, 1), "transport": {"updates": 5}}, True),
+        (SPREAD, {"rounds": (1, 2), "transport": {"stabilizer": 0.01, "updates": 4}}, True),
         (LONG, {"rounds": (2, 1), "granularities": "global", "transport": {"updates": 4}}, False),
         (ONE, {"rounds": (2, 1), "transport": {"updates": 1}}, True),
     ],
