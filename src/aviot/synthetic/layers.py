@@ -1,6 +1,7 @@
 """Objects drawn over each other: one layer holds at most one object a frame, and all its frames are drawn at once."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -98,9 +99,14 @@ def draw_layer(canvas: Tensor, layer: Layer) -> None:
     canvas[place] = torch.lerp(canvas[place], torch.lerp(contour, ink, inner), cover)
 
 
+@cache
+def _table(device: torch.device) -> Tensor:
+    return torch.from_numpy(sprite_table()).to(device)
+
+
 def _look_up(sprite: Tensor, u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     """Distance in radii and second tone of pictures at places in radii [n,w,w], between entries in proportion."""
-    table = torch.from_numpy(sprite_table()).to(sprite.device)
+    table = _table(sprite.device)
     column = ((u / EXTENT + 1) * (SIDE / 2) - 0.5).clamp_(0, SIDE - 1.001)
     row = ((v / EXTENT + 1) * (SIDE / 2) - 0.5).clamp_(0, SIDE - 1.001)
     left, top = column.long(), row.long()

@@ -64,9 +64,7 @@ def following(stage: Stage) -> Story:
     """Which of two followed the other along their lane?"""
     shapes = _pair(stage)
     window = stage.window(*LONG)
-    axis: Axis = "x" if stage.draws.below(2) else "y"
-    across = stage.draws.uniform(MARGIN, 1 - MARGIN)
-    stage.band(axis, across, MEDIUM)
+    axis, across = stage.lane(MARGIN, MEDIUM)
     sign = stage.draws.pick((-1, 1))
     speed = sign * stage.draws.uniform(*LAPS) / (window[1] - window[0])
     phase = stage.draws.uniform(0, 1)

@@ -6,12 +6,14 @@ therefore differ by at most one level of 255, where a blend falls on the edge be
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
+from aviot.synthetic.chance import Draws
 from aviot.synthetic.layers import Layer, draw_layer, layers_of
 from aviot.synthetic.patterns import SIDE, noise_table, pattern_tables, scattered
 from aviot.synthetic.scene import Scene, Shot
@@ -71,8 +73,7 @@ def _background(scenes: Sequence[Scene], at: np.ndarray, device: torch.device) -
     moved = np.array([shot.offset for shot in shots]) - frames * np.array([shot.velocity for shot in shots]) - swayed
     places = _windows(np.rint(moved).astype(np.int64), scenes[0].size, device)
     pattern = torch.tensor([shot.pattern for shot in shots], device=device)
-    tables = torch.from_numpy(pattern_tables()).to(device).flatten()
-    share = tables[places + (pattern * SIDE * SIDE)[:, None, None]]
+    share = _patterns(device)[places + (pattern * SIDE * SIDE)[:, None, None]]
     colours = torch.tensor([shot.colours for shot in shots], dtype=torch.float32, device=device)[:, :, None, None]
     low, high = colours.unbind(1)
     return low + (high - low) * share[..., None]
@@ -86,13 +87,22 @@ def _shots(scene: Scene, at: np.ndarray) -> list[Shot]:
 
 def _noise(scenes: Sequence[Scene], at: np.ndarray, device: torch.device) -> Tensor:
     """The sensor's noise in levels [B*T,H,W]: every frame takes the table from a place of its own."""
-    keys = np.array([scene.index * 1024 + scene.seed * 7919 for scene in scenes], np.uint64)
+    keys = np.array([Draws("noise", scene.seed, scene.split, scene.index).word() for scene in scenes], np.uint64)
     bits = scattered((keys[:, None] + at.astype(np.uint64)).ravel())
     offsets = np.stack([bits & np.uint64(SIDE - 1), (bits >> np.uint64(8)) & np.uint64(SIDE - 1)], axis=1)
     places = _windows(offsets.astype(np.int64), scenes[0].size, device)
     deviation = np.repeat([scene.camera.noise for scene in scenes], len(at))
-    levels = torch.from_numpy(noise_table()).to(device).flatten()[places]
-    return levels * torch.tensor(deviation, dtype=torch.float32, device=device)[:, None, None]
+    return _grain(device)[places] * torch.tensor(deviation, dtype=torch.float32, device=device)[:, None, None]
+
+
+@cache
+def _patterns(device: torch.device) -> Tensor:
+    return torch.from_numpy(pattern_tables()).to(device).flatten()
+
+
+@cache
+def _grain(device: torch.device) -> Tensor:
+    return torch.from_numpy(noise_table()).to(device).flatten()
 
 
 def _windows(offsets: np.ndarray, size: int, device: torch.device) -> Tensor:

@@ -12,7 +12,11 @@ from aviot.synthetic.words import COLOUR_NAMES, QUADRANTS, SHAPES
 CELLS = 4  # along a side: a cell is 27 of 108 pixels, and what stays in its own is never hidden by others
 JITTER = 0.012  # of a place, in parts of the frame: less than the room an object leaves in its cell
 
+LANE_TRIES = 12  # draws of a lane before there is said to be none
+
 Cell = tuple[int, int]  # row, column
+
+AXES: tuple[Axis, ...] = ("x", "y")
 
 
 class NoRoom(Exception):
@@ -102,13 +106,17 @@ class Stage:
         middles = [(row, column) for row in range(1, CELLS - 1) for column in range(1, CELLS - 1)]
         return self._any([[(r, c), (r - 1, c), (r + 1, c), (r, c - 1), (r, c + 1)] for r, c in middles])
 
-    def band(self, axis: Axis, across: float, radius: float) -> None:
-        """Every cell that something moving along an axis at `across` touches."""
-        touched = range(int((across - radius) * CELLS), int((across + radius) * CELLS) + 1)
-        cells = [(i, j) if axis == "x" else (j, i) for i in touched for j in range(CELLS)]
-        if not self._cells.issuperset(cells):
-            raise NoRoom
-        self._take(cells)
+    def lane(self, margin: float, radius: float) -> tuple[Axis, float]:
+        """A free lane from edge to edge for something of this radius: along which axis, and where across it."""
+        for _ in range(LANE_TRIES):
+            axis = self.draws.pick(AXES)
+            across = self.draws.uniform(margin, 1 - margin)
+            touched = range(int((across - radius) * CELLS), int((across + radius) * CELLS) + 1)
+            cells = [(i, j) if axis == "x" else (j, i) for i in touched for j in range(CELLS)]
+            if self._cells.issuperset(cells):
+                self._take(cells)
+                return axis, across
+        raise NoRoom
 
     def spot(self, cell: Cell) -> Point:
         """A place near the middle of a cell."""
