@@ -1,6 +1,8 @@
 """Scenes and questions: right, reproducible, and no split's combination in another."""
 
+import re
 from collections import Counter, defaultdict
+from pathlib import Path
 
 import pytest
 from solver import solve
@@ -98,6 +100,16 @@ def test_vocabulary_has_every_word_that_is_asked_or_answered():
     for scene in scenes("test", 57):
         for question in WORLD.questions(scene):
             assert set(question.multiple_choice.split()) | set(question.answer.split()) <= words
+
+
+def test_the_example_of_the_documents_runs(tmp_path, monkeypatch):
+    text = (Path(__file__).parents[2] / "docs" / "world.md").read_text()
+    names = {}
+    monkeypatch.chdir(tmp_path)
+    exec(compile(re.search(r"```python\n(.*?)```", text, re.S).group(1), "world.md", "exec"), names)
+    words = set(re.findall(r"\w+", " ".join(names["texts"])))
+    assert f"# {len(names['texts']):,} with all {len(words)} words" in text
+    assert (tmp_path / "scene.mp4").stat().st_size > 0
 
 
 def test_a_family_is_main_as_often_as_any_other():
