@@ -317,7 +317,6 @@ UNCLEAR = {
         "A U-turn",
         "An animal",
         "I think so",
-        "I",
         "T-shirt",
         "X-ray",
         "R&B",
@@ -351,9 +350,7 @@ UNCLEAR = {
 @pytest.mark.parametrize(("how", "reply"), [(how, reply) for how, replies in UNCLEAR.items() for reply in replies])
 def test_an_unclear_reply_chooses_nothing(how, reply):
     chosen = choose(reply, ANIMALS)
-    assert chosen.index is None
-    if reply != "I":
-        assert chosen.how == how
+    assert (chosen.index, chosen.how) == (None, how)
 
 
 SPECIAL = [
@@ -408,6 +405,76 @@ SPECIAL = [
 @pytest.mark.parametrize(("options", "reply", "right"), SPECIAL)
 def test_options_that_mislead(options, reply, right):
     assert choose(reply, options).index == right
+
+
+ACTIONS = ("He opens the door.", "He closes the window.", "She picks up a cup.", "They walk away.")
+WRITTEN = [
+    ("Based on the video, the correct answer is C. She picks up a cup.", 2),
+    ("she picks up the cup", 2),
+    ("The woman picks up a cup", None),
+    ("Looking at the options: A is not shown, B is not shown, D is not shown. So C.", 2),
+    ("After watching the video, I can conclude that the answer is (D).", 3),
+    ("D. They walk away. This is because the people leave at the end.", 3),
+    ("The video shows a man who opens the door. Therefore A.", 0),
+    ("A. He opens the door.\n\nExplanation: In the video, he opens the door, then they walk away.", 0),
+    ("The answer to the question is B.", 1),
+    ("The answer for this question is D.", 3),
+    ("Definitely C", 2),
+    ("C, I think.", 2),
+    ("I think it's C, but it could also be D.", None),
+    ("C or maybe D", None),
+    ("A is the first thing, but the final answer is B", 1),
+    ("The letter of the correct option is B.", 1),
+    ("B is correct, A is not.", 1),
+    ("It's between A and B but B is more accurate.", 1),
+    ("The answer: **C. She picks up a cup.**", 2),
+    ("C **She picks up a cup.**", 2),
+    ('{"answer": "C"}', 2),
+    ("{'answer': 'C'}", 2),
+    ("Response: C", 2),
+    ("-> C", 2),
+    ("(C", 2),
+    ("In scene A, he closes the window.", 1),
+    ("Eliminating A, B and D leaves C.", 2),
+    ("A, B, and D are incorrect. C is correct.", 2),
+    ("None of A, B or C; it's D.", 3),
+    ("he opens the door. he closes the window.", None),
+    ("He opens the door (option A)", 0),
+    ("the answer is A, He closes the window", None),
+    ("The correct answer is A) He opens the door, not B) He closes the window.", 0),
+    ("A He opens the door.", 0),
+    ("A He closes the window.", None),
+    ("答案应该是C。", 2),
+    ("正确的选项是C", 2),
+    ("我觉得选C", 2),
+    ("A和B都对", None),
+    ("选A或者B", None),
+    ("A不对，B也不对，选C", 2),
+    ("答案：C，不是D", 2),
+    ("故选C。", 2),
+    ("【答案】Ｃ", 2),
+    ("La respuesta es A.", 0),
+    ("Die Antwort ist C.", 2),
+    ("Ответ: A", 0),
+    ("the answer is a door", None),
+    ("Vitamin B is shown", None),
+    ("Sure! Here is the answer: B", 1),
+    ("B. B. B.", 1),
+    ("C.A.T", None),
+    ("I will not answer B.", None),
+    ("The answer can't be B, so it is C", 2),
+    ("No, B is wrong. It's A.", 0),
+    ("B is the wrong answer", None),
+    ("B would be wrong", None),
+    ("B, which is wrong", None),
+    ("The incorrect answer is B", None),
+    ("The least likely answer is B", None),
+]
+
+
+@pytest.mark.parametrize(("reply", "right"), WRITTEN)
+def test_replies_as_models_write_them(reply, right):
+    assert choose(reply, ACTIONS).index == right
 
 
 @pytest.mark.parametrize(

@@ -3,46 +3,34 @@
 import json
 import signal
 import subprocess
-import time
+import sys
+from pathlib import Path
 
 from evaluation_sets import command, environment, rows, run
 
 from aviot.evaluation.rows import key_of
 
 
-def start(made, out, *words, **variables):
-    return subprocess.Popen(
-        command(made, out, *words),
-        env=environment(**variables),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+def kill_after(rows_written, made, out, *words):
+    """Run the command until it has written so many rows and is killed in the middle of the next."""
+    worker = [sys.executable, str(Path(__file__).with_name("killed_worker.py")), str(rows_written)]
+    done = subprocess.run(
+        [*worker, *command(made, out, *words)[3:]], env=environment(), capture_output=True, timeout=300
     )
-
-
-def kill_after(process, part, lines):
-    """SIGKILL once there are so many rows on disk."""
-    deadline = time.monotonic() + 120
-    while not (part.is_file() and part.read_bytes().count(b"\n") >= lines):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-    process.kill()
-    assert process.wait() == -signal.SIGKILL
-    for stream in (process.stdout, process.stderr):
-        stream.close()
+    assert done.returncode == -signal.SIGKILL, done.stderr
 
 
 def test_killed_twice_and_resumed(made, whole, tmp_path):
     out = tmp_path / "run"
     part = out / "parts" / "rows-0000.jsonl"
-    kill_after(start(made, out), part, 3)
-    between = part.read_bytes()
-    assert 3 <= between.count(b"\n") < 36
-    part.write_bytes(between + b'{"item": 7, "set')  # a line that was being written
-    kill_after(start(made, out, "--resume"), part, between.count(b"\n") + 4)
-    assert part.read_bytes().startswith(between)
-    assert part.read_bytes().count(b"\n") < 36
+    kill_after(5, made, out)
+    first = part.read_bytes()
+    assert first.count(b"\n") == 5
+    assert not first.endswith(b"\n")  # torn
+    kill_after(11, made, out, "--resume")
+    second = part.read_bytes()
+    assert second.count(b"\n") == 16
+    assert second.startswith(first[: first.rfind(b"\n") + 1])
     assert not (out / "results.jsonl").exists()
     summary = run(made, out, resume=True)
     keys = [key_of(row) for row in rows(part)]
@@ -54,8 +42,17 @@ def test_killed_twice_and_resumed(made, whole, tmp_path):
 
 def test_two_processes_at_once(made, whole, tmp_path):
     out = tmp_path / "run"
-    both = [start(made, out, "--json", RANK=str(rank), WORLD_SIZE="2") for rank in range(2)]
-    said = [process.communicate(timeout=180) for process in both]
+    both = [
+        subprocess.Popen(
+            command(made, out, "--json"),
+            env=environment(RANK=str(rank), WORLD_SIZE="2"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    said = [process.communicate(timeout=300) for process in both]
     assert [process.returncode for process in both] == [0, 0], said
     printed = [stdout for stdout, _ in said if stdout]
     assert len(printed) == 1, said

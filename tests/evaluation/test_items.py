@@ -48,6 +48,10 @@ def test_a_letter_that_no_option_has_is_a_text():
     assert parse_item(OPEN | {"options": ["x", "y"], "answer": "x"}, "1").right == 0
 
 
+def test_a_video_column_of_a_dataset():
+    assert parse_item(OPEN | {"video": {"path": "v.mp4", "bytes": None}}, "1").video == "v.mp4"
+
+
 def test_options_in_other_forms():
     assert parse_item(OPEN | {"options": {"B": "blue", "A": "red"}}, "1").options == ("red", "blue")
     assert parse_item(OPEN | {"options": ["A. red", "B. blue"]}, "1").options == ("red", "blue")

@@ -56,14 +56,14 @@ def says(text):
 
 
 def hangs(handler):
-    time.sleep(0.6)
+    time.sleep(1.0)
 
 
 def drips(handler):
     handler.send_response(200)
     handler.send_header("Content-Length", "1000")
     handler.end_headers()
-    for _ in range(20):
+    for _ in range(30):
         handler.wfile.write(b" ")
         handler.wfile.flush()
         time.sleep(0.05)
@@ -94,7 +94,7 @@ def serve():
 
 def asked(server, waits=None, **changes):
     endpoint = Endpoint(
-        **({"url": server.url, "model": "judge", "timeout": 0.3, "attempts": 3, "backoff": 0.5} | changes)
+        **({"url": server.url, "model": "judge", "timeout": 10.0, "attempts": 3, "backoff": 0.5} | changes)
     )
     messages = judge_messages("What?", "a cat", "the cat")
     return endpoint.complete(messages, parse_verdict, (waits if waits is not None else []).append)
@@ -115,8 +115,6 @@ def test_a_verdict(serve):
         reply({"error": "slow down"}, 429),
         reply({}, 500),
         reply({}, 503),
-        hangs,
-        drips,
         breaks_off,
         reply(b"<html>"),
         reply({"choices": []}),
@@ -140,6 +138,15 @@ def test_trouble_is_retried_then_reported(serve, trouble):
         asked(server, waits)
     assert len(server.requests) == 3
     assert waits == [0.5, 1.0]
+
+
+@pytest.mark.parametrize("slow", [hangs, drips])
+def test_slow_servers_are_timed_out(serve, slow):
+    assert asked(serve(slow, slow, YES), timeout=0.4, attempts=9).correct
+    server = serve(slow)
+    with pytest.raises(EndpointError, match=r"no reply: .* \(asked 2 times\)"):
+        asked(server, timeout=0.4, attempts=2)
+    assert len(server.requests) == 2
 
 
 def test_a_server_that_is_not_there():

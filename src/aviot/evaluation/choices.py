@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from aviot.evaluation.mentions import ASSERTED_BEFORE, DENIED_AFTER, DENIED_BEFORE, MASK, REACH, Mention, find_mentions
-from aviot.evaluation.text import ARTICLES, LETTER, UNSPACED, fold, normal, words
+from aviot.evaluation.text import ARTICLES, LETTER, NO_ARTICLE, UNSPACED, fold, normal, words
 
 How = Literal["letter", "text", "ambiguous", "refusal", "outside", "none"]
 MAX_OPTIONS = 26
@@ -175,8 +175,9 @@ def _option_pattern(option: str) -> re.Pattern[str] | None:
     parts = [re.escape(word) for word in words(option)]
     if not parts or (len(parts) == 1 and len(parts[0]) == 1 and parts[0].isalpha() and parts[0].isascii()):
         return None
-    article = rf"(?:(?<!{LETTER})(?:{'|'.join(ARTICLES)})\s+)?"
-    between = rf"(?:[\W_]+(?:{'|'.join(ARTICLES)})(?!{LETTER}))*[\W_]*"
+    articles, gap = f"(?:{'|'.join(ARTICLES)})", rf"[^\w{MASK}]"
+    article = rf"(?:(?<!{LETTER}){articles}\s+(?!{NO_ARTICLE}))?"
+    between = rf"(?:{gap}+{articles}(?!{LETTER}))*{gap}*"
     edge = rf"(?<!{LETTER})", rf"(?!{LETTER})"
     first = "" if re.match(f"[{UNSPACED}]", parts[0]) else edge[0]
     last = "" if re.search(f"[{UNSPACED}]$", parts[-1]) else edge[1]

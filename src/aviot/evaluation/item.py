@@ -74,6 +74,8 @@ def _id(value: Any, default: str) -> str:
 
 
 def _video(value: Any) -> str:
+    if isinstance(value, Mapping) and isinstance(value.get("path"), str):  # as a dataset's video column gives it
+        value = value["path"]
     name = _text(value, "video")
     if "://" in name:
         raise ItemError(f"video must be a path on this machine, got the address {name[:80]!r}; download it")

@@ -35,9 +35,12 @@ def judge_rows(endpoint: Endpoint, rows: Iterable[Row], items: Sequence[Item]) -
             return told | {"unjudged": str(error)}
         return told | {"correct": verdict.correct, "score": verdict.score}
 
-    with ThreadPoolExecutor(endpoint.parallel) as pool:
+    pool = ThreadPoolExecutor(endpoint.parallel)
+    try:
         for done in as_completed([pool.submit(judge, row) for row in rows]):
             yield done.result()
+    finally:  # an interrupt does not wait for requests that have not been sent
+        pool.shutdown(cancel_futures=True)
 
 
 def verdicts(rows: Iterable[Row]) -> dict[Key, Row]:

@@ -36,7 +36,9 @@ _ASSERTED_AFTER = re.compile(
 _DENYING = (
     r"\bnot(?!\s+(?:only|just|merely|sure))|n't\b|\bcannot|\bneither|\bnor|\bnever|\bno|\brather than|\binstead of|"
     r"\bother than|\bexcept(?: for)?|\brul\w+ out|\beliminat\w+|\bexclud\w+|\bdiscard\w*|\breject\w*|\bunlike|"
-    r"\bunlikely|不是|不选|不会是|不应|并非|而非|排除|不"
+    r"\bunlikely|\bnone of|"
+    r"\b(?:wrong|incorrect|false|least (?:likely|accurate|plausible)|worst)(?!\s*[:.;,])|"
+    r"不是|不选|不会是|不应|并非|而非|排除|不"
 )
 _FILLING = (
     r"be|is|to|the|an?|choose|pick|select|answer|option|choice|correct|right|likely|both|either|think|believe|say|it's|it|"
@@ -44,9 +46,9 @@ _FILLING = (
 )
 DENIED_BEFORE = re.compile(rf"(?:{_DENYING})(?:[\s:\"'(\[]*(?:{_FILLING})(?!{LETTER}))*[\s:\"'(\[]*$", re.IGNORECASE)
 DENIED_AFTER = re.compile(
-    r"[\s)\].:\"']*(?:(?:options?|choices?|选项)\s*)?"
+    r"[\s)\].:\"']*(?:(?:options?|choices?|选项)\s*)?(?:,?\s*which\s+)?"
     r"(?:(?:is|are|was|were|can|could|would|does|do|did|has|have|seems?|looks?|must|should|也|都|是)\s*)?"
-    r"(?:(?:all|both|also|clearly|definitely|obviously|be|been|quite|probably|therefore|simply|just)\s+)*"
+    r"(?:(?:all|both|also|clearly|definitely|obviously|be|been|quite|probably|therefore|simply|just|an?|the)\s+)*"
     r"(?:not\b|n't|can't|cannot|won't|never\b|incorrect|wrong|false\b|ruled out|eliminated|excluded|out\b|unlikely|"
     r"impossible|inaccurate|irrelevant|不是|不对|不正确|错|有误|不符)",
     re.IGNORECASE,
@@ -55,6 +57,11 @@ _AFTER_A = (
     r"is|was|are|and|or|because|since|as|seems?|appears?|would|could|must|should|but|nor|looks?|fits?|best|matches|"
     r"describes|correctly|isn't|can't|cannot|due|given|too|also|instead|rather|here|then"
 )
+_NAMING = re.compile(
+    r"\b(?:vitamin|plan|team|group|player|person|man|woman|speaker|scene|video|clip|frame|camera|part|section|point|figure|"
+    r"type|grade|class|level|room|gate|building|street|block|hepatitis|model|version|side|bus|line)\s+$",
+    re.IGNORECASE,
+)
 _NAMED = re.compile(rf"(?:(?<!{LETTER})(?:option|choice|letter|answer)s?|选项|选|案|是|为)[\s:(\[]*$", re.IGNORECASE)
 _BRACKETED = re.compile(rf"(?<!{LETTER})[(\[{{<]\s*([A-Za-z])\s*[.:]?\s*[)\]}}>]")
 _STANDALONE = re.compile(
@@ -62,7 +69,7 @@ _STANDALONE = re.compile(
 )
 _SEPARATOR = re.compile(r"\s*[).:\]>]|\s*-\s|\s*-(?=\ue000)|\s*,|\s*\n|\s*$|\s*\ue000")
 _JOINED = re.compile(
-    r"[\s)\].\"',]*(?:,|/|&|\+|\b(?:and/or|and|or|nor|as well as|plus|vs\.?|versus)\b|和|或|与|及|还是)"
+    r"[\s)\].\"',]*(?:,|/|&|\+|\b(?:and/or|and|or|nor|as well as|plus|vs\.?|versus)\b|和|或者?|与|及|还是)"
     r"(?:\s*(?:and|or|nor|either|both|also|maybe|possibly|perhaps|option|choice|选项)\b)*[\s(\[\"']*",
     re.IGNORECASE,
 )
@@ -106,6 +113,8 @@ def _is_label(text: str, match: re.Match[str]) -> bool:
     ends = bool(re.match(r"\s*(?:[).:;,!?\]\n]|$)", after))
     if letter == "I":
         return ends and (named or leads) and not after.startswith(",")
+    if letter.isupper() and _NAMING.search(before):
+        return False
     if letter == "A":
         as_article = bool(re.match(rf"\s+(?!(?i:{_AFTER_A})\b)[A-Za-z][\w'-]", after))
         return not as_article or bool(re.search(r"\b(?:option|choice|is)[\s:]*$", before))

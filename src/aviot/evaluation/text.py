@@ -40,9 +40,9 @@ _NUMBERS = {
         "zero one two three four five six seven eight nine ten eleven twelve".split()  # noqa: SIM905
     )
 }
-_ARTICLE = re.compile(
-    rf"(?<!{LETTER})(?<!')(?:{'|'.join(ARTICLES)})(?=\s+[^\W_])"
-)  # before a word: "vitamin A" keeps its A
+# An article stands before a word, and not before one that takes none: "vitamin A" and "A He runs" keep their A.
+NO_ARTICLE = rf"(?:the|he|she|it|they|we|you|i|his|her|its|their|there|this|that|these|those)(?!{LETTER})"
+_ARTICLE = re.compile(rf"(?<!{LETTER})(?<!')(?:{'|'.join(ARTICLES)})(?=\s+(?!{NO_ARTICLE})[^\W_])")
 _GROUPED = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _SIGNED = re.compile(r"(?<![\w.])-(?=\d)")
 _POINT = re.compile(r"(?<=\d)\.(?=\d)")
