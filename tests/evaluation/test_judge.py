@@ -106,7 +106,7 @@ def test_a_verdict(serve):
     assert (verdict.correct, verdict.score) == (True, 4.0)
     path, body, key = server.requests[0]
     assert (path, body["model"], body["temperature"], key) == ("/v1/chat/completions", "judge", 0, None)
-    assert "Question: What?\nCorrect Answer: a cat\nPredicted Answer: the cat" in body["messages"][1]["content"]
+    assert "Question: What?\nTrue answer: a cat\nModel's answer: the cat" in body["messages"][1]["content"]
 
 
 @pytest.mark.parametrize(

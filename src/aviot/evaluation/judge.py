@@ -1,6 +1,7 @@
 """The ActivityNet-QA protocol: a language model says whether a prediction means the answer, and how much, 0 to 5.
 
-The words are those of the protocol as Video-ChatGPT published it, since figures compare only under the same ones.
+The protocol is what is asked for and how it is counted; the wording is ours. Published figures depend on theirs too, so
+compare with those through lmms-eval.
 """
 
 import ast
@@ -11,20 +12,15 @@ from dataclasses import dataclass
 from aviot.values import as_number
 
 SYSTEM = (
-    "You are an intelligent chatbot designed for evaluating the correctness of generative outputs for question-answer "
-    "pairs. Your task is to compare the predicted answer with the correct answer and determine if they match "
-    "meaningfully. Here's how you can accomplish the task:------##INSTRUCTIONS: - Focus on the meaningful match "
-    "between the predicted answer and the correct answer.\n- Consider synonyms or paraphrases as valid matches.\n"
-    "- Evaluate the correctness of the prediction compared to the answer."
+    "You grade answers to questions about videos. You are given a question, the true answer and what a model said. "
+    "Decide whether the model's answer means the same as the true one. Other words for the same thing are right; an "
+    "answer that says something else, or says nothing, is wrong."
 )
 USER = (
-    "Please evaluate the following video-based question-answer pair:\n\n"
-    "Question: {question}\nCorrect Answer: {answer}\nPredicted Answer: {prediction}\n\n"
-    "Provide your evaluation only as a yes/no and score where the score is an integer value between 0 and 5, with 5 "
-    "indicating the highest meaningful match. Please generate the response in the form of a Python dictionary string "
-    "with keys 'pred' and 'score', where value of 'pred' is a string of 'yes' or 'no' and value of 'score' is in "
-    "INTEGER, not STRING. DO NOT PROVIDE ANY OTHER OUTPUT TEXT OR EXPLANATION. Only provide the Python dictionary "
-    "string. For example, your response should look like this: {{'pred': 'yes', 'score': 4.8}}."
+    "Question: {question}\nTrue answer: {answer}\nModel's answer: {prediction}\n\n"
+    'Reply with one JSON object and nothing else, with two keys: "pred" is "yes" if the two mean the same and '
+    '"no" if not, and "score" is a whole number from 0 (nothing in common) to 5 (the same meaning), like '
+    '{{"pred": "yes", "score": 4}}.'
 )
 _OBJECT = re.compile(r"\{[^{}]*\}")
 
