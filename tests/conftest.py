@@ -71,7 +71,45 @@ def golden():
 
 
 @pytest.fixture
-def poisoned():
+def fenced(monkeypatch):
+    """In Triton's interpreter, a kernel that reaches outside the tensors it was given fails."""
+    if torch.cuda.is_available():
+        return
+    import numpy
+    from triton.runtime.interpreter import GridExecutor, InterpreterBuilder
+
+    given = GridExecutor._init_args_hst
+    load, store = InterpreterBuilder.create_masked_load, InterpreterBuilder.create_masked_store
+    fences = numpy.empty((0, 2), dtype=numpy.uint64)
+
+    def init_args(self, args, kwargs):
+        nonlocal fences
+        host = given(self, args, kwargs)
+        memory = [each.untyped_storage() for each in (*host[0], *host[1].values()) if isinstance(each, Tensor)]
+        ends = [(each.data_ptr(), each.data_ptr() + each.nbytes()) for each in memory]
+        fences = numpy.array(ends, dtype=numpy.uint64)
+        return host
+
+    def check(pointers, mask):
+        reached = pointers.data[mask.data.astype(bool)].reshape(-1, 1)
+        inside = (reached >= fences[:, 0]) & (reached < fences[:, 1])
+        assert inside.any(1).all(), "a kernel reached outside the tensors it was given"
+
+    def masked_load(self, pointers, mask, *rest):
+        check(pointers, mask)
+        return load(self, pointers, mask, *rest)
+
+    def masked_store(self, pointers, value, mask, *rest):
+        check(pointers, mask)
+        return store(self, pointers, value, mask, *rest)
+
+    monkeypatch.setattr(GridExecutor, "_init_args_hst", init_args)
+    monkeypatch.setattr(InterpreterBuilder, "create_masked_load", masked_load)
+    monkeypatch.setattr(InterpreterBuilder, "create_masked_store", masked_store)
+
+
+@pytest.fixture
+def poisoned(fenced):
     """Memory that nobody has written holds NaN, so that reading it shows."""
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     filled = torch.utils.deterministic.fill_uninitialized_memory

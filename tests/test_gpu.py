@@ -93,6 +93,27 @@ def test_gradients_at_odd_sizes(frames, supports):
             assert relative(value.grad.cpu(), weights[name].grad) < 1e-3, name
 
 
+@pytest.mark.parametrize("scale", [1e2, 1e4])
+def test_gradients_of_the_loss_at_large_magnitudes(scale):
+    compressor, given = make().cuda(), {"x": scale * inputs(13)["x"]}
+    x, exact = given["x"].cuda().requires_grad_(), given["x"].double().requires_grad_()
+    compressor(x, supports=7).loss.backward()
+    expected_of(compressor, {"x": exact}, supports=7)[0].loss.backward()
+    assert relative(x.grad.cpu(), exact.grad) < 1e-3
+
+
+def test_the_same_gradients_twice():
+    compressor, given = make().cuda(), moved(inputs(37, batch=(2,), dtype=torch.bfloat16))
+    gradients = []
+    for _ in range(2):
+        compressor.zero_grad()
+        x = given["x"].clone().requires_grad_()
+        out = compressor(**(given | {"x": x}), supports=7)
+        (out.features.float().square().mean() + out.loss.sum()).backward()
+        gradients.append([x.grad, *(value.grad.clone() for value in compressor.parameters())])
+    assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
+
+
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)], ids=str)
 def test_no_kernel_reads_what_nobody_wrote(poisoned, dtype, tolerance):
     compressor, given = make().cuda(), inputs(37, batch=(2,), dtype=dtype)

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from importlib.metadata import version
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -16,11 +16,23 @@ from rich.table import Table
 
 from aviot.accounting import Backbone
 from aviot.accounting import account as account_rows
+from aviot.commands.evaluate import evaluate
+from aviot.commands.options import (
+    CompressorOption,
+    Device,
+    Fps,
+    Frames,
+    Json,
+    MaxFrames,
+    Model,
+    ModelRatio,
+    Question,
+    Ratio,
+    SourceFps,
+    VideoPath,
+)
 from aviot.demo import SCENES, run_demo
 from aviot.terminal import counted, device_named, load_model, mistakes, refuse, say, working
-
-if TYPE_CHECKING:
-    pass
 
 app = typer.Typer(
     name="aviot",
@@ -31,26 +43,11 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-Json = Annotated[bool, typer.Option("--json", help="Print plain JSON instead of text.")]
-VideoPath = Annotated[Path, typer.Argument(help="A video file, or a folder of images.", show_default=False)]
-Question = Annotated[str, typer.Option("--question", "-q", help="What to ask about the video.")]
-Ratio = Annotated[float, typer.Option("--ratio", "-r", help="Compression ratio, above 1; for none, --compressor none.")]
-Model = Annotated[Path, typer.Option("--model", "-m", help="A checkpoint folder.", show_default=False)]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-Fps = Annotated[float | None, typer.Option(help="Frames sampled a second; the checkpoint's rate if not given.")]
-MaxFrames = Annotated[int | None, typer.Option(help="At most so many frames; the checkpoint's number if not given.")]
-Frames = Annotated[int | None, typer.Option(help="Exactly so many frames, spread over the whole video.")]
-SourceFps = Annotated[float | None, typer.Option(help="Rate of a folder of images; sampled already if not given.")]
-ModelRatio = Annotated[
-    float | None,
-    typer.Option(
-        "--ratio", "-r", help="Compression ratio, above 1; the checkpoint's if not given.", show_default=False
-    ),
-]
-CompressorOption = Annotated[str, typer.Option("--compressor", help="aviot, uniform, segment-mean or none.")]
 PAPER_RATIOS = [2.0, 4.0, 10.0]
 BENCH_FRAMES, BENCH_RATIOS, BENCH_BATCHES = [64], [4.0, 10.0], [1]
 _PAPER = Backbone()
+
+app.command()(evaluate)
 
 
 def _print_version(wanted: bool) -> None:

@@ -12,10 +12,12 @@ from aviot.compressor.allocation import allocation_probabilities, integer_budget
 from aviot.compressor.fast import StageWeights, partitions_of
 from aviot.compressor.finite import FiniteCheck
 from aviot.compressor.kernels.allocation import allocate
-from aviot.compressor.kernels.embedding import embed_sources
+from aviot.compressor.kernels.embedding import activate, embed_sources
+from aviot.compressor.kernels.halves import SplitMap
 from aviot.compressor.kernels.means import RegionMeans, region_means
+from aviot.compressor.kernels.record import PlanRecord
 from aviot.compressor.kernels.tables import offsets_of, tables
-from aviot.compressor.kernels.transport import PlanRecord, transport_level
+from aviot.compressor.kernels.transport import transport_level
 from aviot.compressor.layout import Layout
 from aviot.compressor.level import start_rows, transport
 from aviot.compressor.regions import Partition, descriptors
@@ -47,17 +49,19 @@ def test_region_means(cells, dtype):
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.bfloat16, 2**-8)])
+@pytest.mark.parametrize("beside", [0.0, 1.5])
 @pytest.mark.parametrize("cells", [NESTING, CROSSING])
-def test_region_means_gradients(cells, dtype, tolerance):
+def test_region_means_gradients(cells, beside, dtype, tolerance):
     x = random(2, 5, 15, 6, dtype=dtype).requires_grad_()
     exact = x.detach().double().requires_grad_()
-    found, expected = (
+    (found, same), expected = (
         RegionMeans.apply(x, partitions(cells)),
         torch.cat(plain.region_means(partitions(cells), exact), 1),
     )
+    assert torch.equal(same, x)
     weight = random(*found.shape, seed=1)
-    (found * weight).sum().backward()
-    (expected * weight).sum().backward()
+    ((found * weight).sum() + (same * beside).sum()).backward()
+    ((expected * weight).sum() + (exact * beside).sum()).backward()
     assert x.grad.dtype == dtype
     assert relative(x.grad, exact.grad) < tolerance
 
@@ -244,3 +248,17 @@ def test_fewer_rounds_leave_the_supports_where_they_moved():
     kept = layout.kept[:, None, :, None]
     expected = torch.where(kept, layout.uniform_rows(torch.float64), moved)
     assert (record.rows - expected).abs().max() < 2e-5
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_map_in_halves_is_the_map_to_float32_precision(dtype):
+    weight, bias = random(37, 70, seed=7).to(dtype), random(37, seed=8)
+    weight[3] *= 1e-4  # small beside the largest
+    lifted = random(19, 70, seed=9) * torch.logspace(-12, 12, 19, device=DEVICE)[:, None]
+    lifted[5] = 0.0
+    split, rows = SplitMap.of(weight, bias), activate(lifted)
+    found = split.total(split.apply(rows), rows)
+    active = torch.nn.functional.gelu(lifted.double())
+    exact = active @ weight.double().T + bias.double()
+    size = active.norm(dim=1, keepdim=True) * weight.double().norm(dim=1).max() + bias.abs().max()
+    assert ((found - exact).abs() <= 2**-20 * size).all()  # a tensor core cuts what it adds; halves alone lose 2^-10

@@ -12,6 +12,7 @@ from aviot.ot import solver
 GRID = (2, 3)
 TINY = {"grid": GRID, "regions": ((1, 1), (2, 2)), "cost_dim": 10, "segments": 3, "rounds": (2, 1)}
 ONE_STAGE = {"stage_multiple": 100}
+LINE = ONE_STAGE | {"grid": (1, 3), "regions": ((1, 1), (1, 2)), "segments": 2}  # what takes long otherwise
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def by_kernels(monkeypatch, poisoned, bf16_products):
 
 
 def tiny(**config):
-    return make(**(TINY | {"transport": {"updates": 6}} | config)).to(DEVICE)
+    return make(**(TINY | {"transport": {"updates": 4}} | config)).to(DEVICE)
 
 
 def on_device(given):
@@ -106,6 +107,29 @@ def test_gradients(config, dtype, tolerance, gradient_tolerance):
     for name, value in module.named_parameters():
         if name != "metric.embed.3.bias":  # the true gradient is zero
             assert relative(value.grad.cpu(), weights[name].grad) < gradient_tolerance, name
+
+
+@pytest.mark.usefixtures("by_kernels")
+def test_gradients_of_the_loss_at_large_magnitudes():
+    """Of a distortion of millions all that is left is what the supports miss their barycentres by."""
+    module, given = tiny(**ONE_STAGE), {"x": 1e4 * inputs(9, grid=GRID)["x"]}
+    exact, leaf = given["x"].double().requires_grad_(), given["x"].to(DEVICE, copy=True).requires_grad_()
+    module(leaf, supports=4).loss.backward()
+    reference(module, {"x": exact}, supports=4)[0].loss.backward()
+    assert relative(leaf.grad.cpu(), exact.grad) < 1e-3
+
+
+@pytest.mark.usefixtures("by_kernels")
+def test_a_batch_has_each_videos_gradients():
+    module, given = tiny(**LINE), on_device(inputs(9, batch=(2,), grid=LINE["grid"]))
+    x = given.pop("x").requires_grad_()
+    out = module(x, **given, supports=4)
+    (out.features.square().sum() + out.loss.sum()).backward()
+    for video in range(2):
+        leaf = x.detach()[video].clone().requires_grad_()
+        out = module(leaf, **{name: value[video] for name, value in given.items()}, supports=4)
+        (out.features.square().sum() + out.loss).backward()
+        assert relative(x.grad[video], leaf.grad) < 1e-5
 
 
 @pytest.mark.usefixtures("by_kernels")

@@ -7,11 +7,13 @@ from conftest import DEVICE, make, relative
 from aviot.compressor import statistics as plain
 from aviot.compressor.fusion import combine, gate_weights
 from aviot.compressor.kernels.gate import gate_statistics
-from aviot.compressor.kernels.mixing import Mix, mix_plans
+from aviot.compressor.kernels.mixing import mix_plans
 from aviot.compressor.kernels.moments import branch_moments
 from aviot.compressor.kernels.products import Products
+from aviot.compressor.kernels.record import PlanRecord
+from aviot.compressor.kernels.reverse_gate import Gates
+from aviot.compressor.kernels.reverse_mixing import Mix
 from aviot.compressor.kernels.tables import tables
-from aviot.compressor.kernels.transport import PlanRecord
 from aviot.compressor.layout import Layout
 from aviot.compressor.regions import Partition
 from aviot.compressor.segments import Segments
@@ -55,8 +57,8 @@ def table():
 def moments_of(layout, x, rows, question, partitions=PARTITIONS):
     question = torch.zeros_like(x[:, 0, 0]) if question is None else question.to(x.dtype)
     places = known(partitions)
-    products = Products.empty(len(x), places.groups, layout.segments)
-    products.fill(x, question, places.groups, layout.segments)
+    products = Products.empty(question, places.groups, layout.segments)
+    products.fill(x)
     return branch_moments(products, rows, places, layout, exact=x.dtype == torch.float32)
 
 
@@ -180,25 +182,44 @@ def test_mixing_plans(layout, dim, dtype, tolerance):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_segments_that_are_kept_are_kept_to_the_bit(dtype):
     x, rows, gates = features(SPREAD, dtype=dtype), plans(SPREAD), gates_of(SPREAD)
-    mixture = exact_mixture(SPREAD, rows, gates).float()
-    for found in (mix_plans(x, rows, gates, table(), SPREAD), Mix.apply(mixture, x, SPREAD)):
-        assert torch.equal(found[0, :4], x[0, :4])
-        assert torch.equal(found[1, 4:], x[1, 8:])
+    found = mix_plans(x, rows, gates, table(), SPREAD)
+    assert torch.equal(found[0, :4], x[0, :4])
+    assert torch.equal(found[1, 4:], x[1, 8:])
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.bfloat16, 2**-8)])
 @pytest.mark.parametrize(("layout", "dim"), [(SPREAD, 13), (ONE, 67)], ids=["spread", "one"])
 def test_mixing_and_its_gradients(layout, dim, dtype, tolerance):
     x = features(layout, dim, dtype).requires_grad_()
-    mixture = exact_mixture(layout, plans(layout), gates_of(layout)).float().requires_grad_()
-    exact_x, exact = x.detach().double().requires_grad_(), mixture.detach().double().requires_grad_()
-    found = Mix.apply(mixture, x, layout)
-    expected = layout.mix(exact, exact_x.transpose(1, 2)).transpose(1, 2)
+    rows, gates = plans(layout).requires_grad_(), gates_of(layout).requires_grad_()
+    exact_x, exact_rows, exact_gates = (each.detach().double().requires_grad_() for each in (x, rows, gates))
+    found = Mix.apply(x, rows, gates, PARTITIONS, table(), layout)
+    mixture = exact_mixture(layout, exact_rows, exact_gates)
+    expected = layout.mix(mixture, exact_x.transpose(1, 2)).transpose(1, 2)
     weight = random(*found.shape, seed=5, dtype=dtype)
     (found * weight).sum().backward()
     (expected * weight.double()).sum().backward()
-    there = layout.segments.mask(DEVICE)[layout.segment][:, None]
+    moving = (layout.segments.mask(DEVICE)[layout.segment] & ~layout.kept[..., None])[:, None]  # what plans decide
     assert relative(found, expected) < tolerance
     assert relative(x.grad, exact_x.grad) < tolerance
-    assert relative(mixture.grad * there, exact.grad * there) < tolerance
-    assert mixture.grad.isfinite().all()
+    assert relative(rows.grad * moving, exact_rows.grad * moving) < tolerance
+    assert relative(gates.grad, exact_gates.grad) < tolerance
+    assert rows.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("layout", [SPREAD, ONE], ids=["spread", "one"])
+def test_gradients_of_the_gate(layout):
+    x, rows, compressor = features(layout), plans(layout), make().to(DEVICE)
+    gate, config = compressor.gate, compressor.config.gate
+    moments, entropy = moments_of(layout, x, rows, None), random(*rows.shape[:3], seed=3).abs()
+    how = (moments, entropy, table(), 13, None, gate, config)
+    found = Gates.apply(*how, *gate.parameters())
+    expected = gate_weights(gate, gate_statistics(*how, decide=False)[0].double(), config)
+    weight, gradients = random(*found.shape, seed=5), []
+    assert (found - expected).abs().max() < 1e-5
+    for each in (found, expected):
+        gate.zero_grad()
+        (each * weight).sum().backward()
+        gradients.append({name: value.grad for name, value in gate.named_parameters()})
+    for name, value in gradients[1].items():
+        assert relative(gradients[0][name], value) < 1e-5, name

@@ -1,5 +1,8 @@
 """Batches as the model takes them, with pixels and with cached features."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
 import torch
 from training_sets import GOLDEN, make_set
@@ -72,6 +75,14 @@ def test_padding_is_never_attended_to_nor_supervised(data):
         assert (batch["input_ids"][row, length:] == 77).all()
         assert batch["attention_mask"][row].sum() == length
         assert (batch["labels"][row, length:] == -100).all()
+
+
+def test_each_turns_question_is_marked_and_nothing_between(data):
+    example = data[0]
+    several = SimpleNamespace(ids=example.tokens.ids, labels=example.tokens.labels, questions=[(3, 5), (8, 9)])
+    batch = Collate(0)([example, replace(example, tokens=several)])
+    assert batch["question_span"][0].tolist() == [list(example.tokens.questions[0]), [0, 0]]
+    assert batch["question_span"][1].tolist() == [[3, 5], [8, 9]]
 
 
 def encode_and_keep(batch, model, cache):

@@ -31,7 +31,7 @@ def inputs(model, expected):
         encoded = model.encode(expected["pixel_values"], [25])
     return {
         "input_ids": expected["input_ids"],
-        "question_span": expected["question_token_ranges"][:, 0],
+        "question_span": expected["question_token_ranges"],
         "encoded": encoded,
     }
 

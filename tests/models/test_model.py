@@ -223,6 +223,26 @@ def test_several_turns_mark_the_last_question(processor, videos):
     assert "What is it?<|im_end|>\n<|im_start|>assistant\nA spoon.<|im_end|>\n<|im_start|>user\nWhich colour?" in text
 
 
+def test_a_question_of_several_ranges(model, processor, videos):
+    batch = dict(processor(videos[0], "Which colour?", source_fps=2.0))
+    first, end = batch["question_span"][0].tolist()
+    ranges = {
+        "whole": [[first, end]],
+        "in two": [[first, first + 1], [first + 1, end]],
+        "with an empty one": [[first, end], [0, 0]],
+        "a part": [[first, first + 1]],
+    }
+    with torch.no_grad():
+        logits = {
+            name: model(**(batch | {"question_span": torch.tensor([spans])}), ratio=4.0).logits
+            for name, spans in ranges.items()
+        }
+        single = model(**batch, ratio=4.0).logits
+    for name in ("whole", "in two", "with an empty one"):
+        assert torch.equal(logits[name], single)
+    assert not torch.equal(logits["a part"], single)
+
+
 def test_features_for_some_videos_and_pixels_for_the_rest(model, processor, videos):
     batch = dict(processor(videos, QUESTIONS, source_fps=2.0))
     pixels, counts = batch.pop("pixel_values"), batch.pop("frame_counts")

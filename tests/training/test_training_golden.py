@@ -47,7 +47,7 @@ def golden_batch():
         "input_ids": stored["input_ids"],
         "attention_mask": torch.ones_like(labels),
         "labels": labels,
-        "question_span": stored["question_token_ranges"][:, 0],
+        "question_span": stored["question_token_ranges"],
         "video_index": torch.tensor([0]),
         "pixel_values": stored["pixel_values"],
         "frame_counts": torch.tensor([25]),

@@ -1,7 +1,7 @@
 """A stage by kernels: everything between features and fused features in a dozen launches, nothing read by the host.
 
-With gradients (`run_recorded_stage`) everything that has none is done by the same kernels. Means, fusion and solver
-have reverse passes of their own, and plain torch differentiates what is between.
+With gradients (`run_recorded_stage`) the same kernels run; means, plans, gates and fusion have reverse passes of their
+own, and plain torch differentiates what is between.
 """
 
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ from functools import partial
 import torch
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn import functional as F
 
 from aviot.compressor import schedule
 from aviot.compressor.finite import FiniteCheck
@@ -18,17 +19,19 @@ from aviot.compressor.fusion import introduce_regions
 from aviot.compressor.kernels.allocation import allocate
 from aviot.compressor.kernels.aside import Aside
 from aviot.compressor.kernels.embedding import MetricWeights, embed_sources
-from aviot.compressor.kernels.features import fuse, fuse_rows, gate_decides, like_features
-from aviot.compressor.kernels.features import region_means as recorded_means
-from aviot.compressor.kernels.means import region_means
+from aviot.compressor.kernels.features import fuse_rows
+from aviot.compressor.kernels.means import RegionMeans, region_means
+from aviot.compressor.kernels.plans import Plans
 from aviot.compressor.kernels.products import Products
-from aviot.compressor.kernels.tables import offsets_of, tables
-from aviot.compressor.kernels.transport import PlanRecord, transport_level
+from aviot.compressor.kernels.record import PlanRecord
+from aviot.compressor.kernels.rounds import Rounds
+from aviot.compressor.kernels.tables import Tables, offsets_of, tables
+from aviot.compressor.kernels.transport import transport_level
 from aviot.compressor.layout import Layout
 from aviot.compressor.level import Plan
-from aviot.compressor.regions import Partition, descriptors
+from aviot.compressor.regions import DESCRIPTOR_EPS, Partition, descriptors
 from aviot.compressor.segments import Segments
-from aviot.compressor.stage import Conditioning, Stage, StageModules, partitions_of, solve_levels
+from aviot.compressor.stage import AllRegions, Conditioning, Stage, StageModules, partitions_of
 from aviot.config import CompressorConfig
 
 
@@ -66,12 +69,8 @@ def run_stage(
     finite.require(means[:, 0], "the features x are")
     weigh = _question_weights(weights, conditioning, len(x))
     lifted, placed = embed_sources(weights.metric, weigh, means, weights.position)
-    segments, question = Segments.of(x.shape[1], supports, config.segments), like_features(conditioning.question, x)
-    products = Products.empty(len(x), known.groups, segments) if gate_decides(config) else None
     aside = Aside(x.device)
-    if products is not None:
-        with aside:
-            products.fill(x, question, known.groups, segments)
+    products = _take_products(aside, config, x, conditioning, supports, known)
     layout = _lay_out(config, placed, conditioning, supports, progress)
     record = PlanRecord.empty(layout, means.shape[1])
     carried: Tensor | None = None
@@ -94,18 +93,8 @@ def run_stage(
     finite.require(record.entropy, "the transport plans are")
     plans = _plans(config, modules, partitions, means, record, layout)
     aside.wait()
-    features, gates = fuse_rows(
-        x,
-        record.rows,
-        record.entropy,
-        products,
-        known,
-        layout,
-        modules.gate,
-        config,
-        conditioning.question,
-        progress,
-    )
+    how = (products, known, layout, modules.gate, config, conditioning.question, progress)
+    features, gates = fuse_rows(x, record.rows, record.entropy, *how)
     finite.require(gates, "the fusion weights are")
     stage = Stage(layout, plans, tuple(_split(means, partitions)), gates, introduce_regions(gates, progress))
     return features, stage, replace(conditioning, relevance=carried)
@@ -121,19 +110,85 @@ def run_recorded_stage(
     progress: float,
     finite: FiniteCheck,
 ) -> tuple[Float[Tensor, "B K S D"], Stage, Conditioning]:
-    """The same with gradients: the last round of every granularity is torch's, in its precisions."""
+    """The same with gradients, by the same kernels."""
     partitions = partitions_of(config)
-    frames, *regional = recorded_means(partitions, x)
-    finite.require(frames, "the features x are")
-    means = (frames.double(), *regional)
-    earlier = EarlierRounds(weights, config, means, conditioning, supports, progress)
-    plans = solve_levels(
-        config, modules, partitions, means, conditioning, earlier.layout, finite, last_start=earlier.last_start
-    )
-    features, gates = fuse(x, plans, earlier.layout, modules.gate, config, conditioning.question, progress)
+    known = tables(partitions, config.position.region_bands, x.device)
+    means, x = RegionMeans.apply(x, partitions)
+    finite.require(means[:, 0], "the features x are")
+    rounds = _rounds(weights, config, means.detach(), conditioning, supports, progress)
+    aside = Aside(x.device)
+    products = _take_products(aside, config, x, conditioning, supports, known)
+    sources = _describe(modules, means, known)
+    rows, mass, entropy, carried = Plans.apply(sources, conditioning.weights, rounds, *modules.metric.parts)
+    finite.require(entropy, "the transport plans are")
+    layout, record = rounds.layout, PlanRecord(rows, mass, entropy)
+    plans = _plans(config, modules, partitions, means, record, layout)
+    aside.wait()
+    how = (products, known, layout, modules.gate, config, conditioning.question, progress)
+    features, gates = fuse_rows(x, rows, entropy, *how)
     finite.require(gates, "the fusion weights are")
-    stage = Stage(earlier.layout, plans, means, gates, introduce_regions(gates, progress))
-    return features, stage, conditioning.carried_by(stage)
+    applied = introduce_regions(gates, progress)
+    regions = AllRegions(rows, mass, sources, means)
+    stage = Stage(layout, plans, tuple(_split(means, partitions)), gates, applied, regions)
+    return features, stage, replace(conditioning, relevance=carried)
+
+
+@torch.no_grad()
+def _take_products(
+    aside: Aside,
+    config: CompressorConfig,
+    x: Float[Tensor, "B N S D"],
+    conditioning: Conditioning,
+    supports: int,
+    known: Tables,
+) -> Products | None:
+    """The features' products, on their way beside what comes next; None where no gate asks for them."""
+    if len(config.active_levels) == 1 or config.fusion == "equal":
+        return None
+    asked = conditioning.question
+    question = x.new_zeros((len(x), x.shape[-1])) if asked is None else asked.to(x.dtype).contiguous()
+    products = Products.empty(question, known.groups, Segments.of(x.shape[1], supports, config.segments))
+    with aside:
+        products.fill(x)
+    return products
+
+
+def _describe(
+    modules: StageModules, means: Float[Tensor, "B regions N D"], known: Tables
+) -> Float[Tensor, "B regions N D"]:
+    """Every region's descriptors: the whole frame's mean as it is, the others' normalised and placed."""
+    if means.shape[1] == 1:
+        return means
+    frames, regional = means.split([1, means.shape[1] - 1], 1)
+    normalised = F.layer_norm(regional, means.shape[-1:], eps=DESCRIPTOR_EPS)
+    return torch.cat((frames, normalised + modules.region_position(known.codes[1:])[:, None]), 1)
+
+
+@torch.no_grad()
+def _rounds(
+    weights: StageWeights,
+    config: CompressorConfig,
+    means: Float[Tensor, "B regions N D"],
+    conditioning: Conditioning,
+    supports: int,
+    progress: float,
+) -> Rounds:
+    """The embedded sources and the budgets."""
+    weigh = _question_weights(weights, conditioning, len(means))
+    lifted, placed = embed_sources(weights.metric, weigh, means, weights.position)
+    partitions = partitions_of(config)
+    return Rounds(
+        levels=config.active_levels,
+        config=config.transport,
+        metric=weights.metric,
+        weigh=weigh,
+        lifted=lifted,
+        placed=placed,
+        layout=_lay_out(config, placed, conditioning, supports, progress),
+        offsets=tuple(offsets_of(partitions)),
+        parents=tables(partitions, config.position.region_bands, means.device).parents,
+        relevance=conditioning.relevance,
+    )
 
 
 def _question_weights(weights: StageWeights, conditioning: Conditioning, batch: int) -> Float[Tensor, "B C"]:
@@ -162,58 +217,6 @@ def _lay_out(
         temperature=schedule.allocation_temperature(progress, config.allocation),
     )
     return Layout(segments, supports, budgets)
-
-
-class EarlierRounds:
-    """A stage's budgets, and where each granularity's last round starts: what has no gradient, by kernels."""
-
-    @torch.no_grad()
-    def __init__(
-        self,
-        weights: StageWeights,
-        config: CompressorConfig,
-        means: Sequence[Float[Tensor, "B R N D"]],
-        conditioning: Conditioning,
-        supports: int,
-        progress: float,
-    ) -> None:
-        self._levels, self._config, self._weights = config.active_levels, config.transport, weights
-        self._partitions = partitions_of(config)
-        # one round starts at its start: only granularities that have more are embedded here
-        last = max((depth for depth, level in enumerate(self._levels) if level.rounds > 1), default=0)
-        embedded = torch.cat([mean.detach().float() for mean in means[: last + 1]], 1)
-        self._weigh = _question_weights(weights, conditioning, len(embedded))
-        self._lifted, self._placed = embed_sources(
-            weights.metric, self._weigh, embedded, weights.position[: embedded.shape[1]]
-        )
-        self.layout = _lay_out(config, self._placed, conditioning, supports, progress)
-        self._record = PlanRecord.empty(self.layout, embedded.shape[1])
-        self._parents = tables(self._partitions, config.position.region_bands, embedded.device).parents
-
-    @torch.no_grad()
-    def last_start(self, depth: int, plans: Sequence[Plan]) -> Float[Tensor, "B R K n"] | None:
-        """Rows at the start of a granularity's last round, given the coarser plans; None if that is its only one."""
-        level, offsets = self._levels[depth], offsets_of(self._partitions)
-        if level.rounds == 1:
-            return None
-        here = slice(offsets[depth], offsets[depth] + self._partitions[depth].count)
-        if depth > 0:
-            above = slice(offsets[depth - 1], offsets[depth])
-            self._record.rows[:, above].copy_(plans[-1].rows)
-        transport_level(
-            level,
-            self._config,
-            self._weights.metric,
-            self._weigh,
-            self._lifted,
-            self._placed,
-            self.layout,
-            self._record,
-            offset=offsets[depth],
-            parents=self._parents[depth],
-            rounds=level.rounds - 1,
-        )
-        return self._record.rows[:, here]
 
 
 def _split(values: Tensor, partitions: Sequence[Partition]) -> tuple[Tensor, ...]:

@@ -80,13 +80,11 @@ def transport(
     sources: Float[Tensor, "B R N D"],
     start: Float[Tensor, "B #R K n"],
     layout: Layout,
-    *,
-    done: int = 0,
 ) -> Coupling:
     """Alternate coupling and barycentric update for the level's rounds, from the start given.
 
     Supports are cut from the graph between rounds, so all rounds but the last need none: gradients flow through the
-    last round's cost and update (and, with one round, through the start). `done` rounds have led to the start.
+    last round's cost and update (and, with one round, through the start).
     """
     lifted = metric.lift(sources)
     place = partial(metric.place, weights=weights)
@@ -107,7 +105,7 @@ def transport(
 
     rows = start
     with torch.no_grad():
-        for _ in range(level.rounds - 1 - done):
+        for _ in range(level.rounds - 1):
             coupling = couple(rows, lifted)
             rows = layout.pack((coupling.plan / (coupling.mass + config.stabilizer)[..., None, :]).mT)
     cut = level.rounds > 1 and torch.is_grad_enabled()

@@ -1,10 +1,23 @@
 """The transport space: a learned embedding of descriptors, weighed by the question."""
 
+from typing import NamedTuple
+
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from aviot.compressor.layers import LayerNorm, Linear
+
+
+class MetricParameters(NamedTuple):
+    """The embedding's parameters by name, or their gradients."""
+
+    first: Float[Tensor, "C D"]
+    first_bias: Float[Tensor, "C"]
+    second: Float[Tensor, "C C"]
+    second_bias: Float[Tensor, "C"]
+    gain: Float[Tensor, "C"]
+    shift: Float[Tensor, "C"]
 
 
 class Metric(nn.Module):
@@ -14,6 +27,11 @@ class Metric(nn.Module):
         super().__init__()
         self.embed = nn.Sequential(Linear(dim, cost_dim), nn.GELU(), Linear(cost_dim, cost_dim), LayerNorm(cost_dim))
         self.weigh = nn.Sequential(Linear(dim, cost_dim // 2), nn.GELU(), Linear(cost_dim // 2, cost_dim))
+
+    @property
+    def parts(self) -> MetricParameters:
+        """The embedding's parameters."""
+        return MetricParameters(*self.embed.parameters())
 
     def weights(self, question: Float[Tensor, "B D"]) -> Float[Tensor, "B C"]:
         """w(q), one positive weight a coordinate of the transport space (eq:question_weights)."""

@@ -36,18 +36,6 @@ def full_precision(device: torch.device) -> Iterator[None]:
             products.fp32_precision = before
 
 
-@contextmanager
-def tensor_cores() -> Iterator[None]:
-    """Let float32 products use tensor cores, for factors that were split so that they lose nothing by it."""
-    products = torch.backends.cuda.matmul
-    before = products.fp32_precision
-    products.fp32_precision = "tf32"
-    try:
-        yield
-    finally:
-        products.fp32_precision = before
-
-
 def squared_distances(a: Float[Tensor, "... N D"], b: Float[Tensor, "... k D"]) -> Float[Tensor, "... N k"]:
     """Pairwise squared Euclidean distances by direct differences.
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import NamedTuple
 
 import torch
@@ -50,17 +51,21 @@ def objective_terms(
     stages: Sequence[Stage], motion: Float[Tensor, "B T S D"], config: ObjectiveConfig, finite: FiniteCheck
 ) -> ObjectiveTerms:
     """Every term, averaged over the executed stages (eq:supp_total_objective)."""
-    change = patch_motion(motion)
+    by_kernels = all(stage.regions is not None for stage in stages)
+    if by_kernels:
+        from aviot.compressor.kernels import objective as kernels  # needs triton
+
+    change = kernels.patch_motion(motion) if by_kernels else patch_motion(motion)
     finite.enter("")
     finite.require(change, "the motion features are")
-    per_stage = []
-    for number, stage in enumerate(stages, start=1):
-        terms = _stage_terms(stage, change, config)
-        finite.enter(f"stage {number} of the objective: ")
-        for name, value in terms._asdict().items():
-            finite.require(value, f"the {name} term is")
-        per_stage.append(terms)
-    return ObjectiveTerms(*(torch.stack(values).mean(0) for values in zip(*per_stage, strict=True)))
+    if by_kernels:
+        terms = kernels.stage_terms(stages, change, config)
+    else:
+        terms = torch.stack([torch.stack(_stage_terms(stage, change, config)) for stage in stages])  # [stages,6,B]
+    numbered = product(range(1, len(stages) + 1), ObjectiveTerms._fields)
+    names = [f"stage {number} of the objective: the {name} term is" for number, name in numbered]
+    finite.require_each(terms.flatten(0, 1), names)
+    return ObjectiveTerms(*terms.mean(0))
 
 
 def _stage_terms(stage: Stage, change: Float[Tensor, "B S"], config: ObjectiveConfig) -> ObjectiveTerms:
@@ -77,7 +82,9 @@ def _stage_terms(stage: Stage, change: Float[Tensor, "B S"], config: ObjectiveCo
         temporal=temporal,
         regional=torch.stack(regional).mean(0),
         continuity=torch.stack(smooth).mean(0),
-        variation=gate_variation(stage.gates, change, stage.plans[0].partition.grid, config.motion_scale),
+        variation=gate_variation(
+            stage.gates, change.to(zero.dtype), stage.plans[0].partition.grid, config.motion_scale
+        ),
         balance=gate_balance(stage.gates, config),
         entropy=gate_entropy_shortfall(stage.gates, config.entropy_floor),
     )
@@ -119,15 +126,24 @@ def gate_variation(
 
 def gate_balance(gates: Float[Tensor, "B S K L"], config: ObjectiveConfig) -> Float[Tensor, "B"]:
     """Squared excess of the global share over its ceiling, of the others under their floor (eq:supp_gate_balance)."""
-    share = gates.mean((1, 2))
-    excess = torch.cat((share[:, :1] - config.global_ceiling, config.regional_floor - share[:, 1:]), -1)
+    return imbalance(gates.mean((1, 2)), config)
+
+
+def imbalance(share: Float[Tensor, "*B L"], config: ObjectiveConfig) -> Float[Tensor, "*B"]:
+    """The same of mean shares."""
+    whole, regional = share.split([1, share.shape[-1] - 1], -1)
+    excess = torch.cat((whole - config.global_ceiling, config.regional_floor - regional), -1)
     return excess.clamp_min(0).square().mean(-1)
 
 
 def gate_entropy_shortfall(gates: Float[Tensor, "B S K L"], floor: float) -> Float[Tensor, "B"]:
     """[floor - H]_+^2 with H the mean gate entropy over log L (eq:supp_gate_entropy)."""
-    entropy = -plogp(gates).sum(-1).mean((1, 2)) / math.log(gates.shape[-1])
-    return (floor - entropy).clamp_min(0).square()
+    return shortfall(plogp(gates).sum(-1).mean((1, 2)), gates.shape[-1], floor)
+
+
+def shortfall(negentropy: Float[Tensor, "*B"], levels: int, floor: float) -> Float[Tensor, "*B"]:
+    """The same of the mean of sum gamma log gamma."""
+    return (floor + negentropy / math.log(levels)).clamp_min(0).square()
 
 
 @torch.no_grad()

@@ -34,18 +34,6 @@ class PositionEncoder(nn.Module):
             return self._add_positions(u, ramp(step, self.config.warmup_steps))
 
     def _add_positions(self, u: Float[Tensor, "*B T S D"], alpha: float) -> Float[Tensor, "*B T S D"]:
-        recorded = torch.is_grad_enabled() and self.proj.weight.requires_grad
-        if on_gpu(u) and working_dtype(u.dtype) == torch.float32 and not recorded:
-            from aviot.compressor.kernels import position as kernel  # needs triton
-
-            config = self.config
-            return add_residual(
-                u, *kernel.position_tables(self.proj.weight, u.shape[-3], config.grid, config.position, alpha)
-            )
-        return add_residual(u, *self.tables(u, alpha))
-
-    def tables(self, u: Float[Tensor, "*B T S D"], alpha: float) -> tuple[Float[Tensor, "T D"], Float[Tensor, "S D"]]:
-        """The residual of features like u as its table over time and its table over places."""
         dtype = working_dtype(u.dtype)
         rows, columns = self.config.grid
         scale = self.config.position
@@ -60,7 +48,7 @@ class PositionEncoder(nn.Module):
             for coordinate, weight in zip(coordinates, weights, strict=True)
         )
         place = (height[:, None] + width).flatten(0, 1)  # [S,D]
-        return alpha * time, alpha * place
+        return add_residual(u, alpha * time, alpha * place)
 
 
 def add_residual(

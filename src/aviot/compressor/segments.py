@@ -62,6 +62,13 @@ class Segments:
             return whole
         return torch.cat((whole, x[..., self.full :, : self.longest - 1].flatten(-2)), -1)
 
+    def merge(self, x: Float[Tensor, "... M n D"]) -> Float[Tensor, "... N D"]:
+        """Undo `split`, dropping the padding."""
+        whole = x[..., : self.full, :, :].flatten(-3, -2)
+        if self.full == self.count:
+            return whole
+        return torch.cat((whole, x[..., self.full :, : self.longest - 1, :].flatten(-3, -2)), -2)
+
     def mean(self, values: Float[Tensor, "... N"]) -> Float[Tensor, "... M"]:
         """Average of one value a source over each segment."""
         return self.split(values[..., None]).sum((-2, -1)) / self.sizes(values.device)

@@ -1,6 +1,5 @@
 """One progressive stage: N sources in, K supports out, and the record of how (Algorithm 1 of the supplement)."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -40,6 +39,16 @@ class Conditioning:
 
 
 @dataclass(frozen=True)
+class AllRegions:
+    """Plans of all granularities' regions one after the other, as kernels keep them."""
+
+    rows: Float[Tensor, "B regions K n"]
+    mass: Float[Tensor, "B regions K"]
+    sources: Float[Tensor, "B regions N D"]
+    means: Float[Tensor, "B regions N D"]
+
+
+@dataclass(frozen=True)
 class Stage:
     """The record of one executed stage: everything that provenance and the objective are read from."""
 
@@ -48,6 +57,7 @@ class Stage:
     means: tuple[Float[Tensor, "B R N D"], ...]  # of the regions, one a granularity
     gates: Float[Tensor, "B S K L"]  # gamma as the gate predicts it
     applied: Float[Tensor, "B S K L"]  # gamma as it was applied, warm-up included
+    regions: AllRegions | None = None  # the plans together, where kernels made them with gradients
 
     @cached_property
     def coefficients(self) -> Float[Tensor, "B S K N"]:
@@ -155,27 +165,15 @@ def solve_levels(
     conditioning: Conditioning,
     layout: Layout,
     finite: FiniteCheck,
-    last_start: Callable[[int, Sequence[Plan]], Tensor | None] = lambda depth, plans: None,
 ) -> tuple[Plan, ...]:
-    """Every granularity's plan, coarse to fine; `last_start` may give the rows from which a last round starts."""
+    """Every granularity's plan, coarse to fine."""
     plans: list[Plan] = []
     for depth, (level, partition, mean) in enumerate(zip(config.active_levels, partitions, means, strict=True)):
         sources = descriptors(mean, partition, modules.region_position, config.position.region_bands)
-        start, done = last_start(depth, plans), level.rounds - 1
-        if start is None:
-            parents = None if depth == 0 else partition.parents(partitions[depth - 1], mean.device)
-            parent = None if parents is None else plans[-1].rows.index_select(1, parents)
-            start, done = start_rows(level, layout, parent, sources.dtype), 0
-        coupling = transport(
-            level,
-            config.transport,
-            modules.metric,
-            conditioning.weights,
-            sources,
-            start.to(sources.dtype),
-            layout,
-            done=done,
-        )
+        parents = None if depth == 0 else partition.parents(partitions[depth - 1], mean.device)
+        parent = None if parents is None else plans[-1].rows.index_select(1, parents)
+        start = start_rows(level, layout, parent, sources.dtype)
+        coupling = transport(level, config.transport, modules.metric, conditioning.weights, sources, start, layout)
         plan = finish(level, config.transport, partition, sources, coupling, layout)
         finite.require(plan.rows, f"the {level.name} plan is")
         plans.append(plan)

@@ -57,7 +57,7 @@ class Collate:
             input_ids=_padded([one.ids for one in tokens], self.pad_token_id),
             attention_mask=_padded([[1] * len(one.ids) for one in tokens], 0),
             labels=_padded([one.labels for one in tokens], IGNORED),
-            question_span=torch.tensor([(one.questions[0][0], one.questions[-1][1]) for one in tokens]),
+            question_span=_padded([one.questions for one in tokens], (0, 0)),
             video_index=torch.arange(len(examples)),
             clips=tuple(_without_pixels(example.clip) for example in examples),
             ratios=[example.ratio for example in examples],
@@ -89,7 +89,7 @@ def keep_features(batch: Batch, encoded: Sequence[Tensor], cache: FeatureCache, 
             cache.put(clip.key, EncodedVideo(features.to(dtype), clip.times, clip.duration))
 
 
-def _padded(rows: Sequence[Sequence[int]], value: int) -> Tensor:
+def _padded(rows: Sequence[Sequence[Any]], value: int | tuple[int, int]) -> Tensor:
     longest = max(map(len, rows))
     return torch.tensor([[*row, *[value] * (longest - len(row))] for row in rows])
 

@@ -27,7 +27,7 @@ class Prompts:
 
     input_ids: Int[Tensor, "B L"]
     attention_mask: Int[Tensor, "B L"]
-    question_span: Int[Tensor, "B 2"]  # first token of the question, and one past its last
+    question_span: Int[Tensor, "B *R 2"]  # first token of the question, and one past its last; R such in several turns
     video_index: Int[Tensor, "B"]  # which of the encoded videos each prompt asks about
     labels: Int[Tensor, "B L"] | None = None
 
@@ -211,13 +211,15 @@ class AviotModel(VideoPath, AviotPreTrainedModel):
 
 def _question_mean(prompts: Prompts, row: int, embeds: Float[Tensor, "L d"]) -> Float[Tensor, "d"] | None:
     """The mean embedding of the question's tokens, without those that are supervised; no gradient."""
-    first, end = prompts.question_span[row].tolist()
-    if not 0 <= first <= end <= len(embeds):
-        raise ValueError(f"question_span must lie inside the {len(embeds)} tokens, got {[first, end]}")
-    asked = embeds[first:end].detach()
+    asked = torch.zeros(len(embeds), dtype=torch.bool, device=embeds.device)
+    for first, end in prompts.question_span[row].reshape(-1, 2).tolist():
+        if not 0 <= first <= end <= len(embeds):
+            raise ValueError(f"question_span must lie inside the {len(embeds)} tokens, got {[first, end]}")
+        asked[first:end] = True
     if prompts.labels is not None:
-        asked = asked[prompts.labels[row, first:end] == IGNORED]
-    return asked.mean(0) if len(asked) else None
+        asked &= prompts.labels[row] == IGNORED
+    chosen = embeds[asked].detach()
+    return chosen.mean(0) if len(chosen) else None
 
 
 def _drop_unused_tail(tower: nn.Module) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from aviot.ot.device import on_gpu
 
@@ -35,9 +36,9 @@ class Connector(nn.Module):
         sum to one: the last map sees the pooled positions alone.
         """
         pooled = [self._pool(self._hidden(chunk)) for chunk in self._chunks(features)]
-        rows = self.projector[2](_joined(pooled))  # [K,h,w,d]
-        separators = self.row_separator.expand(*rows.shape[:2], 1, -1)
-        return torch.cat((rows, separators), 2).flatten(0, 2)
+        tokens = self.projector[2](_joined(pooled))  # [K,h,w+1,d]
+        tokens[:, :, -1] = self.row_separator
+        return tokens.flatten(0, 2)
 
     @torch.no_grad()
     def frame_means(self, features: Float[Tensor, "T S D"]) -> Float[Tensor, "T d"]:
@@ -52,12 +53,13 @@ class Connector(nn.Module):
         """W_1 x + b_1."""
         return self.projector[0](features.to(self.row_separator.dtype))
 
-    def _pool(self, hidden: Float[Tensor, "k S d"]) -> Float[Tensor, "k rows columns d"]:
+    def _pool(self, hidden: Float[Tensor, "k S d"]) -> Float[Tensor, "k rows columns+1 d"]:
+        """The activation on the pooled grid, with room for a separator after each row."""
         if self._by_kernels(hidden):
             from aviot.models.kernels import gelu_pool  # needs triton
 
             return gelu_pool(hidden, self.grid, self.pooled)
-        return pool(self._activation(hidden), self.grid, self.pooled)
+        return F.pad(pool(self._activation(hidden), self.grid, self.pooled), (0, 0, 0, 1))
 
     def _mean(self, hidden: Float[Tensor, "k S d"]) -> Float[Tensor, "k d"]:
         if self._by_kernels(hidden):

@@ -2,7 +2,6 @@
 
 from functools import partial
 
-import torch
 import triton
 import triton.language as tl
 from jaxtyping import Float
@@ -52,7 +51,7 @@ def _neighbours(index, count, size):
 
 @partial(triton.jit, do_not_specialize=["height", "width", "rows", "columns"])
 def _pool(hidden, pooled, height, width, rows, columns, dim, CB: tl.constexpr, DB: tl.constexpr):
-    """gelu, then bilinear interpolation without corner alignment, of one output row."""
+    """gelu, then bilinear interpolation without corner alignment, of one output row, and a zero after it."""
     frame, row = tl.program_id(0).to(tl.int64), tl.program_id(1)
     c, d = tl.arange(0, CB), tl.program_id(2) * DB + tl.arange(0, DB)
     inside = (c < columns)[:, None] & (d < dim)[None, :]
@@ -65,7 +64,8 @@ def _pool(hidden, pooled, height, width, rows, columns, dim, CB: tl.constexpr, D
         weight = (1.0 - down if corner < 2 else down) * (1.0 - across if corner % 2 == 0 else across)
         at = hidden + ((frame * height + y) * width + z)[:, None] * dim + d[None, :]
         value += weight[:, None] * gelu(tl.load(at, mask=inside, other=0.0).to(tl.float32))
-    tl.store(pooled + ((frame * rows + row) * columns + c)[:, None] * dim + d[None, :], value, mask=inside)
+    room = (c <= columns)[:, None] & (d < dim)[None, :]
+    tl.store(pooled + ((frame * rows + row) * (columns + 1) + c)[:, None] * dim + d[None, :], value, mask=room)
 
 
 def gelu_mean(hidden: Float[Tensor, "K S d"]) -> Float[Tensor, "K d"]:
@@ -79,11 +79,11 @@ def gelu_mean(hidden: Float[Tensor, "K S d"]) -> Float[Tensor, "K d"]:
 
 def gelu_pool(
     hidden: Float[Tensor, "K S d"], grid: tuple[int, int], pooled: tuple[int, int]
-) -> Float[Tensor, "K rows columns d"]:
-    """The activation, interpolated from one grid to a smaller one, rounded once."""
+) -> Float[Tensor, "K rows columns+1 d"]:
+    """The activation, interpolated from one grid to a smaller one, rounded once; a zero after each row."""
     frames, _, width = hidden.shape
-    out = torch.empty((frames, *pooled, width), dtype=hidden.dtype, device=hidden.device)
+    out = hidden.new_empty((frames, pooled[0], pooled[1] + 1, width))
     programs = (frames, pooled[0], triton.cdiv(width, CHANNELS))
-    columns = max(2, triton.next_power_of_2(pooled[1]))
+    columns = triton.next_power_of_2(pooled[1] + 1)
     _pool[programs](hidden, out, *grid, *pooled, width, CB=columns, DB=CHANNELS)
     return out

@@ -107,8 +107,11 @@ class VideoPath:
     ) -> Float[Tensor, "B v d"]:
         """Everything between features and tokens, without gradient or record; a GPU replays what comes again.
 
-        `asked` has each prompt's video, by its place in `u`.
+        `asked` has each prompt's video, by its place in `u`. Without a compressor there is little to launch, and a
+        graph would hold every frame's tokens.
         """
+        if compressor == "none":
+            return self._to_tokens(asked, ratio, compressor, u, questions)
         return self._replays.run(
             partial(self._to_tokens, asked, ratio, compressor),
             {"u": u} if questions is None else {"u": u, "questions": questions},

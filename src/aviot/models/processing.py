@@ -132,11 +132,13 @@ class AviotProcessor(ProcessorMixin):
         chosen = {"fps": self.fps, "max_frames": self.max_frames} | {k: v for k, v in sampling.items() if v is not None}
         return read_video(source, transform=self._scale, **chosen)
 
-    def prompt(self, question: str, video: Video, history: History = ()) -> ChatPrompt:
-        """The chat prompt of one question about one sampled video."""
+    def prompt(
+        self, question: str, video: Video, history: History = (), span: tuple[int, int] | None = None
+    ) -> ChatPrompt:
+        """The chat prompt of one question about one sampled video; `span` has the characters of it that ask."""
         if not question.strip():
             raise ValueError("the question is empty; ask something about the video")
-        return chat_prompt(question, video.duration, video.times, history)
+        return chat_prompt(question, video.duration, video.times, history, span)
 
     def encode_prompt(self, prompt: ChatPrompt) -> TokenPrompt:
         """Token ids around the placeholder; the question's tokens are those whose text overlaps it."""
@@ -180,25 +182,30 @@ class AviotProcessor(ProcessorMixin):
         size = (self.image_size, self.image_size)
         return np.asarray(Image.fromarray(frame).resize(size, Image.Resampling.BICUBIC))
 
-    def _collate(
-        self, prompts: list[TokenPrompt], videos: list[Video], index: list[int], padding_side: str
-    ) -> BatchFeature:
+    def pad_prompts(self, prompts: Sequence[TokenPrompt], padding_side: str = "left") -> dict[str, Tensor]:
+        """Token prompts in one tensor, with their masks and questions: `generate`'s arguments beside the videos."""
         longest = max(len(prompt.ids) for prompt in prompts)
         pad = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else self.tokenizer.eos_token_id
         ids, mask, spans = [], [], []
         for prompt in prompts:
             gap = longest - len(prompt.ids)
             shift = gap if padding_side == "left" else 0
-            padding = [pad] * gap
+            padding, ones = [pad] * gap, [1] * len(prompt.ids)
             ids.append(padding + prompt.ids if shift else prompt.ids + padding)
-            ones = [1] * len(prompt.ids)
             mask.append([0] * gap + ones if shift else ones + [0] * gap)
             spans.append([prompt.question[0] + shift, prompt.question[1] + shift])
+        return {
+            "input_ids": torch.tensor(ids),
+            "attention_mask": torch.tensor(mask),
+            "question_span": torch.tensor(spans),
+        }
+
+    def _collate(
+        self, prompts: list[TokenPrompt], videos: list[Video], index: list[int], padding_side: str
+    ) -> BatchFeature:
         return BatchFeature(
             {
-                "input_ids": torch.tensor(ids),
-                "attention_mask": torch.tensor(mask),
-                "question_span": torch.tensor(spans),
+                **self.pad_prompts(prompts, padding_side),
                 "pixel_values": torch.cat([self.pixels(np.asarray(video.frames)) for video in videos]),
                 "frame_counts": torch.tensor([len(video) for video in videos]),
                 "video_index": torch.tensor(index),

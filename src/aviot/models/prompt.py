@@ -62,11 +62,16 @@ def time_line(duration: float, times: Sequence[float]) -> str:
 
 
 def chat_prompt(
-    question: str, duration: float, times: Sequence[float], history: Sequence[tuple[str, str]] = ()
+    question: str,
+    duration: float,
+    times: Sequence[float],
+    history: Sequence[tuple[str, str]] = (),
+    span: tuple[int, int] | None = None,
 ) -> ChatPrompt:
     """ChatML: system turn, then the video with its time line and the first question, earlier answers, the question.
 
-    The question's range is that of the last question without its answer-format instructions.
+    The question's range is that of the last question without its answer-format instructions: `span` of its characters,
+    or what its wording tells.
     """
     first = history[0][0] if history else question
     before = f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\n"
@@ -80,7 +85,7 @@ def chat_prompt(
     else:
         start = len(after)
         after += question
-    low, high = question_range(question)
+    low, high = question_range(question) if span is None else span
     after += "<|im_end|>\n<|im_start|>assistant\n"
     return ChatPrompt(before, after, (start + low, start + high))
 

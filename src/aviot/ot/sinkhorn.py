@@ -61,15 +61,13 @@ def _log2(x, DTYPE: tl.constexpr):
 
 
 @triton.jit
-def _factor(total, count, present, KAPPA: tl.constexpr, DTYPE: tl.constexpr):
+def factor(total, count, present, kappa, DTYPE: tl.constexpr):
     """(1 / count / total)^kappa where present."""
-    return tl.exp2(-KAPPA * _log2(tl.where(present, total * count, 1.0), DTYPE)).to(DTYPE)
+    return tl.exp2(-kappa * _log2(tl.where(present, total * count, 1.0), DTYPE)).to(DTYPE)
 
 
 @triton.jit
-def first_update(
-    scores, n, k, KAPPA_S: tl.constexpr, KAPPA_T: tl.constexpr, DTYPE: tl.constexpr, KB: tl.constexpr, NB: tl.constexpr
-):
+def first_update(scores, n, k, kappa_s, kappa_t, DTYPE: tl.constexpr, KB: tl.constexpr, NB: tl.constexpr):
     """Both potentials' first update in the log domain, and the plan [supports, sources] after it.
 
     Scores are first taken less their row's largest: what is then rounded with a large potential is one number a row,
@@ -79,9 +77,9 @@ def first_update(
     present = supports[:, None] & sources[None, :]
     log_a, log_b = -tl.log(n.to(tl.float64)).to(DTYPE), -tl.log(k.to(tl.float64)).to(DTYPE)
     below, top, total = _below_top(scores, present, 0, DTYPE)
-    f = tl.where(sources, KAPPA_S * (log_a - top - total), 0.0)
+    f = tl.where(sources, kappa_s * (log_a - top - total), 0.0)
     below, high, total = _below_top(below + (top + f)[None, :], present, 1, DTYPE)
-    g = tl.where(supports, KAPPA_T * (log_b - high - total), 0.0)
+    g = tl.where(supports, kappa_t * (log_b - high - total), 0.0)
     return tl.where(present, tl.exp(below + (high + g)[:, None]), 0.0), f, g
 
 
@@ -102,8 +100,8 @@ def sinkhorn(
     plan, _, _ = first_update(scores, n, k, KAPPA_S, KAPPA_T, DTYPE, KB, NB)
     sources_there, supports_there = n.to(DTYPE), k.to(DTYPE)
     for _ in range(1, UPDATES):
-        plan = plan * _factor(tl.sum(plan, 0), sources_there, sources, KAPPA_S, DTYPE)[None, :]
-        plan = plan * _factor(tl.sum(plan, 1), supports_there, supports, KAPPA_T, DTYPE)[:, None]
+        plan = plan * factor(tl.sum(plan, 0), sources_there, sources, KAPPA_S, DTYPE)[None, :]
+        plan = plan * factor(tl.sum(plan, 1), supports_there, supports, KAPPA_T, DTYPE)[:, None]
     return plan
 
 
@@ -137,12 +135,12 @@ def _forward(
     sources_there, supports_there = n.to(DTYPE), k.to(DTYPE)
     for step in range(UPDATES):
         if step > 0:
-            factor = _factor(tl.sum(plan, 0), sources_there, i < n, KAPPA_S, DTYPE)
-            plan = plan * factor[None, :]
-            f += tl.log(factor).to(tl.float64)
-            factor = _factor(tl.sum(plan, 1), supports_there, j < k, KAPPA_T, DTYPE)
-            plan = plan * factor[:, None]
-            g += tl.log(factor).to(tl.float64)
+            change = factor(tl.sum(plan, 0), sources_there, i < n, KAPPA_S, DTYPE)
+            plan = plan * change[None, :]
+            f += tl.log(change).to(tl.float64)
+            change = factor(tl.sum(plan, 1), supports_there, j < k, KAPPA_T, DTYPE)
+            plan = plan * change[:, None]
+            g += tl.log(change).to(tl.float64)
         if RECORD:
             tl.store(history_f + (problem * UPDATES + step) * N + i, f, mask=i < N)
             tl.store(history_g + (problem * (UPDATES + 1) + step + 1) * K + j, g, mask=j < K)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import torch
 from transformers import PrinterCallback, TrainerCallback
 
 from aviot.data import Corpus, DataError
@@ -60,6 +61,8 @@ def train(
         raise RuntimeError(f"training failed: {error}") from error
     finally:
         display.close()
+    if torch.distributed.is_initialized():  # its threads would abort a process that ends with them
+        torch.distributed.destroy_process_group()
     return saving.whole_path(run, config.optimization.steps)
 
 

@@ -1,35 +1,30 @@
 """The transport space's coordinates: w(q) * phi(x) = w * LayerNorm(W2 gelu(W1 x + b1) + b2), of sources and supports.
 
-The matrix products are the library's, on tensor cores, which see ten bits of a mantissa. Every factor is therefore
-given as its top, the nearest number that they see, and the rest: rest * top + top * rest + top * top is the product to
-2^-23 of it. The kernels here make the factors and finish the rows.
+The matrix products are the library's (`kernels/halves.py`). The kernels here make the rows that go in and finish those
+that come out.
 """
 
 from dataclasses import dataclass
 
-import torch
 import triton
 import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
+from aviot.compressor.kernels.halves import SplitMap, SplitRows, load_product, power_above, store_halves
 from aviot.compressor.metric import Metric
-from aviot.compressor.numerics import tensor_cores
 from aviot.compressor.regions import DESCRIPTOR_EPS
 from aviot.ot.sinkhorn import block, kernel
 
-ROWS = 8  # of a tile that only normalises
+ROWS = 8  # of a tile that only activates or normalises
 
 
 @dataclass(frozen=True)
 class MetricWeights:
-    """The embedding's parameters as the products take them: [D, C] and so on, tops and rests stacked."""
+    """The embedding's parameters as kernels take them."""
 
-    first: Float[Tensor, "2D C"]  # top, top: against top, rest
-    first_rest: Float[Tensor, "D C"]
-    first_bias: Float[Tensor, "C"]
-    second: Float[Tensor, "3C C"]  # top, top, rest: against top, rest, top
-    second_bias: Float[Tensor, "C"]
+    first: SplitMap
+    second: SplitMap
     scale: Float[Tensor, "C"]
     shift: Float[Tensor, "C"]
     eps: float
@@ -37,40 +32,16 @@ class MetricWeights:
     @classmethod
     def of(cls, metric: Metric) -> "MetricWeights":
         """Read off a metric's modules."""
-        first, _, second, norm = metric.embed
-        tensors = (first.weight, first.bias, second.weight, second.bias, norm.weight, norm.bias)
-        w1, b1, w2, b2, scale, shift = (tensor.detach().float().contiguous() for tensor in tensors)
-        (top1, rest1), (top2, rest2) = in_parts(w1.T), in_parts(w2.T)
-        return cls(torch.cat((top1, top1)), rest1, b1, torch.cat((top2, top2, rest2)), b2, scale, shift, norm.eps)
-
-
-def in_parts(weight: Float[Tensor, "D C"]) -> tuple[Float[Tensor, "D C"], Float[Tensor, "D C"]]:
-    """The nearest numbers with ten bits of mantissa, and what is left."""
-    top = ((weight.contiguous().view(torch.int32) + 2**12) & -(2**13)).view(torch.float32)
-    return top, weight - top
-
-
-@triton.jit
-def top_of(x):
-    """The nearest number with ten bits of mantissa."""
-    return ((x.to(tl.int32, bitcast=True) + 4096) & -8192).to(tl.float32, bitcast=True)
+        parts = metric.parts
+        first, second = SplitMap.of(parts.first, parts.first_bias), SplitMap.of(parts.second, parts.second_bias)
+        scale, shift = (tensor.detach().float().contiguous() for tensor in (parts.gain, parts.shift))
+        return cls(first, second, scale, shift, metric.embed[-1].eps)
 
 
 @triton.jit
 def gelu(x):
     """x Phi(x), exactly."""
     return 0.5 * x * (1 + tl.erf(x * 0.7071067811865476))
-
-
-@triton.jit
-def store_activation(pre, at, present, C, out):
-    """gelu(pre) as the second product takes it: top, rest, top."""
-    active = gelu(pre)
-    top = top_of(active)
-    mask = present[:, None] & (out < C)[None, :]
-    tl.store(at[:, None] + out[None, :], top, mask=mask)
-    tl.store(at[:, None] + C + out[None, :], active - top, mask=mask)
-    tl.store(at[:, None] + 2 * C + out[None, :], top, mask=mask)
 
 
 @triton.jit
@@ -86,8 +57,8 @@ def normalise(rows, scale, shift, weigh, C, out, EPS: tl.constexpr):
 
 
 @kernel
-def _describe(means, position, described, regions, frames, dim, EPS: tl.constexpr, DB: tl.constexpr):
-    """One source's descriptor in two parts: the whole frame's mean as it is, a region's normalised and placed."""
+def _describe(means, position, halves, powers, regions, frames, dim, EPS: tl.constexpr, DB: tl.constexpr):
+    """One source's descriptor in halves: the whole frame's mean as it is, a region's normalised and placed."""
     row, d = tl.program_id(0).to(tl.int64), tl.arange(0, DB)
     region = (row // frames) % regions
     real = d < dim
@@ -97,29 +68,57 @@ def _describe(means, position, described, regions, frames, dim, EPS: tl.constexp
         centred = tl.where(real, centred - tl.sum(centred, 0) / dim, 0.0)  # what a large mean was rounded by
         deviation = tl.sqrt_rn(tl.sum(centred * centred, 0) / dim + EPS)
         x = tl.div_rn(centred, deviation) + tl.load(position + region * dim + d, mask=real, other=0.0)
-    top = top_of(x)
-    tl.store(described + row * 2 * dim + d, top, mask=real)
-    tl.store(described + row * 2 * dim + dim + d, x - top, mask=real)
+    power, inverse = power_above(tl.max(tl.abs(x), 0))
+    top = (x * inverse).to(tl.float16)
+    tl.store(halves + row * 2 * dim + d, top, mask=real)
+    tl.store(halves + row * 2 * dim + dim + d, (x * inverse - top.to(tl.float32)).to(tl.float16), mask=real)
+    tl.store(powers + row, power)
 
 
 @kernel
-def _activate(lifted, active, count, C, RB: tl.constexpr, CB: tl.constexpr):
-    """gelu of some rows, as the second product takes it."""
+def _finish_lift(
+    parts, powers, largest, bias, lifted, halves, half_powers, count, C, RB: tl.constexpr, CB: tl.constexpr
+):
+    """W1 x + b1 of some rows, and its gelu in halves."""
+    row, out = (tl.program_id(0) * RB + tl.arange(0, RB)).to(tl.int64), tl.arange(0, CB)
+    present = row < count
+    pre = load_product(parts, powers, largest, bias, row, present, C, out)
+    tl.store(lifted + row[:, None] * C + out[None, :], pre, mask=present[:, None] & (out < C)[None, :])
+    store_halves(gelu(pre), halves, half_powers, row, present, C, out)
+
+
+@kernel
+def _activate(lifted, halves, powers, count, C, RB: tl.constexpr, CB: tl.constexpr):
+    """gelu of some lifted rows in halves."""
     row, out = (tl.program_id(0) * RB + tl.arange(0, RB)).to(tl.int64), tl.arange(0, CB)
     mask = (row < count)[:, None] & (out < C)[None, :]
     pre = tl.load(lifted + row[:, None] * C + out[None, :], mask=mask, other=0.0)
-    store_activation(pre, active + row * 3 * C, row < count, C, out)
+    store_halves(gelu(pre), halves, powers, row, row < count, C, out)
 
 
 @kernel
-def _place(rows, scale, shift, weigh, count, C, EPS: tl.constexpr, RB: tl.constexpr, CB: tl.constexpr):
-    """w * LayerNorm of some rows of one video, in place."""
+def _place(
+    parts,
+    powers,
+    largest,
+    bias,
+    scale,
+    shift,
+    weigh,
+    placed,
+    count,
+    C,
+    EPS: tl.constexpr,
+    RB: tl.constexpr,
+    CB: tl.constexpr,
+):
+    """w * LayerNorm(W2 a + b2) of some rows of one video."""
     video = tl.program_id(1).to(tl.int64)
     row, out = tl.program_id(0) * RB + tl.arange(0, RB), tl.arange(0, CB)
-    mask = (row < count)[:, None] & (out < C)[None, :]
-    at = rows + (video * count + row)[:, None] * C + out[None, :]
-    placed = normalise(tl.load(at, mask=mask, other=0.0), scale, shift, weigh + video * C, C, out, EPS)
-    tl.store(at, placed, mask=mask)
+    at = video * count + row
+    value = load_product(parts, powers, largest, bias, at, row < count, C, out)
+    value = normalise(value, scale, shift, weigh + video * C, C, out, EPS)
+    tl.store(placed + at[:, None] * C + out[None, :], value, mask=(row < count)[:, None] & (out < C)[None, :])
 
 
 def embed_sources(
@@ -131,25 +130,58 @@ def embed_sources(
     """W1 x + b1 and w(q) * phi(x) of every descriptor; the first region is the whole frame."""
     batch, regions, frames, dim = means.shape
     count, width = batch * regions * frames, len(metric.shift)
-    described = means.new_empty((count, 2 * dim))
+    described = SplitRows.empty(count, dim, means.device)
     _describe[(count,)](
-        means, position, described, regions, frames, dim, EPS=DESCRIPTOR_EPS, DB=block(dim), num_warps=4
+        means,
+        position,
+        described.halves,
+        described.powers,
+        regions,
+        frames,
+        dim,
+        EPS=DESCRIPTOR_EPS,
+        DB=block(dim),
+        num_warps=4,
     )
-    with tensor_cores():
-        lifted = torch.addmm(metric.first_bias, described, metric.first)
-        lifted.addmm_(described[:, :dim], metric.first_rest)
-    active = means.new_empty((count, 3 * width))
-    size = {"RB": ROWS, "CB": block(width)}
-    _activate[(triton.cdiv(count, ROWS),)](lifted, active, count, width, **size)
-    placed = second_map(metric, active)
+    lifted, placed = means.new_empty((2, batch, regions, frames, width))
+    hidden = SplitRows.empty(count, width, means.device)
+    tile = {"RB": ROWS, "CB": block(width)}
+    first, second = metric.first, metric.second
+    parts = first.apply(described)
+    _finish_lift[(triton.cdiv(count, ROWS),)](
+        parts,
+        described.powers,
+        first.largest,
+        first.bias,
+        lifted,
+        hidden.halves,
+        hidden.powers,
+        count,
+        width,
+        **tile,
+    )
+    parts = second.apply(hidden)
     _place[(triton.cdiv(regions * frames, ROWS), batch)](
-        placed, metric.scale, metric.shift, weigh, regions * frames, width, EPS=metric.eps, **size
+        parts,
+        hidden.powers,
+        second.largest,
+        second.bias,
+        metric.scale,
+        metric.shift,
+        weigh,
+        placed,
+        regions * frames,
+        width,
+        EPS=metric.eps,
+        **tile,
     )
-    shape = (batch, regions, frames, width)
-    return lifted.view(shape), placed.view(shape)
+    return lifted, placed
 
 
-def second_map(metric: MetricWeights, active: Float[Tensor, "count 3C"]) -> Float[Tensor, "count C"]:
-    """W2 a + b2 of activations in parts."""
-    with tensor_cores():
-        return torch.addmm(metric.second_bias, active, metric.second)
+def activate(lifted: Float[Tensor, "points C"]) -> SplitRows:
+    """gelu of lifted points."""
+    count, width = lifted.shape
+    hidden = SplitRows.empty(count, width, lifted.device)
+    grid = (triton.cdiv(count, ROWS),)
+    _activate[grid](lifted, hidden.halves, hidden.powers, count, width, RB=ROWS, CB=block(width))
+    return hidden

@@ -131,18 +131,20 @@ def _gate(
         mean = tl.sum(seen, 1) / FEATURES
         centred = tl.where(known[None, :], seen - mean[:, None], 0.0)
         deviation = tl.sqrt_rn(tl.sum(centred * centred, 1) / FEATURES + EPS)
-        gain = tl.load(norm_scale + f, mask=known, other=0.0)[None, :]
-        seen = centred / deviation[:, None] * gain + tl.load(norm_shift + f, mask=known, other=0.0)[None, :]
+        gain = tl.load(norm_scale + f, mask=known, other=0.0).to(tl.float32)[None, :]
+        shift = tl.load(norm_shift + f, mask=known, other=0.0).to(tl.float32)[None, :]
+        seen = centred / deviation[:, None] * gain + shift
         weight = tl.load(
             first + h[None, :] * FEATURES + f[:, None], mask=known[:, None] & (h < HIDDEN)[None, :], other=0.0
         )
-        hidden = tl.dot(seen, weight, input_precision="tf32x3")
-        hidden = gelu(hidden + tl.load(first_bias + h, mask=h < HIDDEN, other=0.0)[None, :])
+        hidden = tl.dot(seen, weight.to(tl.float32), input_precision="tf32x3")
+        hidden = gelu(hidden + tl.load(first_bias + h, mask=h < HIDDEN, other=0.0).to(tl.float32)[None, :])
         weight = tl.load(
             second + b[None, :] * HIDDEN + h[:, None], mask=(h < HIDDEN)[:, None] & (b < LEVELS)[None, :], other=0.0
         )
-        logits = tl.dot(hidden, weight, input_precision="tf32x3")
-        logits = (logits + tl.load(second_bias + b, mask=b < LEVELS, other=0.0)[None, :]) / TEMPERATURE
+        logits = tl.dot(hidden, weight.to(tl.float32), input_precision="tf32x3")
+        bias = tl.load(second_bias + b, mask=b < LEVELS, other=0.0).to(tl.float32)
+        logits = (logits + bias[None, :]) / TEMPERATURE
         logits = tl.where((b < LEVELS)[None, :], logits, -float("inf"))
         share = tl.exp(logits - tl.max(logits, 1)[:, None])
         share = share / tl.sum(share, 1)[:, None] * (1.0 - GLOBAL_FLOOR)
@@ -181,7 +183,7 @@ def gate_statistics(
         entropy,
         region_of_patch,
         moments if question is None else question,
-        *(weight.detach().float().contiguous() for weight in weights),
+        *(weight.detach().contiguous() for weight in weights),
         statistics,
         gates,
         patches,

@@ -10,12 +10,24 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
+from aviot.compressor.kernels.kept import kept
 from aviot.compressor.kernels.tables import offsets_of, patch_regions
 from aviot.compressor.regions import Partition
 from aviot.ot.sinkhorn import COUNTS
 
 FRAMES, CHANNELS = 8, 128  # of one tile
-CELLS = ("height", "width", "rows", "columns", "fine_rows", "fine_columns", "fine_offset")
+CELLS = (
+    "height",
+    "width",
+    "rows",
+    "columns",
+    "fine_rows",
+    "fine_columns",
+    "fine_offset",
+    "branch",
+    "edge_offset",
+    "edges",
+)
 cells = partial(triton.jit, do_not_specialize=COUNTS + CELLS)
 BLOCK = 512  # values of one program that averages regions
 
@@ -78,6 +90,7 @@ def _from_regions(
 @cells
 def _to_patches(
     gradient,
+    beside,
     grad_x,
     region_of_patch,
     share,
@@ -86,10 +99,11 @@ def _to_patches(
     dim,
     regions,
     LEVELS: tl.constexpr,
+    BESIDE: tl.constexpr,
     BN: tl.constexpr,
     BD: tl.constexpr,
 ):
-    """Every patch's gradient: its regions' at all granularities, each over the region's patches."""
+    """Every patch's gradient: its regions' at all granularities, each over the region's patches, and what is beside."""
     tiles = tl.cdiv(frames, BN)
     tile, video = tl.program_id(1) % tiles, (tl.program_id(1) // tiles).to(tl.int64)
     patch = tl.program_id(0)
@@ -101,38 +115,57 @@ def _to_patches(
         source = ((video * regions + region) * frames + n)[:, None] * dim + d[None, :]
         total += tl.load(gradient + source, mask=inside, other=0.0) * tl.load(share + region)
     target = ((video * frames + n) * patches + patch)[:, None] * dim + d[None, :]
+    if BESIDE:
+        total += tl.load(beside + target, mask=inside, other=0.0).to(tl.float32)
     tl.store(grad_x + target, total, mask=inside)
 
 
+_regions = kept(patch_regions)
+
+
+@kept
+def _shares(partitions: tuple[Partition, ...], device: torch.device) -> Float[Tensor, "regions"]:
+    """One over the patches of every region."""
+    return 1 / torch.cat([each.sizes(device) for each in partitions])
+
+
 class RegionMeans(torch.autograd.Function):
-    """`region_means` with its reverse pass."""
+    """`region_means` with its reverse pass, and the features themselves, for what else reads them.
+
+    Their gradients then come together here and are added where the means' is spread, in one pass.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Float[Tensor, "B N S D"], partitions: Sequence[Partition]) -> Tensor:
+    def forward(
+        ctx: Any, x: Float[Tensor, "B N S D"], partitions: tuple[Partition, ...]
+    ) -> tuple[Float[Tensor, "B regions N D"], Float[Tensor, "B N S D"]]:
         """Means of every region."""
-        ctx.partitions, ctx.like = partitions, x.new_empty(0)
-        ctx.shape = x.shape
-        return region_means(partitions, x)
+        ctx.partitions, ctx.like, ctx.shape = partitions, x.new_empty(0), x.shape
+        ctx.set_materialize_grads(False)
+        return region_means(partitions, x), x
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        """Spread over the patches."""
-        gradient = gradients[0].contiguous()
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, None]:
+        """Spread over the patches, and added to what came back beside."""
+        gradient, beside = gradients
+        if gradient is None:
+            return beside, None
+        gradient = gradient.contiguous()
         grad_x = ctx.like.new_empty(ctx.shape)
         batch, frames, patches, dim = ctx.shape
-        regions = patch_regions(ctx.partitions, gradient.device)
-        counts = torch.cat([each.sizes(gradient.device) for each in ctx.partitions])
         grid = (patches, batch * triton.cdiv(frames, FRAMES), triton.cdiv(dim, CHANNELS))
         _to_patches[grid](
             gradient,
+            gradient if beside is None else beside.contiguous(),
             grad_x,
-            regions,
-            1 / counts,
+            _regions(ctx.partitions, gradient.device),
+            _shares(ctx.partitions, gradient.device),
             frames,
             patches,
             dim,
             gradient.shape[1],
             LEVELS=len(ctx.partitions),
+            BESIDE=beside is not None,
             BN=FRAMES,
             BD=CHANNELS,
         )

@@ -1,4 +1,4 @@
-"""The fused output: every support at every position as a mixture of its segment's sources, and the reverse pass."""
+"""The fused output: every support at every position as a mixture of its segment's sources."""
 
 from typing import Any
 
@@ -8,25 +8,55 @@ import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aviot.compressor.kernels.transport import place_in_video
+from aviot.compressor.kernels.places import place_in_video
 from aviot.compressor.layout import Layout
 from aviot.ot.sinkhorn import block, kernel
 
 CHANNELS = 128  # of one tile
-GRADIENT_CHANNELS = 64
 FEWER = 4  # times fewer in float32 beyond 64 sources, or the tiles would not fit in a multiprocessor's memory
 
 
 @triton.jit
-def _product(weights, values, HALVES: tl.constexpr):
+def product(weights, values, HALVES: tl.constexpr):
     """weights @ values to float32 precision: features of 16 bits exactly, times weights as two such numbers."""
     if HALVES:
         high = weights.to(values.dtype)
         low = (weights - high.to(tl.float32)).to(values.dtype)
-        product = tl.dot(low, values, tl.dot(high, values))
+        mixed = tl.dot(low, values, tl.dot(high, values))
     else:
-        product = tl.dot(weights, values, input_precision="tf32x3")
-    return product
+        mixed = tl.dot(weights, values, input_precision="tf32x3")
+    return mixed
+
+
+@triton.jit
+def mixture_of(
+    rows,
+    gates,
+    region_of_patch,
+    video,
+    patch,
+    first,
+    n,
+    k,
+    patches,
+    regions,
+    supports,
+    pitch,
+    LEVELS: tl.constexpr,
+    KB: tl.constexpr,
+    NB: tl.constexpr,
+):
+    """sum over granularities of gamma * A of one segment's supports at one patch."""
+    i, j = tl.arange(0, NB), tl.arange(0, KB)
+    used = (j < k)[:, None] & (i < n)[None, :]
+    mixture = tl.zeros((KB, NB), tl.float32)
+    for branch in tl.static_range(LEVELS):
+        region = video * regions + tl.load(region_of_patch + branch * patches + patch)
+        at = (region * supports + first + j)[:, None] * pitch + i[None, :]
+        position = ((video * patches + patch) * supports + first + j) * LEVELS + branch
+        share = tl.load(gates + position, mask=j < k, other=0.0)
+        mixture += share[:, None] * tl.load(rows + at, mask=used, other=0.0)
+    return mixture
 
 
 @kernel
@@ -53,7 +83,7 @@ def _mix(
     NB: tl.constexpr,
     DB: tl.constexpr,
 ):
-    """One segment at one patch. With LEVELS the mixture is made of the plans; without, `rows` is the mixture."""
+    """One segment at one patch."""
     patch, segment = tl.program_id(0) // M, tl.program_id(0) % M
     video = tl.program_id(1).to(tl.int64)
     start, n, first, k = place_in_video(budgets, video, segment, longest, full, M, MB)
@@ -66,70 +96,19 @@ def _mix(
             tile = tl.load(x + source + channel + d[None, :], mask=inside, other=0.0)
             tl.store(out + kept + channel + d[None, :], tile, mask=inside)
         return
-    used = (j < k)[:, None] & (i < n)[None, :]
-    position = (video * patches + patch) * supports + first + j
-    if LEVELS == 0:
-        mixture = tl.load(rows + position[:, None] * pitch + i[None, :], mask=used, other=0.0)
-    else:
-        mixture = tl.zeros((KB, NB), tl.float32)
-        for branch in tl.static_range(LEVELS):
-            region = video * regions + tl.load(region_of_patch + branch * patches + patch)
-            at = (region * supports + first + j)[:, None] * pitch + i[None, :]
-            share = tl.load(gates + position * LEVELS + branch, mask=j < k, other=0.0)
-            mixture += share[:, None] * tl.load(rows + at, mask=used, other=0.0)
+    mixture = mixture_of(
+        rows, gates, region_of_patch, video, patch, first, n, k, patches, regions, supports, pitch, LEVELS, KB, NB
+    )
     target = ((video * supports + first + j) * patches + patch)[:, None] * dim
     for channel in range(0, dim, DB):
         real = channel + d < dim
         tile = tl.load(x + source + channel + d[None, :], mask=(i < n)[:, None] & real[None, :], other=0.0)
-        mixed = _product(mixture, tile, HALVES)
+        mixed = product(mixture, tile, HALVES)
         tl.store(out + target + channel + d[None, :], mixed, mask=(j < k)[:, None] & real[None, :])
 
 
-@kernel
-def _mix_backward(
-    x,
-    mixture,
-    gradient,
-    budgets,
-    grad_x,
-    grad_mixture,
-    frames,
-    patches,
-    dim,
-    supports,
-    pitch,
-    longest,
-    full,
-    M,
-    HALVES: tl.constexpr,
-    PRECISION: tl.constexpr,
-    MB: tl.constexpr,
-    KB: tl.constexpr,
-    NB: tl.constexpr,
-    DB: tl.constexpr,
-):
-    """dB = dY X^T and dX = B^T dY of one segment at one patch."""
-    patch, segment = tl.program_id(0) // M, tl.program_id(0) % M
-    video = tl.program_id(1).to(tl.int64)
-    start, n, first, k = place_in_video(budgets, video, segment, longest, full, M, MB)
-    i, j, d = tl.arange(0, NB), tl.arange(0, KB), tl.arange(0, DB)
-    used = (j < k)[:, None] & (i < n)[None, :]
-    position = ((video * patches + patch) * supports + first + j)[:, None] * pitch + i[None, :]
-    weights = tl.trans(tl.load(mixture + position, mask=used, other=0.0))
-    source = ((video * frames + start + i) * patches + patch)[:, None] * dim
-    target = ((video * supports + first + j) * patches + patch)[:, None] * dim
-    products = tl.zeros((KB, NB), tl.float32)
-    for channel in range(0, dim, DB):
-        real = channel + d < dim
-        inside = (i < n)[:, None] & real[None, :]
-        tile = tl.load(x + source + channel + d[None, :], mask=inside, other=0.0)
-        change = tl.load(gradient + target + channel + d[None, :], mask=(j < k)[:, None] & real[None, :], other=0.0)
-        products = tl.dot(change, tl.trans(tile), products, input_precision=PRECISION)
-        tl.store(grad_x + source + channel + d[None, :], _product(weights, change, HALVES), mask=inside)
-    tl.store(grad_mixture + position, products, mask=(j < k)[:, None] & (i < longest)[None, :])
-
-
-def _geometry(x: Tensor, layout: Layout, channels: int) -> tuple[tuple[int, int], dict[str, Any], tuple[int, int, int]]:
+def geometry(x: Tensor, layout: Layout, channels: int) -> tuple[tuple[int, int], dict[str, Any], tuple[int, int, int]]:
+    """Programs, tiles, and what finds a segment."""
     segments = layout.segments
     fewer = x.dtype == torch.float32 and segments.longest > 64
     sizes = {"KB": block(layout.slots), "NB": block(segments.longest)}
@@ -153,48 +132,7 @@ def mix_plans(
     """sum_i (sum_l gamma A) X: plans and features in, fused features out."""
     batch, frames, patches, dim = x.shape
     out = x.new_empty((batch, layout.supports, patches, dim))
-    grid, how, segments = _geometry(x, layout, CHANNELS)
+    grid, how, segments = geometry(x, layout, CHANNELS)
     shape = (frames, patches, dim, rows.shape[1], layout.supports, rows.stride(-2), *segments)
     _mix[grid](x, rows, gates, region_of_patch, layout.budgets, out, *shape, LEVELS=gates.shape[-1], **how)
     return out
-
-
-class Mix(torch.autograd.Function):
-    """sum_i B_jsi X_is of a given mixture B [B,S,K,n] over each support's own segment."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, mixture: Float[Tensor, "B S K n"], x: Float[Tensor, "B N S D"], layout: Layout
-    ) -> Float[Tensor, "B K S D"]:
-        """One pass over the features."""
-        mixture = mixture.contiguous()
-        ctx.save_for_backward(mixture, x)
-        ctx.layout = layout
-        batch, frames, patches, dim = x.shape
-        out = x.new_empty((batch, layout.supports, patches, dim))
-        grid, how, segments = _geometry(x, layout, CHANNELS)
-        shape = (frames, patches, dim, 0, layout.supports, mixture.stride(-2), *segments)
-        _mix[grid](x, mixture, mixture, mixture, layout.budgets, out, *shape, LEVELS=0, **how)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
-        """One pass over features and gradient for both."""
-        mixture, x = ctx.saved_tensors
-        gradient = gradients[0].to(x.dtype).contiguous()
-        grad_x, grad_mixture = torch.empty_like(x), torch.empty_like(mixture)
-        grid, how, segments = _geometry(x, ctx.layout, GRADIENT_CHANNELS)
-        shape = (*x.shape[1:], ctx.layout.supports, mixture.stride(-2), *segments)
-        precision = "tf32x3" if x.dtype == torch.float32 else "ieee"
-        _mix_backward[grid](
-            x,
-            mixture,
-            gradient,
-            ctx.layout.budgets,
-            grad_x,
-            grad_mixture,
-            *shape,
-            PRECISION=precision,
-            **how,
-        )
-        return grad_mixture, grad_x, None

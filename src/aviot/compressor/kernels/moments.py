@@ -9,9 +9,9 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
+from aviot.compressor.kernels.places import place_in_video
 from aviot.compressor.kernels.products import Products
 from aviot.compressor.kernels.tables import Tables
-from aviot.compressor.kernels.transport import place_in_video
 from aviot.compressor.layout import Layout
 from aviot.ot.sinkhorn import block, kernel
 

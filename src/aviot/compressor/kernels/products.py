@@ -93,6 +93,8 @@ def _products(
     beside = origin + beside_patch * dim + tl.where(which == 1, onward, tl.where(which == 2, -fewer * stride, 0))
     beside = tl.where(e == 0, question + video * dim, beside)
     here, there, known = (i < n) & (patch >= 0), (i < more) & (patch >= 0), (e == 0) | (beside_patch >= 0)
+    alone = tl.max(patch, 0)  # the only one, where there is one; a group's empty place reads nothing
+    reach = tl.where(alone < 0, 0, dim)
 
     inner = tl.zeros((NB, NB), tl.float32)
     outer = tl.zeros((NB, NB), tl.float32)
@@ -112,7 +114,7 @@ def _products(
                 other = tl.load(origin + onward + at, mask=there[:, None] & real, other=0.0)
                 outer = tl.dot(tile, tl.trans(other), outer)
         else:  # one patch
-            pivot = tl.load(origin + tl.max(patch, 0) * dim + channel + d, mask=channel + d < dim, other=0.0)[None, :]
+            pivot = tl.load(origin + alone * dim + channel + d, mask=channel + d < reach, other=0.0)[None, :]
             to_pivot += tl.sum(companions * pivot, 1)
             apart += tl.sum((companions - pivot) * (companions - pivot), 1)
             tile = tl.where(here[:, None], tile - pivot, 0.0)
@@ -120,8 +122,8 @@ def _products(
             inner = tl.dot(tile, tl.trans(tile), inner, input_precision="tf32x3")
             if AHEAD:
                 other = tl.load(origin + onward + at, mask=there[:, None] & real, other=0.0)
-                first = origin + onward + tl.max(patch, 0) * dim
-                pivot = tl.load(first + channel + d, mask=channel + d < dim, other=0.0)[None, :]
+                first = origin + onward + alone * dim
+                pivot = tl.load(first + channel + d, mask=channel + d < reach, other=0.0)[None, :]
                 other = tl.where(there[:, None], other - pivot, 0.0)
                 outer = tl.dot(tile, tl.trans(other), outer, input_precision="tf32x3")
 
@@ -164,41 +166,39 @@ class Products:
     within: Float[Tensor, "B slots M n n"]
     ahead: Float[Tensor, "B slots M n n"]
     vectors: Float[Tensor, "B slots M 4 n"]
+    question: Float[Tensor, "B D"]  # in the features' type
+    groups: Int[Tensor, "G P"]
+    segments: Segments
 
     @classmethod
-    def empty(cls, batch: int, groups: Int[Tensor, "G P"], segments: Segments) -> "Products":
+    def empty(cls, question: Float[Tensor, "B D"], groups: Int[Tensor, "G P"], segments: Segments) -> "Products":
         """Room for them."""
-        sources, shape = block(segments.longest), (batch, groups.numel(), segments.count)
+        sources, shape = block(segments.longest), (len(question), groups.numel(), segments.count)
         square = torch.empty((2 if segments.count > 1 else 1, *shape, sources, sources), device=groups.device)
-        return cls(square[0], square[-1], torch.empty((*shape, 4, sources), device=groups.device))
+        vectors = torch.empty((*shape, 4, sources), device=groups.device)
+        return cls(square[0], square[-1], vectors, question, groups, segments)
 
-    def fill(
-        self,
-        x: Float[Tensor, "B N S D"],
-        question: Float[Tensor, "B D"],
-        groups: Int[Tensor, "G P"],
-        segments: Segments,
-    ) -> None:
-        """Take them from features and a question of the same type."""
+    def fill(self, x: Float[Tensor, "B N S D"]) -> None:
+        """Take them from the features."""
         batch, frames, patches, dim = x.shape
-        halves, kept = x.dtype != torch.float32, self.within.shape[-1]
+        halves, kept, slots = x.dtype != torch.float32, self.within.shape[-1], self.groups.numel()
         tile = max(TILE, kept) if halves else kept
-        _products[(triton.cdiv(groups.numel() * kept, tile) * segments.count, batch)](
+        _products[(triton.cdiv(slots * kept, tile) * self.segments.count, batch)](
             x,
-            question,
-            groups,
+            self.question,
+            self.groups,
             self.within,
             self.ahead,
             self.vectors,
             frames,
             patches,
             dim,
-            groups.numel(),
-            segments.longest,
-            segments.full,
-            segments.count,
+            slots,
+            self.segments.longest,
+            self.segments.full,
+            self.segments.count,
             HALVES=halves,
-            AHEAD=segments.count > 1,
+            AHEAD=self.segments.count > 1,
             NB=tile,
             KEPT=kept,
             DB=CHANNELS * TILE // max(TILE, tile),

@@ -3,13 +3,13 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import accumulate
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from aviot.compressor.kernels.kept import kept
 from aviot.compressor.regions import Partition
 
 
@@ -23,12 +23,9 @@ class Tables:
     codes: Float[Tensor, "regions code"]  # of the regions' places; zero for the whole frame
 
 
-@cache  # for good: graphs that were captured read these tensors where they lie
-@torch.inference_mode(False)
+@kept
 def tables(partitions: tuple[Partition, ...], bands: int, device: torch.device) -> Tables:
-    """Made at the first call, which cannot be inside a graph's capture."""
-    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-        raise RuntimeError("compress once before capturing a graph of it: the first call makes tables and kernels")
+    """All of it for some partitions on a device."""
     offsets = offsets_of(partitions)
     parents: list[Tensor | None] = [None]
     like = torch.empty(0, device=device)

@@ -1,47 +1,21 @@
 """One granularity's transport, a few launches a round: where the supports are, what that costs, and the coupling."""
 
 import math
-from dataclasses import dataclass
 
-import torch
 import triton
 import triton.language as tl
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aviot.compressor.kernels.allocation import round_half_even
-from aviot.compressor.kernels.embedding import MetricWeights, normalise, second_map, store_activation
+from aviot.compressor.kernels.embedding import MetricWeights, gelu, normalise
+from aviot.compressor.kernels.halves import SplitRows, load_product, store_halves
+from aviot.compressor.kernels.places import place_in_video, uniform_source
+from aviot.compressor.kernels.record import PlanRecord
 from aviot.compressor.layout import Layout
 from aviot.config import LevelConfig, TransportConfig
 from aviot.ot.sinkhorn import block, damping, kernel, sinkhorn, warps_for
 
 TILE = 16  # supports of one program that places them
-
-
-@triton.jit
-def place_in_video(budgets, video, segment, longest, full, M, MB: tl.constexpr):
-    """A segment's sources and supports: where they start, and how many they are."""
-    m = tl.arange(0, MB)
-    given = tl.load(budgets + video * M + m, mask=m < M, other=0).to(tl.int32)
-    first = tl.sum(tl.where(m < segment, given, 0), 0)
-    k = tl.sum(tl.where(m == segment, given, 0), 0)
-    start = segment * longest - tl.maximum(segment - full, 0)
-    return start, longest - tl.where(segment >= full, 1, 0), first, k
-
-
-@triton.jit
-def uniform_source(j, n, k):
-    """round(linspace(0, n - 1, k)) as torch computes it in float32: every operation rounded on its own.
-
-    A product, difference or quotient of float32 taken in float64 and rounded once is that; contracting two is not.
-    """
-    last, steps = (n - 1).to(tl.float64), tl.maximum(k - 1, 1)
-    stride = (last / steps.to(tl.float64)).to(tl.float32).to(tl.float64)
-    front = (stride * j.to(tl.float64)).to(tl.float32)
-    behind = (stride * (k - 1 - j).to(tl.float64)).to(tl.float32)
-    back = (last - behind.to(tl.float64)).to(tl.float32)
-    within = tl.where(j < k // 2, front, back)
-    return tl.where(k == 1, 0, round_half_even(tl.maximum(within, 0.0).to(tl.float64)))
 
 
 @kernel
@@ -51,7 +25,8 @@ def _move(
     budgets,
     first_bias,
     rows,
-    active,
+    halves,
+    powers,
     regions,
     frames,
     supports,
@@ -101,12 +76,15 @@ def _move(
     bias = tl.load(first_bias + c, mask=c < C, other=0.0)
     pre = tl.dot(coefficients, points, input_precision="tf32x3") + rest[:, None] * bias[None, :]
     place = (video * level_regions + local) * supports + first + j
-    store_activation(pre, active + place * 3 * C, j < k, C, c)
+    store_halves(gelu(pre), halves, powers, place, j < k, C, c)
 
 
 @kernel
 def _cost(
-    moved,
+    parts,
+    powers,
+    largest,
+    bias,
     placed,
     budgets,
     scale,
@@ -143,10 +121,9 @@ def _cost(
         return
     region = video * regions + offset + local
     place = (video * level_regions + local) * supports + first + j
-    ours = (j < k)[:, None] & (c < C)[None, :]
     inside = (i < n)[:, None] & (c < C)[None, :]
     b = tl.load(placed + (region * frames + start + i)[:, None] * C + c[None, :], mask=inside, other=0.0)
-    a = tl.load(moved + place[:, None] * C + c[None, :], mask=ours, other=0.0)
+    a = load_product(parts, powers, largest, bias, place, j < k, C, c)
     a = normalise(a, scale, shift, weigh + video * C, C, c, PLACE_EPS).to(tl.float64)
     b = b.to(tl.float64)
     squared = tl.sum(a * a, 1)[:, None] + tl.sum(b * b, 1)[None, :]
@@ -230,31 +207,6 @@ def _couple(
         tl.store(rows + own, plan / (received + STABILIZER)[:, None], mask=written)
 
 
-def pitch_of(layout: Layout) -> int:
-    """The distance between rows in memory: a multiple of 16, so that they are read four numbers at a time."""
-    return 16 * triton.cdiv(layout.segments.longest, 16)
-
-
-@dataclass(frozen=True)
-class PlanRecord:
-    """Rows, mass and entropy of every region of every granularity, one after the other, coarse to fine."""
-
-    rows: Float[Tensor, "B regions K n"]  # `pitch_of` apart
-    mass: Float[Tensor, "B regions K"]
-    entropy: Float[Tensor, "B regions K"]  # of each row, over log N
-
-    @classmethod
-    def empty(cls, layout: Layout, regions: int) -> "PlanRecord":
-        """Room for it."""
-        shape = (len(layout.budgets), regions, layout.supports)
-        rows = torch.empty((*shape, pitch_of(layout)), device=layout.device)
-        return cls(
-            rows[..., : layout.segments.longest],
-            torch.empty(shape, device=layout.device),
-            torch.empty(shape, device=layout.device),
-        )
-
-
 def transport_level(
     level: LevelConfig,
     config: TransportConfig,
@@ -281,7 +233,7 @@ def transport_level(
     grid = (problems, triton.cdiv(layout.slots, TILE))
     carried = None if relevance is None else relevance.new_empty((batch, layout.supports))
     cost, rest = lifted.new_empty((2, batch * count * layout.supports, sources))
-    active = lifted.new_empty((batch * count * layout.supports, 3 * width))
+    hidden, second = SplitRows.empty(batch * count * layout.supports, width, lifted.device), metric.second
     unused = metric.shift
     shape = (regions, frames, layout.supports, record.rows.stride(-2), segments.longest, segments.full, segments.count)
     sizes = {"MB": block(segments.count), "NB": sources}
@@ -298,9 +250,10 @@ def transport_level(
             lifted,
             unused if parents is None else parents,
             layout.budgets,
-            metric.first_bias,
+            metric.first.bias,
             record.rows,
-            active,
+            hidden.halves,
+            hidden.powers,
             *shape,
             width,
             offset,
@@ -311,9 +264,11 @@ def transport_level(
             **tile,
             num_warps=8,
         )
-        moved = second_map(metric, active)
         _cost[grid](
-            moved,
+            second.apply(hidden),
+            hidden.powers,
+            second.largest,
+            second.bias,
             placed,
             layout.budgets,
             metric.scale,

@@ -1,0 +1,1 @@
+"""Commands whose options fill a file of their own."""

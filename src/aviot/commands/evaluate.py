@@ -1,0 +1,164 @@
+"""`aviot evaluate`: people's own items, scored, with everything that it takes to repeat it."""
+
+import json
+import os
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import torch
+import typer
+from rich.console import Console
+
+from aviot.commands.options import Device, Fps, Frames, Json, MaxFrames, SourceFps
+from aviot.terminal import device_named, load_model, mistakes, refuse, say
+
+if TYPE_CHECKING:
+    from aviot.evaluation.config import EvaluationConfig
+    from aviot.evaluation.endpoint import Endpoint
+    from aviot.evaluation.verify import Verification
+
+Items = Annotated[
+    Path | None, typer.Argument(help="JSON, JSONL or a dataset folder: video, question, options, answer, id.")
+]
+ModelFolder = Annotated[Path | None, typer.Option("--model", "-m", help="A checkpoint folder.", show_default=False)]
+Ratios = Annotated[
+    list[float],
+    typer.Option("--ratio", "-r", help="Compression ratio, above 1; repeat. The checkpoint's if not given."),
+]
+Compressors = Annotated[
+    list[str], typer.Option("--compressor", help="aviot, uniform, segment-mean or none; repeat. aviot if not given.")
+]
+Out = Annotated[Path | None, typer.Option(help="Folder of the run; ITEMS' name and -evaluation if not given.")]
+Videos = Annotated[Path | None, typer.Option(help="Folder that videos count from; that of ITEMS if not given.")]
+JudgeUrl = Annotated[str | None, typer.Option(help="OpenAI-compatible address that judges open answers, up to /v1.")]
+JudgeKey = Annotated[str | None, typer.Option(help="Name of the environment variable that holds the judge's key.")]
+
+
+def evaluate(
+    items: Items = None,
+    model: ModelFolder = None,
+    ratio: Ratios = [],  # noqa: B006
+    compressor: Compressors = [],  # noqa: B006
+    out: Out = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was ended.")] = False,
+    verify: Annotated[Path | None, typer.Option(help="Ask a sample of a finished run again.", metavar="RUN")] = None,
+    sample: Annotated[int, typer.Option(help="Questions that --verify asks again.")] = 20,
+    videos: Videos = None,
+    split: Annotated[str | None, typer.Option(help="Which split of a dataset folder.")] = None,
+    batch: Annotated[int, typer.Option(help="Questions of a video at a time.")] = 1,
+    max_new_tokens: Annotated[int, typer.Option(help="Longest answer, in tokens.")] = 64,
+    choice_instruction: Annotated[str | None, typer.Option(help="Said after options; empty for nothing.")] = None,
+    open_instruction: Annotated[str | None, typer.Option(help="Said after a question without options.")] = None,
+    judge: JudgeUrl = None,
+    judge_model: Annotated[str, typer.Option(help="The judge's model.")] = "gpt-4o",
+    judge_key: JudgeKey = None,
+    judge_timeout: Annotated[float, typer.Option(help="Seconds that one reply may take.")] = 60.0,
+    judge_attempts: Annotated[int, typer.Option(help="How often a verdict is asked for.")] = 6,
+    fps: Fps = None,
+    max_frames: MaxFrames = None,
+    frames: Frames = None,
+    source_fps: SourceFps = None,
+    seed: Annotated[int, typer.Option(help="Of resampled intervals and of --verify's sample.")] = 0,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Ask and score your own items: several ratios and compressors over one encoding of each video.
+
+    The run's folder gets results.jsonl, summary.json and manifest.json. Killed at any moment it goes on with --resume;
+    torchrun shares it among processes. Exit code 1: nothing could be answered, or --verify found a difference.
+
+    Example: aviot evaluate items.jsonl -m checkpoints/aviot-7b -r 4 -r 10 --compressor aviot --compressor uniform
+    """
+    first = os.environ.get("RANK", "0") == "0"
+    with mistakes():
+        if verify is not None:
+            _verify(verify, items, model, videos, device=device, sample=sample, seed=seed, as_json=as_json)
+            return
+        if items is None or model is None:
+            raise ValueError("give ITEMS and --model, or --verify RUN")
+        from aviot.evaluation.config import EvaluationConfig
+        from aviot.evaluation.prompts import Instructions
+
+        given = {"choice": choice_instruction, "open": open_instruction}
+        config = EvaluationConfig(
+            items=items,
+            model=model,
+            out=out or Path(f"{items.stem}-evaluation"),
+            videos=videos,
+            split=split,
+            ratios=tuple(ratio),
+            compressors=tuple(compressor) or ("aviot",),
+            sampling={"fps": fps, "max_frames": max_frames, "frames": frames, "source_fps": source_fps},
+            instructions=Instructions(**{name: text for name, text in given.items() if text is not None}),
+            max_new_tokens=max_new_tokens,
+            batch=batch,
+            seed=seed,
+            judge=_endpoint(judge, judge_model, judge_key, judge_timeout, judge_attempts),
+        )
+        _evaluate(config, device, resume=resume, as_json=as_json, first=first)
+
+
+def _endpoint(url: str | None, model: str, key: str | None, timeout: float, attempts: int) -> "Endpoint | None":
+    from aviot.evaluation.endpoint import Endpoint
+
+    if url is None:
+        return None
+    return Endpoint(url=url, model=model, key_variable=key, timeout=timeout, attempts=attempts)
+
+
+def _evaluate(config: "EvaluationConfig", device: str, *, resume: bool, as_json: bool, first: bool) -> None:
+    from aviot.evaluation.report import as_plain, print_summary
+    from aviot.evaluation.run import evaluate as run_evaluation
+
+    place = _device_here(device)
+    report = say if first and sys.stderr.isatty() else _silent
+    summary = run_evaluation(
+        config, lambda: load_model(config.model, str(place), report), place, resume=resume, report=report
+    )
+    if summary is None:
+        return
+    if as_json:
+        print(json.dumps({"run": str(config.out)} | as_plain(summary), indent=2))
+    else:
+        print_summary(summary, Console())
+        say(f"{config.out}: results.jsonl, summary.json, manifest.json")
+    if len(summary.failed) == summary.items:
+        refuse("no item could be asked; see the reasons above", code=1)
+
+
+def _verify(
+    run: Path, items: Path | None, model: Path | None, videos: Path | None, *, device: str, as_json: bool, **how: int
+) -> None:
+    from aviot.evaluation.verify import recorded_config
+    from aviot.evaluation.verify import verify as verify_run
+
+    config, place = recorded_config(run, items=items, model=model, videos=videos), _device_here(device)
+    found = verify_run(config, lambda: load_model(config.model, str(place), _silent), place, **how)
+    if as_json:
+        print(json.dumps(asdict(found) | {"holds": found.holds}, indent=2))
+    else:
+        _print_verification(found)
+    if not found.holds:
+        raise typer.Exit(1)
+
+
+def _print_verification(found: "Verification") -> None:
+    for line in found.environment:
+        say(f"here: {line}")
+    for line in (*found.broken, *found.changed):
+        print(f"differs: {line}")
+    print(f"{found.repeated} of {found.rerun} answers repeat; the run {'holds' if found.holds else 'does not hold'}")
+
+
+def _device_here(name: str) -> torch.device:
+    """The device that was asked for; under torchrun each process of a machine takes a GPU of its own."""
+    local = os.environ.get("LOCAL_RANK")
+    if local is not None and name in ("auto", "cuda") and torch.cuda.is_available():
+        return device_named(f"cuda:{int(local) % torch.cuda.device_count()}")
+    return device_named(name)
+
+
+def _silent(_: Any) -> None:
+    """Says nothing."""

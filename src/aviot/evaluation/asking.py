@@ -1,0 +1,127 @@
+"""Videos read ahead, encoded once and asked everything; what fails is a row like any other."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from aviot.evaluation.config import Setting
+from aviot.evaluation.item import Item
+from aviot.evaluation.journal import Row
+from aviot.evaluation.plan import Batch, Key, Visit
+from aviot.evaluation.prompts import Instructions, ask_item
+from aviot.evaluation.rows import answered_row, failed_row
+from aviot.models import AviotForConditionalGeneration, AviotProcessor
+from aviot.models.conversation import refuse_marks
+from aviot.video import Video
+
+Read = Callable[[Path], Video]
+
+
+@dataclass(frozen=True)
+class Interviewer:
+    """A model and how it is asked."""
+
+    model: AviotForConditionalGeneration
+    processor: AviotProcessor
+    instructions: Instructions
+    max_new_tokens: int
+    sampling: dict[str, Any] = field(default_factory=dict)
+
+    def read(self, path: Path) -> Video:
+        """The sampled frames of a video."""
+        return self.processor.read(path, **self.sampling)
+
+    @torch.inference_mode()
+    def encode(self, video: Video) -> Tensor:
+        """Vision features [T,S,D] that every question about a video shares."""
+        return self.model.encode(self.processor.pixels(np.asarray(video.frames)), [len(video)])[0]
+
+    @torch.inference_mode()
+    def replies(self, video: Video, features: Tensor, items: Sequence[Item], setting: Setting) -> list[str]:
+        """Greedy answers to several questions about one video; deterministic on one machine."""
+        prompts = []
+        for item in items:
+            asked = ask_item(item, self.instructions)
+            refuse_marks([(asked.text, "-")], self.processor.tokenizer.all_special_tokens)
+            prompts.append(self.processor.encode_prompt(self.processor.prompt(asked.text, video, span=asked.span)))
+        padded = {name: tensor.to(self.model.device) for name, tensor in self.processor.pad_prompts(prompts).items()}
+        tokens = self.model.generate(
+            **padded,
+            encoded=[features],
+            ratio=setting.ratio,
+            compressor=setting.compressor,  # type: ignore[arg-type]
+            max_new_tokens=self.max_new_tokens,
+            do_sample=False,
+            num_beams=1,
+        )
+        return [text.strip() for text in self.processor.tokenizer.batch_decode(tokens, skip_special_tokens=True)]
+
+
+def ask_visits(who: Interviewer, items: Sequence[Item], visits: Iterable[Visit], done: frozenset[Key]) -> Iterator[Row]:
+    """Rows of everything that is not done, visit after visit; a batch that is half done is asked whole again."""
+    pending = [visit for each in visits if (visit := each.without(done)).batches]
+    for visit, video in _read_ahead(pending, who.read):
+        features = None
+        if isinstance(video, Video):
+            try:
+                features = who.encode(video)
+            except Exception as error:
+                video = _told(error)
+        for batch in visit.batches:
+            rows = _failed(batch, items, video) if features is None else _asked(who, video, features, batch, items)
+            yield from (row for row, key in zip(rows, batch.keys, strict=True) if key not in done)
+
+
+def _asked(who: Interviewer, video: Any, features: Tensor, batch: Batch, items: Sequence[Item]) -> list[Row]:
+    """The rows of one batch; if it fails as a whole, its questions are asked one at a time."""
+    asked = [items[number] for number in batch.items]
+    try:
+        replies = who.replies(video, features, asked, batch.setting)
+    except Exception as error:
+        reason = _told(error)
+        if len(asked) == 1:
+            return _failed(batch, items, reason)
+        alone = [Batch((number,), batch.setting) for number in batch.items]
+        return [row for one in alone for row in _asked(who, video, features, one, items)]
+    return [
+        answered_row(number, items[number], batch.setting, len(video), reply)
+        for number, reply in zip(batch.items, replies, strict=True)
+    ]
+
+
+def _failed(batch: Batch, items: Sequence[Item], reason: Any) -> list[Row]:
+    return [failed_row(number, items[number], batch.setting, str(reason)) for number in batch.items]
+
+
+def _read_ahead(visits: Sequence[Visit], read: Read) -> Iterator[tuple[Visit, Video | str]]:
+    """Each visit with its video, or why there is none; the next one is decoded meanwhile."""
+
+    def load(visit: Visit) -> Video | str:
+        try:
+            return read(visit.video)
+        except Exception as error:
+            return _told(error)
+
+    with ThreadPoolExecutor(1) as reader:
+        upcoming = reader.submit(load, visits[0]) if visits else None
+        for place, visit in enumerate(visits):
+            video = upcoming.result() if upcoming is not None else ""
+            upcoming = reader.submit(load, visits[place + 1]) if place + 1 < len(visits) else None
+            yield visit, video
+
+
+def _told(error: Exception) -> str:
+    """Why one item failed, in a line; a device that is broken for good ends the run, which can be resumed."""
+    if isinstance(error, torch.OutOfMemoryError):
+        torch.cuda.empty_cache()
+        return "the GPU's memory is full; compress more, sample fewer frames or ask fewer at a time (--batch)"
+    if isinstance(error, torch.AcceleratorError):
+        raise error
+    said = " ".join(str(error).split())
+    return said if isinstance(error, ValueError | OSError) and said else f"{type(error).__name__}: {said}"

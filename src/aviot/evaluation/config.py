@@ -1,0 +1,79 @@
+"""Everything about an evaluation that can be chosen, checked once."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, get_args
+
+from aviot.compressor.schedule import support_count
+from aviot.evaluation.endpoint import Endpoint
+from aviot.evaluation.prompts import Instructions
+from aviot.models.path import CompressorName
+from aviot.values import as_whole, require_whole
+
+COMPRESSORS: tuple[str, ...] = get_args(CompressorName)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One way of compressing that every item is asked with."""
+
+    compressor: str
+    ratio: float | None  # None where nothing is compressed
+
+    @property
+    def name(self) -> str:
+        """As rows and tables write it: `aviot@4`, `none`."""
+        return self.compressor if self.ratio is None else f"{self.compressor}@{self.ratio:g}"
+
+    def supports(self, frames: int) -> int:
+        """How many frames' worth of tokens the decoder reads of a video."""
+        return frames if self.ratio is None else support_count(frames, self.ratio)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationConfig:
+    """What is asked, of which checkpoint, and how. `ratios` may be empty: then it is the checkpoint's.
+
+    `batch` questions of a video go through the decoder at a time. One is the default since then no answer can depend
+    on its neighbours; more is faster on a GPU.
+    """
+
+    items: Path
+    model: Path
+    out: Path
+    videos: Path | None = None
+    split: str | None = None
+    ratios: tuple[float, ...] = ()
+    compressors: tuple[str, ...] = ("aviot",)
+    sampling: dict[str, Any] = field(default_factory=dict)
+    instructions: Instructions = field(default_factory=Instructions)
+    max_new_tokens: int = 64
+    batch: int = 1
+    seed: int = 0
+    judge: Endpoint | None = None
+
+    def __post_init__(self) -> None:
+        require_whole(self, "max_new_tokens", "batch")
+        if as_whole(self.seed) is None or self.seed < 0:
+            raise ValueError(f"seed must be a whole number of at least 0, got {self.seed!r}")
+        for ratio in self.ratios:
+            support_count(1, ratio)
+        for name in self.compressors:
+            if name not in COMPRESSORS:
+                raise ValueError(f"compressor must be one of {', '.join(map(repr, COMPRESSORS))}, got {name!r}")
+        if not self.compressors:
+            raise ValueError(f"compressors must hold at least one of {', '.join(COMPRESSORS)}, got none")
+        if not self.model.is_dir():
+            raise ValueError(f"{self.model}: no such folder; --model names a checkpoint on this machine")
+        if self.out.exists() and not self.out.is_dir():
+            raise ValueError(f"{self.out} is a file; --out names the folder of the run")
+
+    def settings(self, checkpoint_ratio: float) -> tuple[Setting, ...]:
+        """Every compressor at every ratio, each once, in the order given."""
+        ratios = self.ratios or (checkpoint_ratio,)
+        found = [
+            Setting(name, ratio)
+            for name in self.compressors
+            for ratio in ((None,) if name == "none" else map(float, ratios))
+        ]
+        return tuple(dict.fromkeys(found))

@@ -1,0 +1,181 @@
+"""An OpenAI-compatible endpoint: one chat completion, asked for until it comes or cannot be had."""
+
+import email.utils
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from http.client import HTTPException
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from aviot.values import require_positive, require_whole
+
+MAX_REPLY = 2**20
+"""Bytes of the longest reply that is read."""
+
+LONGEST_WAIT = 120.0
+"""Seconds that a server's Retry-After is obeyed at most."""
+
+_PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
+_HOPELESS = frozenset({401, 403, 404})
+
+
+class EndpointError(Exception):
+    """A completion that could not be had, and why; `hopeless` if no other will come either."""
+
+    def __init__(self, reason: str, *, hopeless: bool = False) -> None:
+        super().__init__(reason)
+        self.hopeless = hopeless
+
+
+class _Passing(Exception):
+    """A failure that may pass, and how long the server asks to wait."""
+
+    def __init__(self, reason: str, wait: float | None = None) -> None:
+        super().__init__(reason)
+        self.wait = wait
+
+
+class _NoRedirects(HTTPRedirectHandler):
+    """A redirect would carry the key to another host."""
+
+    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+        """Follow none; the reply is then an error like any other."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Endpoint:
+    """Where a model is asked. `key_variable` names the environment variable with the key, which is kept nowhere.
+
+    A request that fails in a way that may pass is sent again, `attempts` times in all, after `backoff` seconds and
+    twice as long each time, or as long as the server says.
+    """
+
+    url: str
+    model: str
+    key_variable: str | None = None
+    timeout: float = 60.0
+    attempts: int = 6
+    backoff: float = 1.0
+    parallel: int = 8
+
+    def __post_init__(self) -> None:
+        require_positive(self, "timeout", "backoff")
+        require_whole(self, "attempts", "parallel")
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(
+                f"a judge must be an http or https address such as http://localhost:8000/v1, got {self.url!r}"
+            )
+        if parts.username or parts.password or parts.query or parts.fragment:
+            raise ValueError(
+                "a judge's address must hold no user, password or query; keys go in an environment variable"
+            )
+        if not self.model.strip():
+            raise ValueError("a judge needs the name of its model; say --judge-model")
+        if self.key_variable is not None:
+            key = os.environ.get(self.key_variable, "")
+            if not key or not key.isascii() or not key.isprintable():
+                raise ValueError(
+                    f"the environment variable {self.key_variable} must hold the judge's key, one line of ASCII; "
+                    + ("it holds something else" if key else "it is not set")
+                )
+
+    def describe(self) -> dict[str, Any]:
+        """What a manifest says of it; never the key."""
+        return {"url": self.url, "model": self.model, "attempts": self.attempts, "timeout": self.timeout}
+
+    def complete(
+        self,
+        messages: Sequence[Mapping[str, str]],
+        accept: Callable[[str], Any],
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> Any:
+        """What `accept` makes of the reply's text; it raises ValueError for one that is to be asked for again."""
+        reason = ""
+        for attempt in range(self.attempts):
+            try:
+                return accept(self._ask(messages))
+            except ValueError as error:
+                reason, wait = f"malformed reply: {error}", None
+            except _Passing as error:
+                reason, wait = str(error), error.wait
+            if attempt + 1 < self.attempts:
+                sleep(min(LONGEST_WAIT, self.backoff * 2**attempt if wait is None else wait))
+        raise EndpointError(f"{reason} (asked {self.attempts} times)")
+
+    def _ask(self, messages: Sequence[Mapping[str, str]]) -> str:
+        """The text of one completion."""
+        body = {"model": self.model, "messages": list(messages), "temperature": 0, "max_tokens": 128}
+        headers = {"Content-Type": "application/json", "User-Agent": "aviot"}
+        if self.key_variable is not None:
+            headers["Authorization"] = f"Bearer {os.environ[self.key_variable]}"
+        address = self.url.rstrip("/")
+        address += "" if address.endswith("/chat/completions") else "/chat/completions"
+        request = Request(address, json.dumps(body).encode(), headers, method="POST")
+        deadline = time.monotonic() + self.timeout
+        try:
+            with build_opener(_NoRedirects).open(request, timeout=self.timeout) as response:
+                return _text(_read(response, deadline))
+        except HTTPError as error:
+            with error:
+                self._refused(error)
+            raise AssertionError("unreachable") from error
+        except (OSError, HTTPException) as error:  # no connection, a time-out, a reply that breaks off
+            raise _Passing(self._masked(f"no reply: {getattr(error, 'reason', None) or error!r}")) from error
+
+    def _refused(self, error: HTTPError) -> None:
+        """Sort a status other than success: it may pass, or it will not."""
+        try:
+            said = error.read(500).decode(errors="replace")
+        except (OSError, HTTPException):
+            said = ""
+        reason = self._masked(f"HTTP {error.code} {error.reason}: {' '.join(said.split())[:200]}".rstrip(": "))
+        if error.code in _PASSING:
+            raise _Passing(reason, _retry_after(error.headers.get("Retry-After"))) from error
+        raise EndpointError(reason, hopeless=error.code in _HOPELESS) from error
+
+    def _masked(self, text: str) -> str:
+        """A server's words without the key, should it repeat it."""
+        key = os.environ.get(self.key_variable or "")
+        return text.replace(key, "***") if key else text
+
+
+def _read(response: Any, deadline: float) -> bytes:
+    """The whole reply; a server that drips it byte by byte is timed out too."""
+    data = b""
+    while chunk := response.read1(2**16):
+        data += chunk
+        if len(data) > MAX_REPLY:
+            raise ValueError(f"it is longer than {MAX_REPLY:,} bytes")
+        if time.monotonic() > deadline:
+            raise TimeoutError("the reply did not end in time")
+    return data
+
+
+def _text(data: bytes) -> str:
+    try:
+        content = json.loads(data)["choices"][0]["message"]["content"]
+    except (ValueError, KeyError, IndexError, TypeError):
+        raise ValueError(f"expected choices[0].message.content, got {data[:120]!r}") from None
+    if not isinstance(content, str):
+        raise ValueError(f"expected text as content, got {type(content).__name__}")
+    return content
+
+
+def _retry_after(value: str | None) -> float | None:
+    """Seconds to wait: the header has a number of them or a date."""
+    if value is None:
+        return None
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
+    except ValueError:
+        return None

@@ -1,0 +1,109 @@
+"""Rows on disk as they come: each whole and durable before the next, whatever kills the process."""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+Row = dict[str, Any]
+
+
+class JournalError(ValueError):
+    """Rows on disk that cannot be trusted, or that another process is writing."""
+
+
+class Journal:
+    """A JSONL file that one process at a time adds rows to; a line that a kill tore is cut off when it is opened."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("ab+")
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self._file.close()
+            raise JournalError(f"another process is writing {path}; wait for it, or name another --out") from None
+        self._file.truncate(_whole_bytes(path))
+        _make_durable(path.parent)
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Write a row; it is on disk when this returns."""
+        self._file.write(as_line(row))
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def __enter__(self) -> "Journal":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+
+def as_line(row: Mapping[str, Any]) -> bytes:
+    """A row as it is written: keys in their order, text as it is, no NaN."""
+    return json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Every whole row; a torn last line is none, damage anywhere else an error."""
+    if not path.is_file():
+        return []
+    rows = []
+    for number, line in enumerate(path.read_bytes()[: _whole_bytes(path)].splitlines(), 1):
+        row = _parsed(line)
+        if row is None:
+            raise JournalError(f"{path}, line {number} is no row of a run; the file was changed, begin another run")
+        rows.append(row)
+    return rows
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """One process at a time, by a lock that ends with the process."""
+    with path.open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """A file that is there whole or not at all, also after the machine has stopped."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+        _make_durable(path.parent)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _whole_bytes(path: Path) -> int:
+    """The length of a file without a torn last line: one that has no end, or that is no JSON."""
+    data = path.read_bytes()
+    end = data.rfind(b"\n") + 1
+    last = data.rfind(b"\n", 0, max(0, end - 1)) + 1
+    return last if end and _parsed(data[last:end]) is None else end
+
+
+def _parsed(line: bytes) -> Row | None:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    return row if isinstance(row, dict) else None
+
+
+def _make_durable(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,175 @@
+"""What a run was: enough to know it again, and to repeat it."""
+
+import hashlib
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from aviot.evaluation.config import EvaluationConfig, Setting
+from aviot.evaluation.endpoint import Endpoint
+from aviot.evaluation.journal import write_durably
+from aviot.evaluation.judge import SYSTEM as JUDGE_SYSTEM
+from aviot.evaluation.judge import USER as JUDGE_USER
+from aviot.evaluation.plan import Shard
+from aviot.evaluation.prompts import ask
+from aviot.evaluation.reading import Items
+from aviot.machine import command_line, commit, machine, versions
+from aviot.models import AviotProcessor
+from aviot.models.prompt import chat_prompt
+from aviot.models.shards import read_shards
+
+FORMAT = 1
+FILE = "manifest.json"
+WAIT_SECONDS = 600.0
+"""How long the other processes wait for the first to begin a run; hashing a 7B's weights takes a while."""
+
+
+class ManifestError(ValueError):
+    """A run that is not the one that was meant."""
+
+
+def identity(
+    config: EvaluationConfig, items: Items, settings: Sequence[Setting], processor: AviotProcessor
+) -> dict[str, Any]:
+    """Everything that decides an answer or a score; two runs with the same are the same run."""
+    stored = config.model / "generation_config.json"
+    sampling = {"fps": processor.fps, "max_frames": processor.max_frames, "image_size": processor.image_size}
+    return {
+        "items": {"sha256": items.digest, "count": len(items), "split": config.split},
+        "weights": weight_hashes(config.model),
+        "settings": [asdict(setting) for setting in settings],
+        "sampling": sampling | {name: value for name, value in config.sampling.items() if value is not None},
+        "prompt": _prompt(config),
+        "generation": {
+            "do_sample": False,
+            "num_beams": 1,
+            "max_new_tokens": config.max_new_tokens,
+            "batch": config.batch,
+            "checkpoint": json.loads(stored.read_text(encoding="utf-8")) if stored.is_file() else {},
+        },
+        "seed": config.seed,
+    }
+
+
+def weight_hashes(folder: Path) -> dict[str, str]:
+    """SHA-256 of every file of a checkpoint that an answer depends on: weights, configurations, tokenizer."""
+    beside = [path for pattern in ("*.json", "*/config.json", "*.txt", "*.jinja") for path in folder.glob(pattern)]
+    files = {*read_shards(folder).paths, *beside}
+    return {str(path.relative_to(folder)): _sha256(path) for path in sorted(files)}
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """Versions and hardware here."""
+    found: dict[str, Any] = {"commit": commit(), "versions": versions(), "machine": machine(device)}
+    try:
+        import av
+    except ModuleNotFoundError:
+        return found
+    libraries = {name: ".".join(map(str, number)) for name, number in av.library_versions.items()}
+    return found | {"ffmpeg": {"release": getattr(av, "ffmpeg_version_info", None), **libraries}}
+
+
+def begin(config: EvaluationConfig, same: Mapping[str, Any], where: Mapping[str, Any], shard: Shard) -> None:
+    """Begin a run or go on with one: the first process writes its manifest, the others wait for it and compare."""
+    run, starts, judge = config.out, [], None
+    if shard.rank > 0:
+        _wait_for(run / FILE)
+        check_same(run, same)
+        return
+    run.mkdir(parents=True, exist_ok=True)
+    if (run / FILE).is_file():
+        check_same(run, same)
+        before = read_manifest(run)
+        starts, judge = before["starts"], before["judge"]
+    start = {"time": datetime.now(UTC).isoformat(timespec="seconds"), "command": command_line()}
+    starts = [*starts, start | {"processes": shard.processes, **where}]
+    manifest = {
+        "format": FORMAT,
+        "identity": dict(same),
+        "judge": _judge(run, judge, config.judge),
+        "places": {name: _place(getattr(config, name)) for name in ("items", "model", "videos")},
+        "starts": starts,
+    }
+    write_durably(run / FILE, json.dumps(manifest, indent=2, ensure_ascii=False).encode() + b"\n")
+
+
+def read_manifest(run: Path) -> dict[str, Any]:
+    """The manifest of a run."""
+    found = read_object(run / FILE)
+    if found.get("format") != FORMAT:
+        raise ManifestError(f"{run / FILE} is not of format {FORMAT}; it was written by another version")
+    return found
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """A JSON object that a run wrote."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ManifestError(
+            f"{path} cannot be read ({error}); {path.parent} is no whole run of aviot evaluate"
+        ) from error
+    if not isinstance(found, dict):
+        raise ManifestError(f"{path} must hold an object, got {type(found).__name__}; the run was changed")
+    return found
+
+
+def differences(stored: Any, current: Any, prefix: str = "") -> list[str]:
+    """What differs between two nested values, in words."""
+    if isinstance(stored, Mapping) and isinstance(current, Mapping):
+        names = [*stored, *(name for name in current if name not in stored)]
+        return [line for name in names for line in differences(stored.get(name), current.get(name), f"{prefix}{name}.")]
+    return [] if stored == current else [f"{prefix.rstrip('.')} was {stored!r:.120}, is {current!r:.120}"]
+
+
+def check_same(run: Path, same: Mapping[str, Any]) -> None:
+    """Refuse to mix two runs in one folder."""
+    changed = differences(read_manifest(run)["identity"], json.loads(json.dumps(same)))
+    if changed:
+        raise ManifestError(
+            f"the run in {run} would not go on as it began: {'; '.join(changed)}. Put it back, or name another --out"
+        )
+
+
+def _place(path: Path | None) -> str | None:
+    return None if path is None else str(path.absolute())
+
+
+def _wait_for(path: Path) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not path.is_file():
+        if time.monotonic() > deadline:
+            raise ManifestError(
+                f"the first process has not begun the run: there is no {path} after {WAIT_SECONDS:.0f} s"
+            )
+        time.sleep(0.2)
+
+
+def _prompt(config: EvaluationConfig) -> dict[str, Any]:
+    """The words around a question, by an example."""
+    example = ask("QUESTION", ("OPTION", "OPTION"), config.instructions.choice)
+    whole = chat_prompt(example.text, 1.0, (0.0, 0.5), span=example.span).text
+    return {"choice": whole, "instructions": asdict(config.instructions)}
+
+
+def _judge(run: Path, stored: Mapping[str, Any] | None, endpoint: Endpoint | None) -> Mapping[str, Any] | None:
+    """The judge of a run: it may come later, and may not change."""
+    if endpoint is None:
+        return stored
+    current = endpoint.describe() | {"system": JUDGE_SYSTEM, "user": JUDGE_USER}
+    if stored is not None and any(stored[name] != current[name] for name in ("model", "system", "user")):
+        raise ManifestError(
+            f"the answers in {run} are judged by {stored['model']}, not {endpoint.model}; name another --out"
+        )
+    return current
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

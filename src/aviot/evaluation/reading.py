@@ -1,0 +1,91 @@
+"""Items from a JSON array, JSONL, or a folder that holds a Hugging Face dataset."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aviot.data.scan import Scanner
+from aviot.evaluation.item import Item, ItemError, parse_item
+from aviot.evaluation.tables import dataset_files, read_table
+
+TABLES = (".parquet", ".arrow")
+NAMED = 20
+"""Mistakes that one message lists."""
+
+
+@dataclass(frozen=True)
+class Items:
+    """Every item of a source, in its order; `digest` is the SHA-256 of its file, or of the files' in a row."""
+
+    items: tuple[Item, ...]
+    digest: str
+    folder: Path  # that relative videos count from
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def video_path(self, item: Item) -> Path:
+        """The file that an item means."""
+        return self.folder / item.video
+
+
+def read_items(source: Path, *, videos: Path | None = None, split: str | None = None) -> Items:
+    """Read and check all items; raises one error that names file and line of everything that is none.
+
+    Relative videos count from `videos`, or else from the folder of the items. `split` chooses among those of a dataset
+    folder.
+    """
+    if videos is not None and not videos.is_dir():
+        raise ItemError(f"{videos} is no folder; --videos names the one that relative videos count from")
+    if not source.exists():
+        raise ItemError(f"{source}: no such file; give JSON, JSONL or a dataset folder")
+    if split is not None and not source.is_dir():
+        raise ItemError(f"--split chooses a part of a dataset folder; {source} is a file")
+    files = dataset_files(source, split) if source.is_dir() else [source]
+    found: list[Item] = []
+    problems: list[str] = []
+    seen: dict[str, str] = {}
+    digests = []
+    for file in files:
+        place = str(file)
+        for where, number, value, problem in _values(file):
+            try:
+                if problem is not None:
+                    raise ItemError(problem)
+                item = parse_item(value, number if len(files) == 1 else f"{file.name}:{number}")
+                if item.id in seen:
+                    raise ItemError(f"the id {item.id!r} is taken by {seen[item.id]}; ids must differ, or be left out")
+            except ItemError as error:
+                problems.append(f"{place}, {where}: {error}")
+                continue
+            seen[item.id] = f"{place}, {where}"
+            found.append(item)
+        with file.open("rb") as handle:
+            digests.append(hashlib.file_digest(handle, "sha256").hexdigest())
+    _refuse(problems, source, found)
+    whole = digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+    return Items(tuple(found), whole, videos or (source if source.is_dir() else source.parent))
+
+
+def _values(file: Path) -> Iterator[tuple[str, str, Any, str | None]]:
+    """Place in words, number, value and problem of everything that should be an item."""
+    if file.suffix in TABLES:
+        for number, row in enumerate(read_table(file), 1):
+            yield f"row {number}", str(number), row, None
+        return
+    with file.open("rb") as handle:
+        scanner = Scanner(handle, str(file))
+        for found in scanner:
+            where = f"element {found.number} (line {found.line})" if scanner.is_array else f"line {found.line}"
+            yield where, str(found.number), found.value, found.problem
+
+
+def _refuse(problems: list[str], source: Path, found: list[Item]) -> None:
+    if problems:
+        listed = "".join(f"\n  {problem}" for problem in problems[:NAMED])
+        more = f"\n  and {len(problems) - NAMED} more" if len(problems) > NAMED else ""
+        raise ItemError(f"{len(problems)} of {len(problems) + len(found)} items cannot be used:{listed}{more}")
+    if not found:
+        raise ItemError(f"{source} holds no items; expected objects with video, question, options, answer and id")

@@ -1,0 +1,53 @@
+"""One row a question and setting: everything that can be known again, and nothing that changes from run to run."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from aviot.evaluation.config import Setting
+from aviot.evaluation.item import Item
+from aviot.evaluation.journal import Row
+from aviot.evaluation.plan import Key
+from aviot.evaluation.scoring import answer_text, score_reply
+
+ANSWERED, FAILED = "answered", "failed"
+
+
+def answered_row(number: int, item: Item, setting: Setting, frames: int, reply: str) -> Row:
+    """The row of a reply, scored."""
+    score = score_reply(item, reply)
+    return _common(number, item, setting) | {
+        "status": ANSWERED,
+        "frames": frames,
+        "supports": setting.supports(frames),
+        "prediction": reply,
+        "read_as": score.read_as,
+        "how": score.how,
+        "correct": score.correct,
+    }
+
+
+def failed_row(number: int, item: Item, setting: Setting, reason: str) -> Row:
+    """The row of a question that could not be asked; it counts as wrong."""
+    return _common(number, item, setting) | {
+        "status": FAILED,
+        "reason": reason,
+        "correct": False if item.has_answer else None,
+    }
+
+
+def key_of(row: Mapping[str, Any]) -> Key:
+    """Which row it is."""
+    return row["item"], row["setting"]
+
+
+def _common(number: int, item: Item, setting: Setting) -> Row:
+    return {
+        "item": number,
+        "id": item.id,
+        "video": item.video,
+        "setting": setting.name,
+        "compressor": setting.compressor,
+        "ratio": setting.ratio,
+        "kind": "choice" if item.is_choice else "open",
+        "answer": answer_text(item),
+    } | ({"unscored": item.problem} if item.problem else {})

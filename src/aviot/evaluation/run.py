@@ -1,0 +1,175 @@
+"""One evaluation, in order: read, begin or go on, ask, judge, put together."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from aviot.evaluation import manifest
+from aviot.evaluation.asking import Interviewer, ask_visits
+from aviot.evaluation.config import EvaluationConfig, Setting
+from aviot.evaluation.journal import Journal, Row, alone, as_line, read_rows, write_durably
+from aviot.evaluation.judging import judge_rows, verdicts, wants_judge, with_verdict
+from aviot.evaluation.plan import Shard, Visit, plan, share
+from aviot.evaluation.progress import Display, RunningScore
+from aviot.evaluation.reading import Items, read_items
+from aviot.evaluation.report import as_plain
+from aviot.evaluation.rows import key_of
+from aviot.evaluation.summary import Summary, summarise
+from aviot.models import AviotForConditionalGeneration, AviotProcessor
+from aviot.models.checkpoint import read_source
+
+RESULTS, SUMMARY, PARTS, LOCK = "results.jsonl", "summary.json", "parts", ".lock"
+Report = Callable[[str], None]
+Load = Callable[[], tuple[AviotForConditionalGeneration, AviotProcessor]]
+"""Gives the model; called when there is something to ask."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a configuration comes to: its items, settings and visits."""
+
+    config: EvaluationConfig
+    items: Items
+    settings: tuple[Setting, ...]
+    visits: list[Visit]
+    processor: AviotProcessor
+
+    @classmethod
+    def of(cls, config: EvaluationConfig) -> "Prepared":
+        """Read everything but the weights."""
+        items = read_items(config.items, videos=config.videos, split=config.split)
+        settings = config.settings(read_source(config.model).config.ratio)
+        processor = AviotProcessor.from_pretrained(config.model)
+        return cls(config, items, settings, plan(items, settings, config.batch), processor)
+
+    @property
+    def total(self) -> int:
+        """Rows of the whole run."""
+        return len(self.items) * len(self.settings)
+
+    def interviewer(self, load: Load) -> Interviewer:
+        """The model, and how it is asked."""
+        model, processor = load()
+        how = self.config
+        return Interviewer(model, processor, how.instructions, how.max_new_tokens, how.sampling)
+
+
+def evaluate(
+    config: EvaluationConfig,
+    load: Load,
+    device: torch.device,
+    *,
+    resume: bool = False,
+    shard: Shard | None = None,
+    report: Report = lambda _: None,
+) -> Summary | None:
+    """Evaluate, or go on with what was begun; None if other processes still have rows to add, or have said it all."""
+    shard = shard or Shard.here()
+    _check_start(config.out, resume=resume, shard=shard)
+    report("reading items")
+    prepared = Prepared.of(config)
+    report("hashing weights")
+    same = manifest.identity(config, prepared.items, prepared.settings, prepared.processor)
+    manifest.begin(config, same, manifest.environment(device), shard)
+    was_whole = resume and (config.out / RESULTS).is_file()
+    _ask(prepared, load, shard)
+    if config.judge is not None:
+        _judge(prepared, shard)
+    return _put_together(prepared, shard, was_whole=was_whole)
+
+
+def _check_start(run: Path, *, resume: bool, shard: Shard) -> None:
+    """A run that is there is gone on with only when asked for, and one that is asked for has to be there."""
+    begun = (run / manifest.FILE).is_file() if shard.rank == 0 else _part(run, "rows", shard.rank).is_file()
+    if begun and not resume:
+        raise ValueError(f"{run} holds a run; add --resume to go on with it, or name another --out")
+    if resume and shard.rank == 0 and not begun:
+        raise ValueError(f"{run} holds no run to resume; leave out --resume to begin one")
+
+
+def _ask(prepared: Prepared, load: Load, shard: Shard) -> None:
+    """Put the rows that are missing of this process's share on disk."""
+    run = prepared.config.out
+    mine = share(prepared.visits, shard)
+    with Journal(_part(run, "rows", shard.rank)) as journal:
+        there = {key_of(row): row for row in _all(run, "rows")}
+        keys = [key for visit in mine for batch in visit.batches for key in batch.keys]
+        done = frozenset(key for key in keys if key in there)
+        if len(done) == len(keys):
+            return
+        score = RunningScore()
+        for key in done:
+            score.add(there[key])
+        interviewer = prepared.interviewer(load)
+        with Display("asked", len(keys), len(done), silent=shard.rank > 0) as display:
+            for row in ask_visits(interviewer, prepared.items.items, mine, done):
+                journal.add(row)
+                score.add(row)
+                display.advance(score)
+
+
+def _judge(prepared: Prepared, shard: Shard) -> None:
+    """Have this process's share judged, what is missing and what could not be judged before."""
+    run, endpoint = prepared.config.out, prepared.config.judge
+    if endpoint is None:
+        return
+    mine = {key for visit in share(prepared.visits, shard) for batch in visit.batches for key in batch.keys}
+    with Journal(_part(run, "verdicts", shard.rank)) as journal:
+        known = {key for key, row in verdicts(_all(run, "verdicts")).items() if "unjudged" not in row}
+        items = prepared.items.items
+        asked = [row for row in _all(run, "rows") if key_of(row) in mine and wants_judge(row, items)]
+        missing = [row for row in asked if key_of(row) not in known]
+        with Display("judged", len(asked), len(asked) - len(missing), silent=shard.rank > 0) as display:
+            right = 0
+            for done, row in enumerate(judge_rows(endpoint, missing, items), 1):
+                journal.add(row)
+                right += bool(row.get("correct"))
+                display.advance(f"{right / done:.1%} yes")
+
+
+def _put_together(prepared: Prepared, shard: Shard, *, was_whole: bool) -> Summary | None:
+    """The final file in the items' order, once every row is there; whichever process comes last writes it."""
+    run = prepared.config.out
+    with alone(run / LOCK):
+        order = {setting.name: place for place, setting in enumerate(prepared.settings)}
+        rows = {key_of(row): row for row in _all(run, "rows")}
+        judged = verdicts(_all(run, "verdicts"))
+        if len(rows) < prepared.total:
+            return None
+        if prepared.config.judge is not None:
+            items = prepared.items.items
+            if any(wants_judge(row, items) and key not in judged for key, row in rows.items()):
+                return None
+        keys = sorted(rows, key=lambda key: (key[0], order[key[1]]))
+        final = [with_verdict(rows[key], judged.get(key)) for key in keys]
+        data = b"".join(map(as_line, final))
+        is_there = (run / RESULTS).is_file() and (run / RESULTS).read_bytes() == data
+        if is_there and (shard.rank > 0 or not was_whole):
+            return None  # another process has written it, and says so
+        write_durably(run / RESULTS, data)
+        summary = summarise(
+            final, seed=prepared.config.seed, digest=hashlib.sha256(data).hexdigest(), notes=_notes(run)
+        )
+        write_durably(run / SUMMARY, json.dumps(as_plain(summary), indent=2, ensure_ascii=False).encode() + b"\n")
+        return summary
+
+
+def _notes(run: Path) -> list[str]:
+    """What a reader of the figures should know of how they came about."""
+    starts = manifest.read_manifest(run)["starts"]
+    kept = [{name: start.get(name) for name in ("commit", "versions", "machine", "ffmpeg")} for start in starts]
+    changed = [line for start in kept[1:] for line in manifest.differences(kept[0], start)]
+    return [f"the run was resumed where something else was installed: {line}" for line in dict.fromkeys(changed)]
+
+
+def _part(run: Path, kind: str, rank: int) -> Path:
+    return run / PARTS / f"{kind}-{rank:04d}.jsonl"
+
+
+def _all(run: Path, kind: str) -> list[Row]:
+    """The rows of every process so far."""
+    return [row for path in sorted((run / PARTS).glob(f"{kind}-*.jsonl")) for row in read_rows(path)]

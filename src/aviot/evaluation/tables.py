@@ -1,0 +1,75 @@
+"""A folder that holds a Hugging Face dataset: which files are its rows, and the rows of one."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from aviot.evaluation.item import FIELDS, ItemError
+
+
+def dataset_files(folder: Path, split: str | None) -> list[Path]:
+    """The files with a dataset's rows, in order: as `save_to_disk` leaves it, Parquet files, or JSON files."""
+    if (folder / "dataset_dict.json").is_file():
+        names = _read(folder / "dataset_dict.json").get("splits", [])
+        return dataset_files(folder / _one_split(folder, names, split), None)
+    if (folder / "state.json").is_file():
+        listed = _read(folder / "state.json").get("_data_files", [])
+        return [folder / Path(entry["filename"]).name for entry in listed]
+    for pattern in ("*.parquet", "*.jsonl", "*.json"):
+        files = sorted(path for path in folder.rglob(pattern) if path.name != "dataset_infos.json")
+        if files:
+            return _of_split(folder, files, split)
+    raise ItemError(
+        f"{folder} holds no dataset; expected Parquet, JSONL or JSON files, or what datasets' save_to_disk writes"
+    )
+
+
+def read_table(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a Parquet or Arrow file, a few at a time."""
+    try:
+        import pyarrow
+        from pyarrow import ipc, parquet
+    except ModuleNotFoundError as error:
+        raise ItemError(f"{path} needs pyarrow to be read; pip install pyarrow, or write the items as JSONL") from error
+    if path.suffix == ".parquet":
+        for batch in parquet.ParquetFile(path).iter_batches(columns=_wanted(parquet.read_schema(path).names)):
+            yield from batch.to_pylist()
+        return
+    with pyarrow.memory_map(str(path)) as mapped, ipc.open_stream(mapped) as reader:
+        for batch in reader:
+            yield from batch.select(_wanted(batch.schema.names)).to_pylist()
+
+
+def _wanted(columns: list[str]) -> list[str]:
+    """Columns an item has; videos as bytes in others are not read."""
+    return [name for name in columns if name in FIELDS]
+
+
+def _of_split(folder: Path, files: list[Path], split: str | None) -> list[Path]:
+    """Files of one split, by the hub's naming: `test-00000-of-00001.parquet`, `test.jsonl`, `test/…`."""
+    splits: dict[str, list[Path]] = {}
+    for path in files:
+        inside = path.relative_to(folder).parts
+        name = inside[-2] if len(inside) > 1 and inside[-2] != "data" else path.stem.split("-")[0]
+        splits.setdefault(name, []).append(path)
+    return splits[_one_split(folder, list(splits), split)]
+
+
+def _one_split(folder: Path, names: list[str], split: str | None) -> str:
+    if split is None and len(names) == 1:
+        return names[0]
+    if split not in names:
+        asked = "say --split with one of them" if split is None else f"{split!r} is none of them"
+        raise ItemError(f"{folder} has the splits {', '.join(sorted(names))}; {asked}")
+    return split
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ItemError(f"{path} is no readable JSON ({error}); save the dataset again") from error
+    if not isinstance(found, dict):
+        raise ItemError(f"{path} must hold an object, got {type(found).__name__}; save the dataset again")
+    return found

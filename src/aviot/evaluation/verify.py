@@ -1,0 +1,140 @@
+"""A run repeated in part: same items, same weights, same answers?"""
+
+import hashlib
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from aviot.evaluation import manifest
+from aviot.evaluation.asking import ask_visits
+from aviot.evaluation.config import EvaluationConfig
+from aviot.evaluation.journal import Row, read_rows
+from aviot.evaluation.plan import Batch, Visit
+from aviot.evaluation.progress import Display
+from aviot.evaluation.prompts import Instructions
+from aviot.evaluation.rows import ANSWERED, key_of
+from aviot.evaluation.run import RESULTS, SUMMARY, Load, Prepared
+from aviot.evaluation.scoring import score_reply
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What was rerun, what came out otherwise, and what else is not as it was."""
+
+    run: str
+    rerun: int
+    repeated: int
+    changed: tuple[str, ...]  # answers that differ
+    broken: tuple[str, ...]  # files, scores and settings that are not what the run says
+    environment: tuple[str, ...]  # versions and hardware that differ; no fault by itself
+
+    @property
+    def holds(self) -> bool:
+        """Whether everything that was looked at is as the run says."""
+        return self.rerun == self.repeated and not self.broken
+
+
+def recorded_config(
+    run: Path, *, items: Path | None = None, model: Path | None = None, videos: Path | None = None
+) -> EvaluationConfig:
+    """The configuration of a run; items, checkpoint and videos may have moved since."""
+    stored = manifest.read_manifest(run)
+    same, places = stored["identity"], stored["places"]
+    videos_before = None if places["videos"] is None else Path(places["videos"])
+    sampling = {name: value for name, value in same["sampling"].items() if name != "image_size"}
+    return EvaluationConfig(
+        items=items or Path(places["items"]),
+        model=model or Path(places["model"]),
+        out=run,
+        videos=videos or videos_before,
+        split=same["items"]["split"],
+        ratios=tuple(dict.fromkeys(s["ratio"] for s in same["settings"] if s["ratio"] is not None)),
+        compressors=tuple(dict.fromkeys(s["compressor"] for s in same["settings"])),
+        sampling=sampling,
+        instructions=Instructions(**same["prompt"]["instructions"]),
+        max_new_tokens=same["generation"]["max_new_tokens"],
+        batch=same["generation"]["batch"],
+        seed=same["seed"],
+    )
+
+
+def verify(config: EvaluationConfig, load: Load, device: torch.device, *, sample: int, seed: int) -> Verification:
+    """Ask a random sample of a run's questions again, whole batches of them, and compare with what it says."""
+    if sample < 1:
+        raise ValueError(f"sample must be a whole number of at least 1, got {sample}")
+    run = config.out
+    stored = manifest.read_manifest(run)
+    rows = {key_of(row): row for row in read_rows(run / RESULTS)}
+    if not rows:
+        raise ValueError(f"{run} holds no {RESULTS}; finish it with --resume first")
+    prepared = Prepared.of(config)
+    current = manifest.identity(config, prepared.items, prepared.settings, prepared.processor)
+    broken = [*manifest.differences(stored["identity"], current), *_tampering(run, prepared, list(rows.values()))]
+    drawn = _draw(prepared.visits, sample, seed)
+    wanted = {key for visit in drawn for batch in visit.batches for key in batch.keys}
+    changed: list[str] = []
+    with Display("asked again", len(wanted), 0, silent=False) as display:
+        for row in ask_visits(prepared.interviewer(load), prepared.items.items, drawn, frozenset()):
+            changed += _compare(rows.get(key_of(row)), row)
+            display.advance(f"{len(changed)} changed")
+    last = {name: stored["starts"][-1].get(name) for name in ("commit", "versions", "machine", "ffmpeg")}
+    return Verification(
+        run=str(run),
+        rerun=len(wanted),
+        repeated=len(wanted) - len(changed),
+        changed=tuple(changed),
+        broken=tuple(broken),
+        environment=tuple(manifest.differences(last, manifest.environment(device))),
+    )
+
+
+def _draw(visits: Sequence[Visit], sample: int, seed: int) -> list[Visit]:
+    """Random batches until there are `sample` rows, put back in order so that a video is encoded once."""
+    batches = [(place, batch) for place, visit in enumerate(visits) for batch in visit.batches]
+    random.Random(seed).shuffle(batches)
+    taken: dict[int, list[Batch]] = {}
+    rows = 0
+    for place, batch in batches:
+        if rows >= sample:
+            break
+        taken.setdefault(place, []).append(batch)
+        rows += len(batch.items)
+    return [replace(visits[place], batches=tuple(taken[place])) for place in sorted(taken)]
+
+
+def _tampering(run: Path, prepared: Prepared, rows: Sequence[Row]) -> list[str]:
+    """Whether the final file is the one that was summed up, whole, and scored as its answers are scored."""
+    found = []
+    told = read_rows_digest(run)
+    actual = hashlib.sha256((run / RESULTS).read_bytes()).hexdigest()
+    if told != actual:
+        found.append(f"{RESULTS} is not the file that {SUMMARY} sums up: its SHA-256 was {told}, is {actual}")
+    if len(rows) != prepared.total:
+        found.append(f"{RESULTS} must have {prepared.total} rows, each once; it has {len(rows)}")
+    for row in rows:
+        if row["status"] != ANSWERED or not 0 <= row["item"] < len(prepared.items):
+            continue
+        score = score_reply(prepared.items.items[row["item"]], row["prediction"])
+        if score.correct != row["correct"]:
+            found.append(
+                f"{row['id']}, {row['setting']}: its answer scores {score.correct}, and is put down as {row['correct']}"
+            )
+    return found
+
+
+def read_rows_digest(run: Path) -> str | None:
+    """The hash of the final file that the summary was made of."""
+    found = manifest.read_object(run / SUMMARY).get("results_sha256")
+    return found if isinstance(found, str) else None
+
+
+def _compare(before: Row | None, now: Row) -> list[str]:
+    where = f"{now['id']}, {now['setting']}"
+    if before is None:
+        return [f"{where}: the run has no such row"]
+    said: list[Any] = [row.get("prediction", f"failed: {row.get('reason')}") for row in (before, now)]
+    return [] if said[0] == said[1] else [f"{where}: answered {said[0]!r:.120}, now {said[1]!r:.120}"]

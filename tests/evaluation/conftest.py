@@ -1,0 +1,17 @@
+import pytest
+from evaluation_sets import make_set, run
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory):
+    """Videos and items about them."""
+    folder = tmp_path_factory.mktemp("evaluation")
+    make_set(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def whole(made):
+    """A run that nobody disturbed, and its summary."""
+    out = made / "whole"
+    return out, run(made, out)

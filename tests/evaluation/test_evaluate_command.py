@@ -1,0 +1,154 @@
+"""The command as a user meets it: summary, JSON, judge, --verify, exit codes."""
+
+import json
+
+import pytest
+from evaluation_sets import OPTIONS, rows, run, write_items
+from test_judge import YES, Server, reply, says
+from typer.testing import CliRunner
+
+from aviot.cli import app
+
+
+def aviot(*words):
+    result = CliRunner().invoke(app, ["evaluate", *map(str, words)], env={"COLUMNS": "140"})
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def evaluated(made, out, *words):
+    return aviot(made / "items.jsonl", "-m", made / "model", *OPTIONS, "--out", out, *words)
+
+
+def test_the_summary_says_first_what_went_wrong(made, whole):
+    done = evaluated(made, whole[0], "--resume")
+    assert done.exit_code == 0
+    lines = done.stdout.splitlines()
+    assert lines[0] == "2 of 12 items could not be asked and count as wrong:"
+    assert "no file" in done.stdout
+    assert "1 of 12 items have no usable answer and are not scored:" in done.stdout
+    assert "multiple choice" in done.stdout
+    assert json.loads(evaluated(made, whole[0], "--resume", "--json").stdout)["items"] == 12
+
+
+def test_nothing_that_can_be_asked_is_exit_code_1(made, tmp_path):
+    items = write_items(tmp_path / "items.jsonl", [{"video": "no.mp4", "question": "?", "answer": "x"}])
+    done = aviot(items, "-m", made / "model", "--out", tmp_path / "run")
+    assert done.exit_code == 1
+    assert "no item could be asked" in done.stderr
+    assert "exact match" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ((), "give ITEMS and --model, or --verify RUN"),
+        (("{made}/items.jsonl", "-m", "/nowhere"), "no such folder"),
+        (("/nowhere.jsonl", "-m", "{made}/model"), "no such file"),
+        (("{made}/items.jsonl", "-m", "{made}/model", "-r", "0.5"), "ratio must be"),
+        (("{made}/items.jsonl", "-m", "{made}/model", "--compressor", "magic"), "compressor must be one of"),
+        (("{made}/items.jsonl", "-m", "{made}/model", "--batch", "0"), "batch must be"),
+        (("{made}/items.jsonl", "-m", "{made}/model", "--out", "{made}/items.jsonl"), "is a file"),
+        (("{made}/items.jsonl", "-m", "{made}/model", "--out", "{made}/none", "--resume"), "no run to resume"),
+        (("{made}/items.jsonl", "-m", "{made}/model", "--judge", "ftp://x"), "http or https"),
+        (("{made}/items.jsonl", "-m", "{made}/model", "--judge", "http://x", "--judge-key", "NOPE"), "it is not set"),
+        (("--verify", "{made}"), "is no whole run of aviot evaluate"),
+    ],
+)
+def test_mistakes(made, words, sentence):
+    done = aviot(*(word.format(made=made) for word in words))
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert sentence in done.stderr
+
+
+def test_verify_says_that_a_run_repeats(made, whole):
+    done = aviot("--verify", whole[0], "--sample", 9)
+    assert done.exit_code == 0, done.stdout
+    assert done.stdout == "9 of 9 answers repeat; the run holds\n"
+
+
+def test_verify_finds_what_was_changed(made, tmp_path):
+    out = tmp_path / "run"
+    run(made, out)
+    found = rows(out / "results.jsonl")
+    for row in found:
+        if row["status"] == "answered":
+            row |= {"prediction": "B", "correct": True}
+    write_items(out / "results.jsonl", found)
+    done = aviot("--verify", out, "--sample", 36, "--json")
+    told = json.loads(done.stdout)
+    assert (done.exit_code, told["holds"], told["rerun"], told["repeated"]) == (1, False, 36, 6)
+    assert any("is not the file that summary.json sums up" in line for line in told["broken"])
+    assert any("its answer scores" in line for line in told["broken"])
+    assert "now" in told["changed"][0]
+
+
+def test_verify_notices_other_items(made, whole, tmp_path):
+    items = rows(made / "items.jsonl")
+    items[0]["question"] = "Another question?"
+    moved = write_items(tmp_path / "items.jsonl", items)
+    done = aviot(moved, "--verify", whole[0], "--videos", made, "--sample", 1)
+    assert done.exit_code == 1
+    assert "differs: items.sha256 was" in done.stdout
+
+
+def test_a_judge_that_fails_for_some_is_reported_and_asked_again(made, tmp_path, monkeypatch):
+    monkeypatch.setenv("JUDGE_KEY", "sk-very-secret")
+    out = tmp_path / "run"
+    judge = ("--judge-model", "judge", "--judge-key", "JUDGE_KEY", "--judge-attempts", "1")
+    server = Server(YES, says("{'pred': 'no', 'score': 1}"), says("nonsense"))
+    try:
+        done = evaluated(made, out, "--judge", server.url, *judge, "--json")
+    finally:
+        server.close()
+    told = json.loads(done.stdout)
+    assert sum(len(problem["settings"]) for problem in told["unjudged"]) == 7
+    assert all("malformed reply" in problem["reason"] for problem in told["unjudged"])
+    judged = [m for m in told["measures"] if m["name"] == "judge: correct"]
+    assert sum(m["unjudged"] for m in judged) == 7
+    assert sum(m["counted"] for m in judged) == 2 + 3  # two verdicts, and the missing video once a setting
+    before = (out / "parts" / "rows-0000.jsonl").read_bytes()
+    server = Server(YES)
+    try:
+        done = evaluated(made, out, "--judge", server.url, *judge, "--resume")
+    finally:
+        server.close()
+    assert len(server.requests) == 7
+    assert "not judged" not in done.stdout
+    assert (out / "parts" / "rows-0000.jsonl").read_bytes() == before
+    found = [row["judge"] for row in rows(out / "results.jsonl") if "judge" in row]
+    assert len(found) == 9
+    assert sum(verdict["correct"] for verdict in found) == 8
+    everything = "".join(path.read_text() for path in out.rglob("*") if path.is_file())
+    assert "secret" not in everything
+    assert '"model": "judge"' in everything
+
+
+def test_a_judge_that_turns_everyone_away_is_asked_little(made, whole, tmp_path):
+    import shutil
+
+    shutil.copytree(whole[0], tmp_path / "run")
+    server = Server(reply({"error": "bad key"}, 401))
+    try:
+        done = evaluated(made, tmp_path / "run", "--resume", "--judge", server.url, "--judge-model", "m")
+    finally:
+        server.close()
+    assert done.exit_code == 0
+    assert "3 of 12 items were not judged and are not in the judge's figures:" in done.stdout
+    assert "HTTP 401" in done.stdout
+    assert len(server.requests) <= 8
+
+
+def test_the_judge_of_a_run_may_not_change(made, whole, tmp_path):
+    import shutil
+
+    shutil.copytree(whole[0], tmp_path / "run")
+    server = Server(YES)
+    try:
+        evaluated(made, tmp_path / "run", "--resume", "--judge", server.url, "--judge-model", "one")
+        done = evaluated(made, tmp_path / "run", "--resume", "--judge", server.url, "--judge-model", "two")
+    finally:
+        server.close()
+    assert done.exit_code == 2
+    assert "judged by one, not two" in done.stderr

@@ -1,0 +1,95 @@
+"""Exact match, and the intervals around its mean."""
+
+import numpy as np
+import pytest
+
+from aviot.evaluation.exact import is_exact
+from aviot.evaluation.intervals import bootstrap, wilson
+from aviot.evaluation.text import normal
+
+SAME = [
+    ("red", "red"),
+    ("Red.", "red"),
+    (" RED ", "red"),
+    ("the red car", "red car"),
+    ("A red car!", "the red car"),
+    ("an apple", "apple"),
+    ("two", "2"),
+    ("Two dogs", "2 dogs"),
+    ("twelve", "12"),
+    ("1,000", "1000"),
+    ("3.5", "3.5"),
+    ("3.50 m", "3.50 m"),
+    ("-2", "-2"),
+    ("\u22122", "-2"),
+    ("yes", "Yes!"),
+    ("ｙｅｓ", "yes"),
+    ("红色。", "红色"),
+    ("on the table", "on table"),
+    ("black-and-white", "black and white"),
+    ("dog\u2019s", "dog's"),
+    ("caf\u00e9", "cafe\u0301"),
+    ("  many   spaces ", "many spaces"),
+    ("The The", "the the"),
+    ("vitamin A", "Vitamin A."),
+    ("straße", "STRASSE"),
+    ("?", "?"),
+]
+DIFFERENT = [
+    ("red", "blue"),
+    ("red", "reddish"),
+    ("red car", "red"),
+    ("yes, he is", "yes"),
+    ("35", "3.5"),
+    ("-2", "2"),
+    ("1000", "1"),
+    ("vitamin A", "vitamin"),
+    ("no", "not"),
+    ("", "red"),
+    ("", ""),
+    ("thirteen", "13"),
+]
+
+
+@pytest.mark.parametrize(("reply", "answer"), SAME)
+def test_same_answer_otherwise_written(reply, answer):
+    assert is_exact(reply, [answer])
+    assert is_exact(answer, ["something else", reply])
+
+
+@pytest.mark.parametrize(("reply", "answer"), DIFFERENT)
+def test_another_answer(reply, answer):
+    assert not is_exact(reply, [answer])
+
+
+@pytest.mark.parametrize("text", [text for pair in SAME for text in pair])
+def test_the_normal_form_is_its_own(text):
+    assert normal(normal(text)) == normal(text)
+
+
+def test_wilson_as_tabulated():
+    assert wilson(0, 0) is None
+    assert wilson(0, 10) == pytest.approx((0.0, 0.27753), abs=1e-5)
+    assert wilson(10, 10) == pytest.approx((0.72247, 1.0), abs=1e-5)
+    assert wilson(81, 263) == pytest.approx((0.25529, 0.36620), abs=1e-4)  # Newcombe 1998, table I
+    with pytest.raises(ValueError, match="between 0 and the trials"):
+        wilson(3, 2)
+
+
+def test_wilson_covers():
+    """About 95 of 100 intervals hold the truth."""
+    draws = np.random.default_rng(0).binomial(40, 0.3, 4000)
+    held = [low <= 0.3 <= high for low, high in (wilson(int(d), 40) for d in draws)]
+    assert 0.93 < np.mean(held) < 0.97
+
+
+def test_bootstrap_by_video():
+    values = [0.0, 5.0] * 50
+    assert bootstrap([], [], 0) is None
+    independent = bootstrap(values, list(range(100)), 0)
+    clustered = bootstrap(values, [i // 10 for i in range(100)], 0)
+    assert independent == bootstrap(values, list(range(100)), 0)
+    assert independent[0] < 2.5 < independent[1]
+    assert clustered == (2.5, 2.5)  # every video has the same mean
+    with pytest.raises(ValueError, match="one group a value"):
+        bootstrap([1.0], [], 0)

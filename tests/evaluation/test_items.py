@@ -1,0 +1,178 @@
+"""What is read as an item, what is not, and what is said about it."""
+
+import json
+
+import pytest
+from evaluation_sets import write_items
+
+from aviot.evaluation.item import ItemError, parse_item
+from aviot.evaluation.prompts import Instructions, ask_item
+from aviot.evaluation.reading import read_items
+from aviot.models.prompt import question_range
+
+OPEN = {"video": "v.mp4", "question": "Which colour?"}
+CHOICE = OPEN | {"options": ["red", "blue", "green"]}
+
+
+@pytest.mark.parametrize(
+    ("answer", "right"),
+    [("B", 1), ("b", 1), ("(B)", 1), ("B.", 1), ("Ｂ", 1), (1, 1), (0, 0), ("1", 1), ("blue", 1), ("The Blue.", 1)],
+)
+def test_an_answer_by_letter_number_or_text(answer, right):
+    assert parse_item(CHOICE | {"answer": answer}, "1").right == right
+
+
+@pytest.mark.parametrize(
+    ("options", "answer", "reason"),
+    [
+        (["red", "blue"], None, "it has no answer"),
+        (["red", "blue"], " ", "it has no answer"),
+        (["red", "blue"], "C", "none of the 2 options"),
+        (["red", "blue"], 2, "no option's number, 0 to 1"),
+        (["red", "blue"], "green", "none of the 2 options"),
+        (["red", "blue"], True, "letter, number or text"),
+        (["B", "A"], "A", "more than one option"),
+        (["red", "red"], "red", "more than one option"),
+        (None, None, "it has no answer"),
+        (None, [], "must be text"),
+        (None, {"a": 1}, "must be text"),
+    ],
+)
+def test_an_item_without_usable_answer_is_kept_with_its_reason(options, answer, reason):
+    item = parse_item(OPEN | {"options": options, "answer": answer}, "1")
+    assert not item.has_answer
+    assert reason in item.problem
+
+
+def test_a_letter_that_no_option_has_is_a_text():
+    assert parse_item(OPEN | {"options": ["x", "y"], "answer": "x"}, "1").right == 0
+
+
+def test_a_video_column_of_a_dataset():
+    assert parse_item(OPEN | {"video": {"path": "v.mp4", "bytes": None}}, "1").video == "v.mp4"
+
+
+def test_options_in_other_forms():
+    assert parse_item(OPEN | {"options": {"B": "blue", "A": "red"}}, "1").options == ("red", "blue")
+    assert parse_item(OPEN | {"options": ["A. red", "B. blue"]}, "1").options == ("red", "blue")
+    assert parse_item(OPEN | {"options": ["A. red", "C. blue"]}, "1").options == ("A. red", "C. blue")
+    assert parse_item(OPEN | {"options": [1, 2.5]}, "1").options == ("1", "2.5")
+    assert parse_item(OPEN | {"answer": ["grey", "gray"]}, "1").answers == ("grey", "gray")
+    assert parse_item(OPEN | {"answer": 3}, "1").answers == ("3",)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"video": None}, "has no video"),
+        ({"video": 7}, "video must be text"),
+        ({"video": "https://x.org/v.mp4"}, "download it"),
+        ({"video": "a\nb"}, "control characters"),
+        ({"question": None}, "has no question"),
+        ({"question": " "}, "question must be text"),
+        ({"question": "\ud800"}, "half a character"),
+        ({"options": "red, blue"}, "must be a list"),
+        ({"options": ["red"]}, "2 to 26"),
+        ({"options": ["red", ""]}, "option 2 must be text"),
+        ({"options": {"A": "red", "C": "blue"}}, "must have the keys"),
+        ({"id": True}, "id must be"),
+    ],
+)
+def test_what_is_no_item(change, sentence):
+    with pytest.raises(ItemError, match=sentence):
+        parse_item(CHOICE | change, "1")
+
+
+def test_json_and_jsonl_give_the_same(tmp_path):
+    values = [CHOICE | {"answer": "A"}, OPEN | {"id": "second", "answer": "red"}]
+    lines = read_items(write_items(tmp_path / "a.jsonl", values))
+    (tmp_path / "a.json").write_text(json.dumps(values, indent=1))
+    array = read_items(tmp_path / "a.json")
+    assert lines.items == array.items
+    assert [item.id for item in lines.items] == ["1", "second"]
+    assert lines.video_path(lines.items[0]) == tmp_path / "v.mp4"
+
+
+def test_mistakes_name_file_and_line(tmp_path):
+    path = tmp_path / "bad.jsonl"
+    lines = [json.dumps(CHOICE), "", "{nonsense", json.dumps({"video": "v.mp4"}), '{"id": 1, "id": 2}', json.dumps([1])]
+    path.write_text("\n".join(lines))
+    with pytest.raises(ItemError) as error:
+        read_items(path)
+    said = str(error.value)
+    assert "4 of 5 items cannot be used" in said
+    for part in (
+        "line 3: it is not JSON",
+        "line 4: the item has no question",
+        "line 5: the item has the key 'id' twice",
+    ):
+        assert f"{path}, {part}" in said
+    assert "line 6: an item must be an object" in said
+
+
+def test_ids_must_differ(tmp_path):
+    with pytest.raises(ItemError, match=r"line 2: the id 'x' is taken by .*line 1"):
+        read_items(write_items(tmp_path / "a.jsonl", [CHOICE | {"id": "x"}, OPEN | {"id": "x"}]))
+
+
+def test_sources_that_are_none(tmp_path):
+    (tmp_path / "empty").mkdir()
+    for path, sentence in (
+        (tmp_path / "none.json", "no such file"),
+        (tmp_path / "empty", "holds no dataset"),
+        (write_items(tmp_path / "e.jsonl", []), "holds no items"),
+    ):
+        with pytest.raises(ItemError, match=sentence):
+            read_items(path)
+    with pytest.raises(ItemError, match="--videos names"):
+        read_items(write_items(tmp_path / "a.jsonl", [CHOICE]), videos=tmp_path / "nowhere")
+    with pytest.raises(ItemError, match="is a file"):
+        read_items(tmp_path / "a.jsonl", split="test")
+
+
+def test_a_folder_of_splits(tmp_path):
+    write_items(tmp_path / "test.jsonl", [CHOICE, OPEN])
+    assert len(read_items(tmp_path)) == 2
+    write_items(tmp_path / "train.jsonl", [CHOICE])
+    with pytest.raises(ItemError, match="splits test, train; say --split"):
+        read_items(tmp_path)
+    found = read_items(tmp_path, split="train")
+    assert len(found) == 1
+    assert found.video_path(found.items[0]) == tmp_path / "v.mp4"
+    with pytest.raises(ItemError, match="'dev' is none of them"):
+        read_items(tmp_path, split="dev")
+
+
+def test_tables_without_pyarrow_say_so(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    (tmp_path / "test-00000-of-00001.parquet").touch()
+    with pytest.raises(ItemError, match="needs pyarrow"):
+        read_items(tmp_path)
+
+
+def test_a_dataset_as_saved(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import ipc, parquet
+
+    table = pyarrow.Table.from_pylist([CHOICE | {"answer": "B"}, CHOICE | {"answer": "C"}])
+    (tmp_path / "data").mkdir()
+    parquet.write_table(table, tmp_path / "data" / "test-00000-of-00001.parquet")
+    assert [item.right for item in read_items(tmp_path).items] == [1, 2]
+    saved = tmp_path / "saved"
+    (saved / "test").mkdir(parents=True)
+    (saved / "dataset_dict.json").write_text('{"splits": ["test"]}')
+    (saved / "test" / "state.json").write_text('{"_data_files": [{"filename": "data-00000-of-00001.arrow"}]}')
+    with ipc.new_stream(str(saved / "test" / "data-00000-of-00001.arrow"), table.schema) as out:
+        out.write_table(table)
+    assert [item.right for item in read_items(saved).items] == [1, 2]
+
+
+def test_the_span_has_the_options_and_not_the_instruction():
+    item = parse_item(CHOICE, "1")
+    asked = ask_item(item, Instructions())
+    low, high = asked.span
+    assert asked.text[low:high] == "Which colour?\nA. red\nB. blue\nC. green"
+    assert asked.span == question_range(asked.text)
+    odd = ask_item(item, Instructions(choice="Say it in Klingon."))
+    assert odd.text[slice(*odd.span)] == asked.text[low:high]
+    assert ask_item(parse_item(OPEN, "1"), Instructions(open="")).text == "Which colour?"

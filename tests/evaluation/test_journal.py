@@ -1,0 +1,50 @@
+"""Rows on disk: durable, whole, in one process's hands."""
+
+import pytest
+
+from aviot.evaluation.journal import Journal, JournalError, read_rows
+
+
+def test_rows_come_back(tmp_path):
+    path = tmp_path / "parts" / "rows.jsonl"
+    for value in ("a\u2028b", "狗\r\n"):
+        with Journal(path) as journal:
+            journal.add({"text": value})
+    assert [row["text"] for row in read_rows(path)] == ["a\u2028b", "狗\r\n"]
+    assert read_rows(tmp_path / "none.jsonl") == []
+
+
+@pytest.mark.parametrize(
+    "torn", [b'{"text": "thr', b"{", b'{"text": 3}', b"\x00\x00\x00\n", b"nonsense\n", '{"t": "狗'.encode()[:-1]]
+)
+def test_a_torn_last_line_is_cut_off(tmp_path, torn):
+    path = tmp_path / "rows.jsonl"
+    with Journal(path) as journal:
+        journal.add({"text": 1})
+        journal.add({"text": 2})
+    path.write_bytes(path.read_bytes() + torn)
+    assert [row["text"] for row in read_rows(path)] == [1, 2]
+    with Journal(path) as journal:
+        journal.add({"text": 3})
+    assert path.read_bytes() == b'{"text": 1}\n{"text": 2}\n{"text": 3}\n'
+
+
+@pytest.mark.parametrize("whole", [b"", b'{"text": 1}'])
+def test_a_file_that_is_torn_from_the_start(tmp_path, whole):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(whole)
+    with Journal(path) as journal:
+        journal.add({"text": 2})
+    assert read_rows(path) == [{"text": 2}]
+
+
+def test_damage_elsewhere_is_an_error(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'{"text": 1}\nnonsense\n{"text": 3}\n')
+    with pytest.raises(JournalError, match="line 2 is no row"):
+        read_rows(path)
+
+
+def test_two_writers_are_refused(tmp_path):
+    with Journal(tmp_path / "rows.jsonl"), pytest.raises(JournalError, match="another process is writing"):
+        Journal(tmp_path / "rows.jsonl")

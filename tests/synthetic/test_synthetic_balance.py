@@ -1,0 +1,67 @@
+"""Neither the question alone nor a single frame helps. `benchmarks/world_balance.py` measures the same at length."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from aviot.synthetic import FAMILIES, World, WorldConfig
+from aviot.synthetic.balance import frame_features, held_out_score, word_features
+from aviot.synthetic.chance import Draws
+
+LIMIT = 3.5  # standard deviations of guessing: one run in four thousand is above by chance, and runs are repeatable
+TEMPORAL = [family for family in FAMILIES if FAMILIES[family].temporal]
+
+
+def asked(split, family=None, count=320):
+    """Scenes and their main questions: of one family beside all others, or of each in turn."""
+    families = (family, *(f for f in FAMILIES if f != family)) if family else tuple(FAMILIES)
+    world = World(WorldConfig(seed=17, families=families))
+    scenes = [world.scene(split, i * len(families) if family else i, 64) for i in range(count)]
+    return scenes, [world.question(scene) for scene in scenes]
+
+
+@pytest.fixture(scope="module", params=["train", "test"])
+def pool(request):
+    return asked(request.param, count=1520)[1]
+
+
+def test_answers_are_uniform(pool):
+    for family in FAMILIES:
+        ours = [question for question in pool if question.family == family]
+        expected = Counter()
+        for question in ours:
+            expected.update(dict.fromkeys(question.candidates, 1 / len(question.candidates)))
+        found = Counter(question.answer for question in ours)
+        square = sum((found[word] - mean) ** 2 / mean for word, mean in expected.items())
+        freedom = len(expected) - 1
+        assert square < freedom + 4 * (2 * freedom) ** 0.5 + 4, (family, found)
+
+
+def test_letters_are_uniform(pool):
+    for count in (2, 4):
+        letters = Counter(question.letter for question in pool if len(question.options) == count)
+        mean = sum(letters.values()) / count
+        assert len(letters) == count
+        assert all(abs(number - mean) < 4 * mean**0.5 for number in letters.values())
+
+
+def test_a_blind_learner_guesses(pool):
+    assert held_out_score(word_features([question.text for question in pool]), pool).excess < LIMIT
+    lettered = word_features([question.multiple_choice for question in pool])
+    assert held_out_score(lettered, pool, letters=True).excess < LIMIT
+
+
+@pytest.mark.parametrize("family", TEMPORAL)
+def test_one_frame_does_not_help(family):
+    scenes, questions = asked("train", family)
+    draws = Draws("frames")
+    for choose in (lambda scene: draws.below(scene.frames), lambda scene: scene.frames - 1):
+        rows = [frame_features(s, q, choose(s)) for s, q in zip(scenes, questions, strict=True)]
+        assert held_out_score(np.stack(rows), questions).excess < LIMIT
+
+
+def test_the_same_learner_sees_what_one_frame_shows():
+    scenes, questions = asked("train", "colour")
+    rows = [frame_features(s, q, q.evidence[0].start) for s, q in zip(scenes, questions, strict=True)]
+    assert held_out_score(np.stack(rows), questions).accuracy > 0.9
