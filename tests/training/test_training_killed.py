@@ -39,7 +39,7 @@ def test_killed_and_resumed(made, alone, place):
 
 @pytest.mark.parametrize("engine", ["replicas", "fsdp2", "zero1"])
 def test_two_processes_killed_and_resumed(made, engine):
-    """Across processes too, and as one process would have gone on."""
+    """Across processes too, and as one process would have gone on; the first of them alone speaks."""
     from test_training_processes import ENGINE, one_process
 
     changes = ENGINE[engine] | {"saving": {"every": 2}}
@@ -47,4 +47,5 @@ def test_two_processes_killed_and_resumed(made, engine):
     assert start(made, name, "kill=step:4", processes=2, **changes).returncode != 0
     again = start(made, name, "resume", processes=2, **changes)
     assert again.returncode == 0, again.stderr[-4000:]
+    assert again.stderr.count("step 6/6:") == again.stderr.count("saved checkpoint-6") == 1
     assert whole_losses(made, name, 6) == pytest.approx(one_process(made), abs=1e-4)

@@ -39,13 +39,6 @@ def test_two_processes(made, engine):
     assert whole_losses(made, engine, STEPS) == pytest.approx(one_process(made), abs=1e-4)
 
 
-def test_only_the_first_process_speaks(made):
-    done = start(made, "speaks", processes=2, **ENGINE["replicas"])
-    assert done.returncode == 0, done.stderr[-4000:]
-    assert done.stderr.count(f"step {STEPS}/{STEPS}:") == 1
-    assert done.stderr.count(f"saved checkpoint-{STEPS}") == 1
-
-
 def test_shards_that_would_not_be_are_refused(made):
     with pytest.raises(
         ValueError, match="fsdp spreads a run over processes, and this is one alone; start it with torchrun"

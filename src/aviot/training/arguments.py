@@ -53,7 +53,6 @@ def training_arguments(config: TrainingConfig, engine: Engine, layout: BatchLayo
         "use_cpu": not gpu,
         "use_cache": True,  # what checkpoints say of answering; steps turn it off
         "ddp_find_unused_parameters": False,  # the model gives every weight a gradient
-        "ddp_broadcast_buffers": False,  # none is trained
     }
     made = TrainingArguments(**arguments, **engine.arguments())
     if layout.ranks == 1 and made.n_gpu > 1:
