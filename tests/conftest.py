@@ -1,24 +1,19 @@
-import json
 import os
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import pytest
 import torch
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # before triton is imported: kernels run on a CPU, statement by statement
+from common import CASES, DEVICE, GOLDEN
 from hypothesis import settings
 from safetensors.torch import load_file
 from torch import Tensor
 
 from aviot import Compression, Compressor, CompressorConfig
 from aviot.convert import compressor_weights
-
-GOLDEN = Path(__file__).parent / "golden" / "compressor"
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # where the tests of kernels run them
-CASES = {case["name"]: case for case in json.loads((GOLDEN / "index.json").read_text())}
 
 settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=60)
 settings.load_profile("repeatable")
@@ -140,34 +135,3 @@ def bf16_products(monkeypatch):
         return multiply(self, widened(a), widened(b), *rest)
 
     monkeypatch.setattr(InterpreterBuilder, "create_dot", create_dot)
-
-
-def relative(a: Tensor, b: Tensor) -> float:
-    """Relative Frobenius distance of a from b."""
-    a, b = a.detach().double(), b.detach().double()
-    return float((a - b).norm() / b.norm())
-
-
-SMALL = {"dim": 6, "cost_dim": 8, "grid": (5, 7), "regions": ((1, 1), (2, 2), (4, 5))}
-
-
-def make(seed=0, **config):
-    """A small compressor with odd regions and weights as after training."""
-    torch.manual_seed(seed)
-    compressor = Compressor(CompressorConfig(**(SMALL | config)))
-    with torch.no_grad():
-        compressor.region_position.weight.normal_(std=0.3)
-    return compressor
-
-
-def inputs(frames=20, batch=(), seed=0, grid=(5, 7), dtype=torch.float32, dim=6):
-    """Everything `make`'s compressor is called with, but the ratio."""
-    g = torch.Generator().manual_seed(seed)
-    x = torch.randn(*batch, frames, grid[0] * grid[1], dim, generator=g)
-    u = x + 0.1 * torch.randn(x.shape, generator=g)
-    return {
-        "x": x.to(dtype),
-        "question": torch.randn(*batch, dim, generator=g).to(dtype),
-        "relevance": torch.rand(*batch, frames, generator=g),
-        "motion": u.to(dtype),
-    }

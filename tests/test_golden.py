@@ -1,7 +1,7 @@
 """Our compressor against what the published code answered."""
 
 import pytest
-from conftest import CASES, relative
+from common import CASES, relative
 
 from aviot.convert import compressor_weights
 

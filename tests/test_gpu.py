@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import CASES, inputs, make, relative
+from common import CASES, inputs, make, relative
 from safetensors.torch import load_file
 
 from aviot import Compressor, CompressorConfig

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import inputs, make
+from common import inputs, make
 
 from aviot import Compressor, CompressorConfig
 

@@ -6,7 +6,7 @@ the difference is the precision's.
 
 import pytest
 import torch
-from conftest import inputs, make, relative
+from common import inputs, make, relative
 
 from aviot.compressor.reference import compress_reference
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from conftest import relative
+from common import relative
 
 from aviot import Compressor, CompressorConfig, PositionEncoder, SegmentMean, UniformKeep
 from aviot.compressor.reference import compress_reference

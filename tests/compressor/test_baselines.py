@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import relative
+from common import relative
 
 from aviot import CompressorConfig, SegmentMean, UniformKeep
 from aviot.compressor import RandomDrop

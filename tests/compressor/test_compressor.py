@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import inputs, make, relative
+from common import inputs, make, relative
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

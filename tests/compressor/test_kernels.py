@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from conftest import DEVICE, make, relative
+from common import DEVICE, make, relative
 
 from aviot.compressor import regions as plain
 from aviot.compressor.allocation import allocation_probabilities, integer_budgets, pilot_response

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import DEVICE, inputs, make, relative
+from common import DEVICE, inputs, make, relative
 
 from aviot.compressor import backend, compressor
 from aviot.compressor.reference import compress_reference

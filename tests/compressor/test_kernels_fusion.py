@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import DEVICE, make, relative
+from common import DEVICE, make, relative
 
 from aviot.compressor import statistics as plain
 from aviot.compressor.fusion import combine, gate_weights

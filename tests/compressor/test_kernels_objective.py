@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import DEVICE, relative
+from common import DEVICE, relative
 
 from aviot.compressor import objective
 from aviot.compressor.kernels.distortion import Distortion

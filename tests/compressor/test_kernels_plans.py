@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import DEVICE, make
+from common import DEVICE, make
 
 from aviot.compressor.fast import partitions_of
 from aviot.compressor.kernels.embedding import MetricWeights, embed_sources

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import relative
+from common import relative
 
 from aviot.compressor.numerics import squared_distances
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from conftest import inputs, make
+from common import inputs, make
 
 from aviot.compressor.objective import (
     ObjectiveTerms,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import relative
+from common import relative
 from safetensors.torch import load_file
 
 from aviot import CompressorConfig, PositionEncoder

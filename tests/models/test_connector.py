@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import relative
+from common import relative
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 

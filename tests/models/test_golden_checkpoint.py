@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from conftest import relative
+from common import relative
 from safetensors.torch import load_file
 
 from aviot.models import AviotForConditionalGeneration, AviotProcessor

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import DEVICE
+from common import DEVICE
 from torch.nn import functional as F
 
 from aviot.compressor.kernels.distances import squared_distances

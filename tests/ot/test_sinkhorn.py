@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import DEVICE, relative
+from common import DEVICE, relative
 
 from aviot.config import TransportConfig
 from aviot.ot import solve, solver

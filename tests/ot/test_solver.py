@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from conftest import relative
+from common import relative
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -37,7 +37,7 @@ def test_killed_and_resumed(made, alone, place):
     AviotForConditionalGeneration.from_pretrained(last)
 
 
-@pytest.mark.parametrize("engine", ["replicas", "fsdp2", "zero1"])
+@pytest.mark.parametrize("engine", ["replicas", "fsdp2"])
 def test_two_processes_killed_and_resumed(made, engine):
     """Across processes too, and as one process would have gone on; the first of them alone speaks."""
     from test_training_processes import ENGINE, one_process
