@@ -1,7 +1,6 @@
 """The command line: one command a verb. Reports go to stdout, `--json` makes them plain data."""
 
 import json
-import os
 import sys
 from dataclasses import asdict
 from importlib.metadata import version
@@ -16,6 +15,8 @@ from rich.table import Table
 
 from aviot.accounting import Backbone
 from aviot.accounting import account as account_rows
+from aviot.commands.bench import bench
+from aviot.commands.demo import demo
 from aviot.commands.evaluate import evaluate
 from aviot.commands.options import (
     CompressorOption,
@@ -27,12 +28,11 @@ from aviot.commands.options import (
     Model,
     ModelRatio,
     Question,
-    Ratio,
     SourceFps,
     VideoPath,
 )
-from aviot.demo import SCENES, run_demo
-from aviot.terminal import counted, device_named, load_model, mistakes, refuse, say, working
+from aviot.commands.train import train
+from aviot.terminal import counted, load_model, mistakes, say, working
 
 app = typer.Typer(
     name="aviot",
@@ -44,10 +44,10 @@ app = typer.Typer(
 )
 
 PAPER_RATIOS = [2.0, 4.0, 10.0]
-BENCH_FRAMES, BENCH_RATIOS, BENCH_BATCHES = [64], [4.0, 10.0], [1]
 _PAPER = Backbone()
 
-app.command()(evaluate)
+for verb in (evaluate, bench, train, demo):
+    app.command()(verb)
 
 
 def _print_version(wanted: bool) -> None:
@@ -223,139 +223,3 @@ def account(
             f"{row.saved:.1%}",
         )
     Console().print(table)
-
-
-@app.command()
-def bench(
-    video: Annotated[Path | None, typer.Argument(help="A video to time decoding with.", show_default=False)] = None,
-    model: Annotated[Path | None, typer.Option("--model", "-m", help="A checkpoint; else random weights.")] = None,
-    size: Annotated[
-        str | None, typer.Option(help="Random weights: tiny, small or 7b; tiny on a CPU, 7b on a GPU.")
-    ] = None,
-    frames: Annotated[list[int], typer.Option(help="Frames of the video; repeat for several.")] = BENCH_FRAMES,
-    ratio: Annotated[list[float], typer.Option("--ratio", "-r", help="Compression ratio; repeat.")] = BENCH_RATIOS,
-    batch: Annotated[list[int], typer.Option(help="Videos at a time; repeat for several.")] = BENCH_BATCHES,
-    device: Device = "auto",
-    dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16; auto: bfloat16 on a GPU.")] = "auto",
-    repeats: Annotated[int, typer.Option(help="Timed runs of each part, after the warm-up.")] = 5,
-    backward: Annotated[bool, typer.Option("--backward", help="Also the compressor forward and backward.")] = False,
-    scaling: Annotated[bool, typer.Option("--scaling", help="The compressor alone against T, K, S and D.")] = False,
-    compressor_only: Annotated[
-        bool, typer.Option("--compressor-only", help="Features to features; needs no transformers.")
-    ] = False,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write JSON; - for stdout, no table.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Write a picture; needs matplotlib.", show_default=False)] = None,
-    seed: Annotated[int, typer.Option(help="Of the random weights and inputs.")] = 0,
-) -> None:
-    """Measure what compression costs and saves here, part by part, once the answers are known to be right.
-
-    Medians and spreads in milliseconds, extra peak memory, and the share of the memory bandwidth it measures itself.
-    Exit code 1: the compressor is wrong on this machine, and nothing was timed.
-
-    Example: aviot bench --size 7b --frames 64 --frames 224 --ratio 4 --json bench.json
-    """
-    from aviot.bench.check import CheckFailed
-    from aviot.bench.options import Options
-    from aviot.bench.run import run
-    from aviot.bench.write import check_outputs, write_outputs
-
-    try:
-        with mistakes(), working() as report:
-            options = Options(
-                video=video,
-                model=model,
-                size=size,
-                frames=tuple(frames),
-                ratios=tuple(ratio),
-                batches=tuple(batch),
-                device=device_named(device),
-                dtype=dtype,
-                repeats=repeats,
-                backward=backward,
-                scaling=scaling,
-                compressor_only=compressor_only,
-                seed=seed,
-            )
-            check_outputs(json_file, plot)
-            result = run(options, report)
-        with mistakes():
-            write_outputs(result, json_file, plot)
-    except CheckFailed as error:
-        refuse(str(error), code=1)
-
-
-@app.command()
-def train(
-    config: Annotated[Path, typer.Option("--config", "-c", help="A YAML file; see configs/.", show_default=False)],
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest whole checkpoint.")] = False,
-    changes: Annotated[
-        list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the file; repeat.")
-    ] = [],  # noqa: B006
-) -> None:
-    """Train what the paper trains, on this process or on as many as torchrun starts.
-
-    Checkpoints go to the run's folder, each loadable by --model of the other commands. Exit code 1: the loss or a
-    gradient was no number; the examples are named and the last checkpoint is whole.
-
-    Example: torchrun --nproc-per-node 8 -m aviot train --config configs/llava_video_178k.yaml
-    """
-    first = os.environ.get("RANK", "0") == "0"
-    with mistakes(silent=not first):
-        from aviot.training.reading import read_config
-
-        settings = read_config(config, changes)
-    with mistakes():
-        from aviot.training.loss import TrainingStopped
-        from aviot.training.run import train as run_training
-
-        try:
-            last = run_training(settings, resume=resume)
-        except TrainingStopped as error:
-            refuse(str(error), code=1)
-    if first:
-        print(last)
-
-
-@app.command()
-def demo(
-    frames: Annotated[int, typer.Option(help="Frames of the made-up video.")] = 64,
-    ratio: Ratio = 4.0,
-    as_json: Json = False,
-) -> None:
-    """Compress a made-up video for two questions and show where the supports go.
-
-    The weights are untrained and no language model is involved: this shows the transport, not answers.
-
-    Example: aviot demo --ratio 8
-    """
-    with mistakes():
-        shown = run_demo(frames, ratio)
-    if as_json:
-        answers = [
-            {
-                "question": answer.scene,
-                "path": answer.compression.path,
-                "budgets": answer.compression.budgets,
-                "frame_share": dict(zip(SCENES, answer.frame_share, strict=True)),
-                "rebuilt_error": answer.rebuilt_error,
-            }
-            for answer in shown.answers
-        ]
-        report = {"tokens_before": shown.tokens_before, "tokens_after": shown.tokens_after, "answers": answers}
-        print(json.dumps(report, indent=2))
-        return
-    console = Console()
-    path = " → ".join(map(str, shown.answers[0].compression.path))
-    console.print(
-        f"A made-up video of {frames} frames, four scenes: {', '.join(SCENES)}. Ratio {ratio:g}: {path} frames."
-    )
-    console.print(f"Tokens for a 7B decoder: {shown.tokens_before:,} before, {shown.tokens_after:,} after.\n")
-    table = Table("asked about", "supports a segment, stage by stage", *SCENES)
-    for answer in shown.answers:
-        budgets = "\n".join(str(list(stage)) for stage in answer.compression.budgets)
-        table.add_row(answer.scene, budgets, *(f"{share:.0%}" for share in answer.frame_share))
-    console.print(table)
-    worst = max(answer.rebuilt_error for answer in shown.answers)
-    console.print("Right: how much of the compressed video came from each scene, by its exact provenance.")
-    console.print(f"The provenance coefficients rebuild the compressed features to {worst:.0e}.")
-    console.print("The weights are untrained: this shows the transport, not answers.")

@@ -1,0 +1,69 @@
+"""`aviot bench`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aviot.commands.options import Device
+from aviot.terminal import device_named, mistakes, refuse, working
+
+FRAMES, RATIOS, BATCHES = [64], [4.0, 10.0], [1]
+
+
+def bench(
+    video: Annotated[Path | None, typer.Argument(help="A video to time decoding with.", show_default=False)] = None,
+    model: Annotated[Path | None, typer.Option("--model", "-m", help="A checkpoint; else random weights.")] = None,
+    size: Annotated[
+        str | None, typer.Option(help="Random weights: tiny, small or 7b; tiny on a CPU, 7b on a GPU.")
+    ] = None,
+    frames: Annotated[list[int], typer.Option(help="Frames of the video; repeat for several.")] = FRAMES,
+    ratio: Annotated[list[float], typer.Option("--ratio", "-r", help="Compression ratio; repeat.")] = RATIOS,
+    batch: Annotated[list[int], typer.Option(help="Videos at a time; repeat for several.")] = BATCHES,
+    device: Device = "auto",
+    dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16; auto: bfloat16 on a GPU.")] = "auto",
+    repeats: Annotated[int, typer.Option(help="Timed runs of each part, after the warm-up.")] = 5,
+    backward: Annotated[bool, typer.Option("--backward", help="Also the compressor forward and backward.")] = False,
+    scaling: Annotated[bool, typer.Option("--scaling", help="The compressor alone against T, K, S and D.")] = False,
+    compressor_only: Annotated[
+        bool, typer.Option("--compressor-only", help="Features to features; needs no transformers.")
+    ] = False,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write JSON; - for stdout, no table.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Write a picture; needs matplotlib.", show_default=False)] = None,
+    seed: Annotated[int, typer.Option(help="Of the random weights and inputs.")] = 0,
+) -> None:
+    """Measure what compression costs and saves here, part by part, once the answers are known to be right.
+
+    Medians and spreads in milliseconds, extra peak memory, and the share of the memory bandwidth it measures itself.
+    Exit code 1: the compressor is wrong on this machine, and nothing was timed.
+
+    Example: aviot bench --size 7b --frames 64 --frames 224 --ratio 4 --json bench.json
+    """
+    from aviot.bench.check import CheckFailed
+    from aviot.bench.options import Options
+    from aviot.bench.run import run
+    from aviot.bench.write import check_outputs, write_outputs
+
+    try:
+        with mistakes(), working() as report:
+            options = Options(
+                video=video,
+                model=model,
+                size=size,
+                frames=tuple(frames),
+                ratios=tuple(ratio),
+                batches=tuple(batch),
+                device=device_named(device),
+                dtype=dtype,
+                repeats=repeats,
+                backward=backward,
+                scaling=scaling,
+                compressor_only=compressor_only,
+                seed=seed,
+            )
+            check_outputs(json_file, plot)
+            result = run(options, report)
+        with mistakes():
+            write_outputs(result, json_file, plot)
+    except CheckFailed as error:
+        refuse(str(error), code=1)

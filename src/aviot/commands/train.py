@@ -1,0 +1,40 @@
+"""`aviot train`."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aviot.terminal import mistakes, refuse
+
+
+def train(
+    config: Annotated[Path, typer.Option("--config", "-c", help="A YAML file; see configs/.", show_default=False)],
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest whole checkpoint.")] = False,
+    changes: Annotated[
+        list[str], typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of the file; repeat.")
+    ] = [],  # noqa: B006
+) -> None:
+    """Train what the paper trains, on this process or on as many as torchrun starts.
+
+    Checkpoints go to the run's folder, each loadable by --model of the other commands. Exit code 1: the loss or a
+    gradient was no number; the examples are named and the last checkpoint is whole.
+
+    Example: torchrun --nproc-per-node 8 -m aviot train --config configs/llava_video_178k.yaml
+    """
+    first = os.environ.get("RANK", "0") == "0"
+    with mistakes(silent=not first):
+        from aviot.training.reading import read_config
+
+        settings = read_config(config, changes)
+    with mistakes():
+        from aviot.training.loss import TrainingStopped
+        from aviot.training.run import train as run_training
+
+        try:
+            last = run_training(settings, resume=resume)
+        except TrainingStopped as error:
+            refuse(str(error), code=1)
+    if first:
+        print(last)
