@@ -90,13 +90,8 @@ def run_stage(
             relevance=heard,
         )
         carried = carried if found is None else found
-    finite.require(record.entropy, "the transport plans are")
-    plans = _plans(config, modules, partitions, means, record, layout)
-    aside.wait()
-    how = (products, known, layout, modules.gate, config, conditioning.question, progress)
-    features, gates = fuse_rows(x, record.rows, record.entropy, *how)
-    finite.require(gates, "the fusion weights are")
-    stage = Stage(layout, plans, tuple(_split(means, partitions)), gates, introduce_regions(gates, progress))
+    how = (products, layout, config, conditioning, progress)
+    features, stage = _fuse(modules, x, means, record, aside, finite, *how)
     return features, stage, replace(conditioning, relevance=carried)
 
 
@@ -120,17 +115,37 @@ def run_recorded_stage(
     products = _take_products(aside, config, x, conditioning, supports, known)
     sources = _describe(modules, means, known)
     rows, mass, entropy, carried = Plans.apply(sources, conditioning.weights, rounds, *modules.metric.parts)
-    finite.require(entropy, "the transport plans are")
-    layout, record = rounds.layout, PlanRecord(rows, mass, entropy)
+    how = (products, rounds.layout, config, conditioning, progress)
+    record = PlanRecord(rows, mass, entropy)
+    features, stage = _fuse(modules, x, means, record, aside, finite, *how)
+    stage = replace(stage, regions=AllRegions(rows, mass, sources, means))
+    return features, stage, replace(conditioning, relevance=carried)
+
+
+def _fuse(
+    modules: StageModules,
+    x: Float[Tensor, "B N S D"],
+    means: Float[Tensor, "B regions N D"],
+    record: PlanRecord,
+    aside: Aside,
+    finite: FiniteCheck,
+    products: Products | None,
+    layout: Layout,
+    config: CompressorConfig,
+    conditioning: Conditioning,
+    progress: float,
+) -> tuple[Float[Tensor, "B K S D"], Stage]:
+    """The fused features, once the products are there, and the stage's record."""
+    finite.require(record.entropy, "the transport plans are")
+    partitions = partitions_of(config)
+    known = tables(partitions, config.position.region_bands, x.device)
     plans = _plans(config, modules, partitions, means, record, layout)
     aside.wait()
     how = (products, known, layout, modules.gate, config, conditioning.question, progress)
-    features, gates = fuse_rows(x, rows, entropy, *how)
+    features, gates = fuse_rows(x, record.rows, record.entropy, *how)
     finite.require(gates, "the fusion weights are")
     applied = introduce_regions(gates, progress)
-    regions = AllRegions(rows, mass, sources, means)
-    stage = Stage(layout, plans, tuple(_split(means, partitions)), gates, applied, regions)
-    return features, stage, replace(conditioning, relevance=carried)
+    return features, Stage(layout, plans, tuple(_split(means, partitions)), gates, applied)
 
 
 @torch.no_grad()
