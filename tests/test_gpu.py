@@ -279,7 +279,7 @@ def test_tokens_of_the_graph_are_those_without_it(compressor):
         torch.cuda.set_sync_debug_mode("default")
     with torch.no_grad():
         assert torch.equal(replayed, path._to_tokens((0, 0), 4.0, compressor, other, asked))
-    assert len(path._replays._graphs) == 1
+    assert len(path._replays._graphs) == (compressor != "none")  # without one there is nothing worth a graph
 
 
 def test_streams_that_share_a_graph_wait_for_each_other():
