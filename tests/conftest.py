@@ -15,6 +15,21 @@ from torch import Tensor
 from aviot import Compression, Compressor, CompressorConfig
 from aviot.convert import compressor_weights
 
+if not torch.cuda.is_available():
+    from triton.runtime import interpreter
+
+    _patch_language = interpreter._patch_lang
+
+    def _patch_language_once(function):
+        """The interpreter looks through the whole language at each call of a helper: not where it already did."""
+        here = function.__globals__.values()
+        language = [each for each in (interpreter.tl, interpreter.tl.core) if any(each is value for value in here)]
+        if language and all(each.static_print is print for each in language):
+            return interpreter._LangPatchScope()
+        return _patch_language(function)
+
+    interpreter._patch_lang = _patch_language_once
+
 settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=60)
 settings.load_profile("repeatable")
 
