@@ -15,21 +15,6 @@ from torch import Tensor
 from aviot import Compression, Compressor, CompressorConfig
 from aviot.convert import compressor_weights
 
-if not torch.cuda.is_available():
-    from triton.runtime import interpreter
-
-    _patch_language = interpreter._patch_lang
-
-    def _patch_language_once(function):
-        """The interpreter looks through the whole language at each call of a helper: not where it already did."""
-        here = function.__globals__.values()
-        language = [each for each in (interpreter.tl, interpreter.tl.core) if any(each is value for value in here)]
-        if language and all(each.static_print is print for each in language):
-            return interpreter._LangPatchScope()
-        return _patch_language(function)
-
-    interpreter._patch_lang = _patch_language_once
-
 settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=60)
 settings.load_profile("repeatable")
 
@@ -81,7 +66,26 @@ def golden():
 
 
 @pytest.fixture
-def fenced(monkeypatch):
+def interpreted_once(monkeypatch):
+    """Triton's interpreter looks through its whole language at each call of a helper; here not where it just did."""
+    if torch.cuda.is_available():
+        return
+    from triton.runtime import interpreter
+
+    patch = interpreter._patch_lang
+
+    def patch_once(function):
+        here = [id(value) for value in function.__globals__.values()]
+        language = [each for each in (interpreter.tl, interpreter.tl.core) if id(each) in here]
+        if language and all(each.static_print is print for each in language):  # what the interpreter makes of it
+            return interpreter._LangPatchScope()
+        return patch(function)
+
+    monkeypatch.setattr(interpreter, "_patch_lang", patch_once)
+
+
+@pytest.fixture
+def fenced(monkeypatch, interpreted_once):
     """In Triton's interpreter, a kernel that reaches outside the tensors it was given fails."""
     if torch.cuda.is_available():
         return
