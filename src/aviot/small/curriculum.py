@@ -13,7 +13,7 @@ class Phase:
     """Some steps of one kind.
 
     * "patches": encoder and projector learn what every patch of single frames shows, and its name;
-    * "pictures": from here on the encoder stays as it is; the decoder learns to speak of single frames;
+    * "pictures": from here on the encoder stays as it is; the decoder learns to speak of one frame and of a few;
     * "whole": it learns to answer from all frames of a video;
     * "compressed": everything but the encoder learns to answer from compressed frames, at one of the paper's ratios,
       or now and then from all of them.
@@ -56,8 +56,9 @@ class Curriculum:
 
 CURRICULUM = Curriculum(
     (
-        Phase("patches", steps=400, videos=256, frames=(8,), rates=(1e-3, 1e-3)),
-        Phase("whole", steps=2000, videos=48, frames=(16, 16, 32), rates=(1e-3, 1e-3)),
-        Phase("compressed", steps=1500, videos=24, frames=(64, 64, 32), rates=(1e-3, 0.0)),
+        Phase("patches", steps=900, videos=32, frames=(8,), rates=(2e-3, 1e-3)),
+        Phase("pictures", steps=2000, videos=64, frames=(1, 2, 3, 4), rates=(1e-3, 1e-3)),
+        Phase("whole", steps=5000, videos=48, frames=(16,), rates=(1e-3, 1e-3)),
+        Phase("compressed", steps=1500, videos=16, frames=(64, 64, 32), rates=(1e-3, 0.0)),
     )
 )

@@ -21,7 +21,7 @@ from aviot.synthetic.chance import Draws
 
 LENGTH = 64  # frames of the scenes that single frames are taken from
 DESCRIBED = 2  # objects of a video
-TOLD = 4  # things at most that are said of a picture
+TOLD = 3  # things at most that are said of a few frames
 WHOLE = 0.25  # of the steps of the last phase that leave the video as it is
 
 
@@ -73,10 +73,10 @@ class Lessons(Dataset[Lesson | Pictures]):
             frames = [draws.below(LENGTH) for _ in range(length)]
             return Pictures(plan(scenes, frames)[0], objects_of(scenes, frames))
         if phase.task == "pictures":
-            frame = draws.below(LENGTH)
+            frames = sorted(draws.sample(range(LENGTH), length))
             scenes = tuple(self.world.scene("train", number, LENGTH) for number in numbers)
-            told = [(scene, turns) for scene in scenes if (turns := draws.shuffled(sights(scene, frame))[:TOLD])]
-            return self.writer.conversations(told, frame=frame)
+            told = [(scene, turns) for scene in scenes if (turns := draws.shuffled(sights(scene, frames))[:TOLD])]
+            return self.writer.conversations(told, frames=frames)
         scenes = tuple(self.world.scene("train", number, length) for number in numbers)
         if phase.task == "whole" or draws.uniform(0, 1) < WHOLE:
             return self.writer.conversations([(scene, self._turns(scene, draws)) for scene in scenes])
@@ -117,13 +117,12 @@ class LessonWriter:
         self,
         asked: Sequence[tuple[Scene, Sequence[tuple[str, str]]]],
         ratio: float | None = None,
-        frame: int | None = None,
+        frames: Sequence[int] | None = None,
     ) -> Lesson:
-        """A row for each scene with its turns, about all of it or one frame; neighbours may share a scene."""
+        """A row for each scene with its turns, about all of it or some frames; neighbours may share a scene."""
         scenes = tuple({id(scene): scene for scene, _ in asked}.values())
         places = {id(scene): place for place, scene in enumerate(scenes)}
-        frames = None if frame is None else [frame]
-        times = scenes[0].times if frame is None else (0.0,)
+        times = scenes[0].times[: None if frames is None else len(frames)]
         said = [self.processor.encode_conversation(turns, len(times) / 2, times) for _, turns in asked]
         place = said[0].ids.index(VIDEO_PLACEHOLDER)  # the same in all, since what stands before it is
         length = max(len(one.ids) for one in said) - place - 1

@@ -41,7 +41,7 @@ def _texts() -> Iterator[str]:
     world = World(WorldConfig())
     for number in range(500):
         scene = world.scene("train", number)
-        yield from ("\n".join(turn) for turn in (*descriptions(scene), *sights(scene, number % scene.frames)))
+        yield from ("\n".join(turn) for turn in (*descriptions(scene), *sights(scene, [number % scene.frames])))
     for _ in range(200):  # as often as a word of a question comes
         yield f"system\n{SYSTEM}\nuser\nassistant\n"
         yield time_line(LONGEST / 2, [frame / 2 for frame in range(LONGEST)])

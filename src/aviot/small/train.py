@@ -65,7 +65,7 @@ class Pupil(nn.Module):
         looks, place = patch_targets(lesson.objects, features.device)
         patches, right = self.reader.loss(features[:, 0], looks, place)
         cells = self._cells(path.project(path.prepare(features, relevance=False).x))
-        seen = names_at(looks, path.connector.grid, self.model.config.pool_stride)
+        seen = names_at(looks, place, path.connector.grid, self.model.config.pool_stride)
         return {"patches": patches, "naming": self.naming.loss(cells.flatten(1, 3), self._words, seen)}, right
 
     def _answers(self, lesson: Lesson, step: int) -> tuple[dict[str, Tensor], Tensor]:
