@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-PACKAGES = ("aviot", "torch", "transformers", "triton", "av", "numpy")
+PACKAGES = ("aviot", "torch", "transformers", "triton", "av", "numpy", "lmms-eval")
 GIT_SECONDS = 10
 
 

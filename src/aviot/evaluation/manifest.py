@@ -39,12 +39,11 @@ def identity(
 ) -> dict[str, Any]:
     """Everything that decides an answer or a score; two runs with the same are the same run."""
     stored = config.model / "generation_config.json"
-    sampling = {"fps": processor.fps, "max_frames": processor.max_frames, "image_size": processor.image_size}
     return {
         "items": {"sha256": items.digest, "count": len(items), "split": config.split},
         "weights": weight_hashes(config.model),
         "settings": [asdict(setting) for setting in settings],
-        "sampling": sampling | {name: value for name, value in config.sampling.items() if value is not None},
+        "sampling": sampling_of(processor, config.sampling),
         "prompt": _prompt(config),
         "generation": {
             "do_sample": False,
@@ -55,6 +54,12 @@ def identity(
         },
         "seed": config.seed,
     }
+
+
+def sampling_of(processor: AviotProcessor, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """How frames are taken: as the checkpoint says, but for what was chosen."""
+    stored = {"fps": processor.fps, "max_frames": processor.max_frames, "image_size": processor.image_size}
+    return stored | {name: value for name, value in chosen.items() if value is not None}
 
 
 def weight_hashes(folder: Path) -> dict[str, str]:
