@@ -40,7 +40,7 @@ def identity(
     """Everything that decides an answer or a score; two runs with the same are the same run."""
     stored = config.model / "generation_config.json"
     return {
-        "items": {"sha256": items.digest, "count": len(items), "split": config.split},
+        "items": {"sha256": items.digest, "count": len(items), "split": config.split, "benchmark": config.benchmark},
         "weights": weight_hashes(config.model),
         "settings": [asdict(setting) for setting in settings],
         "sampling": sampling_of(processor, config.sampling),

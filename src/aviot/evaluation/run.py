@@ -10,6 +10,8 @@ import torch
 
 from aviot.evaluation import manifest
 from aviot.evaluation.asking import Interviewer, ask_visits
+from aviot.evaluation.benchmarks.folder import read_benchmark
+from aviot.evaluation.benchmarks.ten import BY_NAME
 from aviot.evaluation.config import EvaluationConfig, Setting
 from aviot.evaluation.journal import Journal, Row, alone, as_line, read_rows, write_durably
 from aviot.evaluation.judging import judge_rows, verdicts, wants_judge, with_verdict
@@ -41,7 +43,10 @@ class Prepared:
     @classmethod
     def of(cls, config: EvaluationConfig) -> "Prepared":
         """Read everything but the weights."""
-        items = read_items(config.items, videos=config.videos, split=config.split)
+        if config.benchmark is None:
+            items = read_items(config.items, videos=config.videos, split=config.split)
+        else:
+            items = read_benchmark(BY_NAME[config.benchmark], config.items)
         settings = config.settings(read_source(config.model).config.ratio)
         processor = AviotProcessor.from_pretrained(config.model)
         return cls(config, items, settings, plan(items, settings, config.batch), processor)
