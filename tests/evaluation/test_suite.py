@@ -3,10 +3,12 @@
 import json
 import re
 import shutil
+import subprocess
+import sys
 from statistics import mean
 
 import pytest
-from evaluation_sets import rows, write_items
+from evaluation_sets import environment, rows, write_items
 from test_evaluate_command import aviot
 
 from aviot.evaluation.benchmarks.folder import read_benchmark
@@ -143,7 +145,8 @@ def test_the_table_says_whose_model_it_is_and_what_is_missing(ran):
     assert "exact match; the paper's figure is a GPT-4o judge's" in text
     assert "another checkpoint" in text
     assert re.search(r"\| MVBench \[\d\] \| aviot@4 \| .* \| 61.58 \| ", text)
-    assert "without action_antonym, action_localization" in text
+    assert "2 of 20 parts: the folder holds only action_count, moving_count" in text
+    assert "caption matching and captioning are left to lmms-eval" in text
     assert all((out / name).stat().st_size > 1000 for name in ("scores.png", "ratios.png"))
 
 
@@ -184,6 +187,26 @@ def test_a_suite_is_resumed_where_it_stopped(ran, data):
     again = aviot(data, *words, "--compressor", "aviot", "--compressor", "none", "--resume")
     assert again.exit_code == 0, again.output
     assert (out / "suite.md").read_bytes() == before
+
+
+def test_two_processes_make_the_same_table(ran, made, data, tmp_path):
+    _, out, _ = ran
+    words = ["--suite", "paper", "-m", made / "model", "--max-new-tokens", 1, "--out", tmp_path / "run"]
+    told = [sys.executable, "-m", "aviot", "evaluate", data, *words, "--compressor", "aviot", "--compressor", "none"]
+    started = [
+        subprocess.Popen(
+            list(map(str, told)),
+            env=environment(RANK=str(rank), WORLD_SIZE="2"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        for rank in range(2)
+    ]
+    for process in started:
+        _, said = process.communicate(timeout=120)
+        assert process.returncode == 0, said
+    for name in ("suite.md", "videomme/results.jsonl", "mvbench/results.jsonl"):
+        assert (tmp_path / "run" / name).read_bytes() == (out / name).read_bytes()
 
 
 def test_fixed_frames_are_put_beside_the_controlled_comparison(made, data, tmp_path):

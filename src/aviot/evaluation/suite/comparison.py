@@ -101,7 +101,9 @@ def _notes(
         yield "exact match; the paper's figure is a GPT-4o judge's (--judge)"
     if any(row["correct"] is None for row in rows):
         yield "records without answer are not scored; where the benchmark keeps its answers, submit the predictions"
-    if part is None and len(benchmark.parts) > 1 and benchmark.counted is None:
-        gone = [each.name for each in benchmark.parts if all(row["part"] != each.name for row in rows)]
-        if gone:
-            yield f"without {', '.join(gone)}, which the folder does not hold"
+    if part is None and benchmark.name == "tempcompass":
+        yield "the multi-choice part, as in the paper; caption matching and captioning are left to lmms-eval"
+    elif part is None and len(benchmark.parts) > 1:
+        there = {row["part"] for row in rows}
+        if len(there) < len(benchmark.parts):
+            yield f"{len(there)} of {len(benchmark.parts)} parts: the folder holds only {', '.join(sorted(there))}"

@@ -14,7 +14,7 @@ from aviot.evaluation.config import EvaluationConfig, Setting
 from aviot.evaluation.journal import read_rows
 from aviot.evaluation.manifest import FILE
 from aviot.evaluation.plan import Shard
-from aviot.evaluation.run import RESULTS, Load, Report, evaluate
+from aviot.evaluation.run import RESULTS, Load, Report, begin, carry_out
 from aviot.evaluation.suite.comparison import Line, compare
 from aviot.evaluation.suite.model import Model, about_model
 from aviot.evaluation.suite.reference import CONTROLLED_RATIOS, DENSE, FIXED, TABLE_RATIO, figure, sampling_name
@@ -80,8 +80,8 @@ def run_suite(
     there = [benchmark for benchmark in TEN if _reason(benchmark, data) is None]
     if not there:
         raise ValueError(f"{data} holds none of the benchmarks; put the data you have into folders named {_names()}")
-    loaded = _once(load)
-    for benchmark in there:
+    begun = []
+    for benchmark in there:  # all before anything is asked: processes need not keep step, and mistakes come up at once
         report(benchmark.title)
         config = replace(
             base,
@@ -91,8 +91,11 @@ def run_suite(
             max_new_tokens=benchmark.max_new_tokens if max_new_tokens is None else max_new_tokens,
             judge=base.judge if benchmark.name == JUDGED else None,
         )
-        begun = (config.out / FILE).is_file()
-        evaluate(config, loaded, device, resume=resume and (begun or shard.rank > 0), shard=shard, report=report)
+        goes_on = resume and (shard.rank > 0 or (config.out / FILE).is_file())
+        begun.append(begin(config, device, resume=goes_on, shard=shard, report=report))
+    loaded = _once(load)
+    for run in begun:
+        carry_out(run, loaded)
     if not all((out / benchmark.name / RESULTS).is_file() for benchmark in there):
         return None
     return put_together(base, there)
