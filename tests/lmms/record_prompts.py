@@ -1,14 +1,13 @@
 """Writes tests/evaluation/task_prompts.json: records in the ten tasks' formats, and what lmms-eval makes of each.
 
-Run in lmms-eval's environment: HF_HUB_OFFLINE=1 .venv-lmms-eval/bin/python tests/lmms/record_prompts.py
+Run in lmms-eval's environment, where tasks do not import without a HF_HOME:
+HF_HOME=/tmp HF_HUB_OFFLINE=1 .venv-lmms-eval/bin/python tests/lmms/record_prompts.py
 """
 
 import json
-import os
 from importlib.metadata import version
 from pathlib import Path
 
-os.environ.setdefault("HF_HOME", str(Path.cwd()))  # some tasks do not import without one
 from harness_tasks import prompt_of
 
 OUT = Path(__file__).parents[1] / "evaluation" / "task_prompts.json"

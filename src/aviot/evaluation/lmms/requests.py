@@ -13,6 +13,9 @@ MAX_NEW_TOKENS = 64
 FILLED_IN = "\n\n"
 """The stop that the harness adds to tasks that name none; it would cut answers that reason first."""
 
+MISTAKEN = (".webm", ".gif")
+"""Videos that the harness takes for sound or for a picture by their ending."""
+
 _GREEDY: dict[str, tuple[Any, ...]] = {"do_sample": (None, False), "temperature": (None, 0), "num_beams": (None, 1)}
 
 
@@ -48,14 +51,17 @@ def read_request(messages: Sequence[Mapping[str, Any]], record: Mapping[str, Any
     roles = [message["role"] for message in messages]
     if roles != ["user"]:
         raise ValueError(f"{name}: expected one user turn, got {roles}; aviot answers single turns")
-    videos = [part["url"] for part in messages[0]["content"] if part["type"] == "video"]
-    texts = [part["text"] for part in messages[0]["content"] if part["type"] == "text"]
-    others = {part["type"] for part in messages[0]["content"]} - {"video", "text"}
-    if len(videos) != 1 or not isinstance(videos[0], str) or others:
-        raise ValueError(
-            f"{name}: expected the path of one video, got {len(videos)} videos and {sorted(others) or 'nothing'} else; "
-            "aviot answers questions about one video"
-        )
+    content = messages[0]["content"]
+    texts = [part["text"] for part in content if part["type"] == "text"]
+    media = [part for part in content if part["type"] != "text"]
+    if len(media) != 1 or not _is_video(media[0]):
+        told = [part["type"] for part in media] or "nothing"
+        raise ValueError(f"{name}: expected the path of one video, got {told}; aviot answers questions about one video")
     text = "\n".join(texts)
     asked = Asked(text, span_in(text, record))
-    return Item(id=name, video=videos[0], question=text, options=(), right=None, answers=(), asked=asked)
+    return Item(id=name, video=media[0]["url"], question=text, options=(), right=None, answers=(), asked=asked)
+
+
+def _is_video(part: Mapping[str, Any]) -> bool:
+    path = part["url"]
+    return isinstance(path, str) and (part["type"] == "video" or path.lower().endswith(MISTAKEN))

@@ -60,5 +60,5 @@ def _told(picture: Figure, report: SuiteReport) -> Figure:
     """With whose model it is, and a legend."""
     whose = "sizes of the paper's model" if report.model.may_be_the_papers else "not the paper's model"
     picture.suptitle(f"{whose}; {report.sampling}", fontsize=9)
-    picture.axes[0].legend(fontsize=7)
+    picture.legend(*picture.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, fontsize=8)
     return picture
