@@ -10,6 +10,7 @@ pytest.importorskip("lmms_eval", reason="lmms-eval wants an environment of its o
 from harness_home import HOME
 from harness_tasks import Given, prompt_of
 
+from aviot.evaluation.asking import Interviewer
 from aviot.evaluation.lmms.model import NO_ANSWER, Aviot
 from aviot.evaluation.lmms.requests import read_request
 
@@ -66,14 +67,34 @@ def test_what_the_plug_in_asks_is_the_question_with_its_options(model, entry):
     assert Path(item.video) == place_of(entry["task"], entry["record"])
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_every_task_is_answered(model, name):
-    task = Given(name, [entry["record"] for entry in RECORDED if entry["task"] == name])
+def requests_of(model, name, records):
+    """Requests as the harness makes them, of one token."""
+    task = Given(name, records)
     model.task_dict[name] = task.dataset
     task.build_all_requests(limit=None, rank=0, world_size=1)
     for request in task.instances:
         request.args[2]["max_new_tokens"] = 1
-    replies = model.generate_until(task.instances)
-    assert len(replies) == len(task.dataset[task.config.test_split])
+    return task.instances
+
+
+def test_a_video_is_encoded_once_for_all_its_questions(model, monkeypatch):
+    names = ["fFjv93ACGo8", "x", "fFjv93ACGo8", "x", "fFjv93ACGo8"]
+    records = [
+        {"videoID": name, "question": f"Which, of {n}?", "options": ["A. red", "B. blue"], "answer": "A"}
+        for n, name in enumerate(names)
+    ]
+    requests = requests_of(model, "videomme", records)
+    alone = [model.generate_until([request])[0] for request in requests]
+    encoded, before = [], Interviewer.encode
+    monkeypatch.setattr(Interviewer, "encode", lambda who, video: encoded.append(video) or before(who, video))
+    assert model.generate_until(requests) == alone
+    assert len(encoded) == 2
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_task_is_answered(model, name):
+    requests = requests_of(model, name, [entry["record"] for entry in RECORDED if entry["task"] == name])
+    replies = model.generate_until(requests)
+    assert len(replies) == sum(entry["task"] == name for entry in RECORDED)
     assert set(replies) <= set("ABCD")
     assert NO_ANSWER not in replies
