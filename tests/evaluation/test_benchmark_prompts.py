@@ -1,6 +1,7 @@
 """Our prompts and question spans beside what lmms-eval said for the same records (`made_by` of the file tells how)."""
 
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,36 @@ def test_a_record_of_another_benchmark_is_refused():
         benchmark.item({"video": "x", "question": "What?", "options": ["a", "b"]}, part, "1")
 
 
+WORDS = (
+    "the video answer A B (A) A. B. option letter question Question: Option: Select best only give 1 2 What is ? . you "
+    "directly. choices given Answer with the option's letter yes no"
+).split()  # noqa: SIM905
+
+
+def drawn(draw, name):
+    """A record whose question and options are made of the words that prompts are made of."""
+    options = [" ".join(draw.choices(WORDS, k=draw.randint(1, 4))) for _ in range(3)]
+    labelled = [f"{letter}. {option}" for letter, option in zip("ABC", options, strict=True)]
+    record = {"question": " ".join(draw.choices(WORDS, k=draw.randint(2, 6))), "answer": "A"}
+    record |= dict.fromkeys(("video", "videoID", "video_idx", "video_name", "video_path", "id", "video_id"), "v")
+    record |= {"options": labelled if name == "videomme" else options, "option": labelled, "candidates": options}
+    if name in ("nextqa", "longvideobench"):
+        for column in ("options", "option", "candidates"):
+            del record[column]
+        filled = [*options, *(["x", "y"] if name == "nextqa" else ["N/A"] * 2)]
+        record |= {f"{'a' if name == 'nextqa' else 'option'}{place}": option for place, option in enumerate(filled)}
+    return {key: value for key, value in record.items() if name != "egoschema" or key not in ("options", "candidates")}
+
+
+@pytest.mark.parametrize("benchmark", [each for each in TEN if each.name not in ("activitynetqa", "tempcompass")])
+def test_the_span_that_is_found_is_the_one_the_prompt_was_made_with(benchmark):
+    draw = random.Random(0)
+    for _ in range(100):
+        record = drawn(draw, benchmark.name)
+        asked = benchmark.item(record, draw.choice(benchmark.parts), "1").asked
+        assert span_in(asked.text, record) == asked.span, asked.text
+
+
 @pytest.mark.parametrize(
     ("text", "record", "asks"),
     [
@@ -74,6 +105,14 @@ def test_a_record_of_another_benchmark_is_refused():
         ("Pick.\n1. Who?\nWho?\nA. me\nB. you", {"question": "Who?", "options": ["me", "you"]}, "Who?\nA. me\nB. you"),
         ("Wie?\nAnswer with the option's letter from the given choices directly.", {"question": "Wo?"}, "Wie?"),
         ("What is shown?\nAnswer the question using a single word or phrase.", {}, "What is shown?"),
+        ("看视频。图中有什么请直接回答", {"question": "图中有什么"}, "图中有什么"),
+        ("Watch.\nwatch", {"question": "watch", "options": []}, "watch"),
+        ("Say it.\nSay the word.", {"question": "Say", "options": ["the", "it"]}, "Say"),
+        (
+            "Who\n\nOptions:\n\nA) me\nB) us\nSay.",
+            {"question": "Who\n", "options": ["me", "us"]},
+            "Who\n\nOptions:\n\nA) me\nB) us",
+        ),
         ("Q?\n(A) 3\n(B) 3\nOnly give the best option.", {"question": "Q?", "options": [3, 3]}, "Q?\n(A) 3\n(B) 3"),
     ],
 )

@@ -2,16 +2,20 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from aviot.evaluation.text import LETTER
 from aviot.models.prompt import question_range
 
 OPTION_LISTS = ("options", "option", "candidates", "choices")
 _OPTION_COLUMN = re.compile(r"(?:option|a)_?([0-9])")
-_LABEL = r"(?:[(\[]?(?:[A-Z]|\d{1,2})[.):\]]\s*)?"
-_HEADING = r"[^\S\n]*(?:\n[^\S\n]*(?:options?|choices|candidates)\s*:?[^\S\n]*)?\s*"
+_LABEL = r"[(\[]?(?:[A-Z]|\d{1,2})[.):\]]\s*"
+_HEADING = r"(?:\s*\n[^\S\n]*(?:options?|choices|candidates)\s*:?)?"
+_NEXT = rf"(?:\s*\n\s*(?:{_LABEL})?|[^\S\n]+{_LABEL})"  # an option begins a line, or has a label
+_JOINED = re.compile(LETTER * 2)
 _OPENING = re.compile(r"(?:^|[\n:])[^\S\n]*$")
-_QUESTION_MARK = re.compile(r"\s?[?\uff1f]")
+_QUESTION_MARK = re.compile(r"\s*[?\uff1f]")
 
 
 def span_in(text: str, record: Mapping[str, Any]) -> tuple[int, int]:
@@ -24,23 +28,39 @@ def span_in(text: str, record: Mapping[str, Any]) -> tuple[int, int]:
     if not isinstance(question, str) or not question.strip():
         return question_range(text)
     options = list(_options(record))
-    found = [_extent(text, match, options) for match in _pattern(question).finditer(text)]
+    whole = [
+        match for match in _pattern(question).finditer(text) if not any(_inside_a_word(text, e) for e in match.span())
+    ]
+    found = [_place(text, match, question, options) for match in whole]
     if not found:
         return question_range(text)
-    _, _, low, high = max(found, key=lambda each: (each[0], each[1], -each[2]))
-    return low, high
+    best = max(found, key=lambda each: (each.options, each.opens, each.is_exact, -each.low))
+    return best.low, best.high
 
 
-def _extent(text: str, question: re.Match[str], options: Iterable[str]) -> tuple[int, bool, int, int]:
-    """How many options follow a place where the question stands, whether it opens a line, and the whole's range."""
-    end, matched = question.end(), 0
+@dataclass(frozen=True)
+class _Place:
+    """Where the question may stand, and what speaks for it: options after it, a line that it opens, its very words."""
+
+    low: int
+    high: int
+    options: int
+    opens: bool
+    is_exact: bool
+
+
+def _place(text: str, match: re.Match[str], question: str, options: Iterable[str]) -> _Place:
+    """The question at one place, with the options that follow it there."""
+    end, matched = match.end(), 0
     for option in options:
-        gap = _HEADING if not matched else r"\s*"
-        if match := re.compile(gap + _LABEL + _pattern(option).pattern, re.IGNORECASE).match(text, end):
-            end, matched = match.end(), matched + 1
+        before = "" if matched else _HEADING
+        found = re.compile(before + _NEXT + _pattern(option).pattern, re.IGNORECASE).match(text, end)
+        if found and not _inside_a_word(text, found.end()):
+            end, matched = found.end(), matched + 1
     if not matched and (mark := _QUESTION_MARK.match(text, end)):
         end = mark.end()
-    return matched, bool(_OPENING.search(text[: question.start()])), question.start(), end
+    opens = bool(_OPENING.search(text[: match.start()]))
+    return _Place(match.start(), end, matched, opens, match[0] == question.strip())
 
 
 def _options(record: Mapping[str, Any]) -> Iterable[str]:
@@ -59,3 +79,8 @@ def _options(record: Mapping[str, Any]) -> Iterable[str]:
 def _pattern(text: str) -> re.Pattern[str]:
     """A text, however it is spaced and whichever case it is in."""
     return re.compile(r"\s+".join(map(re.escape, text.split())), re.IGNORECASE)
+
+
+def _inside_a_word(text: str, place: int) -> bool:
+    """Whether letters stand on both sides of a place; a text that ends there is only part of a longer one."""
+    return place > 0 and bool(_JOINED.match(text, place - 1))
