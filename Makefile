@@ -18,7 +18,7 @@ lint: .venv/ready
 	$(BIN)/lint-imports
 
 unit: .venv/ready
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --cov --cov-report=term -q
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal --cov --cov-report=term -q
 	$(BIN)/coverage report --include='*/aviot/ot/*,*/aviot/compressor/*' --fail-under=95 --format=total
 
 # lmms-eval wants an older PyAV. It imports without torchvision and timm, and PyPI's torchvision breaks beside a CPU's torch.
