@@ -3,12 +3,12 @@
 import json
 import re
 import shutil
-import subprocess
-import sys
 from statistics import mean
 
 import pytest
-from evaluation_sets import environment, rows, write_items
+from evaluation_sets import rows, write_items
+from forked import run_forked
+from killed_worker import aviot as in_a_process
 from test_evaluate_command import aviot
 
 from aviot.evaluation.benchmarks.folder import read_benchmark
@@ -192,19 +192,11 @@ def test_a_suite_is_resumed_where_it_stopped(ran, data):
 def test_two_processes_make_the_same_table(ran, made, data, tmp_path):
     _, out, _ = ran
     words = ["--suite", "paper", "-m", made / "model", "--max-new-tokens", 1, "--out", tmp_path / "run"]
-    told = [sys.executable, "-m", "aviot", "evaluate", data, *words, "--compressor", "aviot", "--compressor", "none"]
-    started = [
-        subprocess.Popen(
-            list(map(str, told)),
-            env=environment(RANK=str(rank), WORLD_SIZE="2"),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        for rank in range(2)
-    ]
-    for process in started:
-        _, said = process.communicate(timeout=120)
-        assert process.returncode == 0, said
+    told = ["evaluate", data, *words, "--compressor", "aviot", "--compressor", "none"]
+    environments = tuple({"RANK": str(rank), "WORLD_SIZE": "2"} for rank in range(2))
+    both = run_forked(in_a_process, *map(str, told), environments=environments)
+    assert [process.returncode for process in both] == [0, 0], both
+    assert [process.stdout.strip() for process in both if process.stdout] == [(out / "suite.md").read_text().strip()]
     for name in ("suite.md", "videomme/results.jsonl", "mvbench/results.jsonl"):
         assert (tmp_path / "run" / name).read_bytes() == (out / name).read_bytes()
 

@@ -158,7 +158,6 @@ def _suite(
     config: "EvaluationConfig", device: str, max_new_tokens: int | None, *, resume: bool, as_json: bool, first: bool
 ) -> None:
     from aviot.evaluation.suite.files import as_json as plain
-    from aviot.evaluation.suite.files import write_report
     from aviot.evaluation.suite.markdown import as_markdown
     from aviot.evaluation.suite.suite import paper_ratios, paper_sampling, run_suite
 
@@ -176,9 +175,8 @@ def _suite(
     )
     if found is None:
         return
-    written = write_report(found, base.out)
     print(json.dumps(plain(found), indent=2) if as_json else as_markdown(found))
-    say(f"{base.out}: {', '.join(path.name for path in written)}")
+    say(f"{base.out}: suite.md, suite.json, plots where matplotlib is installed, and a run for each benchmark")
 
 
 def _verify(

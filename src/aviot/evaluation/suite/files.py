@@ -7,7 +7,7 @@ from typing import Any
 
 from aviot.evaluation.journal import write_durably
 from aviot.evaluation.suite.markdown import as_markdown
-from aviot.evaluation.suite.suite import SuiteReport
+from aviot.evaluation.suite.report import SuiteReport
 
 MARKDOWN, JSON = "suite.md", "suite.json"
 
@@ -17,14 +17,17 @@ def as_json(report: SuiteReport) -> dict[str, Any]:
     return asdict(report)
 
 
-def write_report(report: SuiteReport, folder: Path) -> list[Path]:
-    """Write everything; without matplotlib there are no plots. The files that were written."""
+def write_report(report: SuiteReport, folder: Path) -> bool:
+    """Write everything; without matplotlib there are no plots. Whether it was not there yet."""
+    data = json.dumps(as_json(report), indent=2, ensure_ascii=False).encode() + b"\n"
+    is_new = not (folder / JSON).is_file() or (folder / JSON).read_bytes() != data
     write_durably(folder / MARKDOWN, as_markdown(report).encode())
-    write_durably(folder / JSON, json.dumps(as_json(report), indent=2, ensure_ascii=False).encode() + b"\n")
+    write_durably(folder / JSON, data)
     try:
         from aviot.evaluation.suite.plots import draw
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith("matplotlib"):
             raise
-        return [folder / MARKDOWN, folder / JSON]
-    return [folder / MARKDOWN, folder / JSON, *draw(report, folder)]
+    else:
+        draw(report, folder)
+    return is_new

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from aviot.evaluation.intervals import Interval
 from aviot.evaluation.suite.comparison import Line
-from aviot.evaluation.suite.suite import NOTHING, SuiteReport
+from aviot.evaluation.suite.report import NOTHING, SuiteReport
 
 _HEADINGS = ("benchmark", "setting", "{}", "95 % interval", "paper", "difference", "its interval", "items", "failed")
 _FOOT = (

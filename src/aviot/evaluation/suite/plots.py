@@ -7,20 +7,19 @@ from matplotlib.figure import Figure
 
 from aviot.evaluation.suite.comparison import Line
 from aviot.evaluation.suite.reference import sweep
-from aviot.evaluation.suite.suite import SuiteReport
+from aviot.evaluation.suite.report import SuiteReport
 
 OURS, PAPER = "#2166ac", "#b2182b"
 
 
-def draw(report: SuiteReport, folder: Path) -> list[Path]:
-    """Scores of every benchmark and setting, and scores over the ratio; the files that were written."""
+def draw(report: SuiteReport, folder: Path) -> None:
+    """Scores of every benchmark and setting, and scores over the ratio."""
     lines = [line for line in report.lines if line.part is None and line.score is not None]
     if not lines:
-        return []
+        return
     pictures = {"scores.png": _scores(lines, report), "ratios.png": _ratios(lines, report)}
     for name, picture in pictures.items():
         picture.savefig(folder / name, dpi=150)
-    return [folder / name for name in pictures]
 
 
 def _scores(lines: Sequence[Line], report: SuiteReport) -> Figure:

@@ -1,7 +1,7 @@
 """The suite: the benchmarks that are there, each a run of its own, then one table."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,39 +11,18 @@ from aviot.evaluation.benchmarks.benchmark import Benchmark
 from aviot.evaluation.benchmarks.folder import record_files
 from aviot.evaluation.benchmarks.ten import TEN
 from aviot.evaluation.config import EvaluationConfig, Setting
-from aviot.evaluation.journal import read_rows
+from aviot.evaluation.journal import alone, read_rows
 from aviot.evaluation.manifest import FILE
 from aviot.evaluation.plan import Shard
-from aviot.evaluation.run import RESULTS, Load, Report, begin, carry_out
-from aviot.evaluation.suite.comparison import Line, compare
-from aviot.evaluation.suite.model import Model, about_model
+from aviot.evaluation.run import LOCK, RESULTS, Load, Report, begin, carry_out
+from aviot.evaluation.suite.comparison import compare
+from aviot.evaluation.suite.files import write_report
+from aviot.evaluation.suite.model import about_model
 from aviot.evaluation.suite.reference import CONTROLLED_RATIOS, DENSE, FIXED, TABLE_RATIO, figure, sampling_name
-
-NOTHING = "\u2013"
-"""What tables say where there is no figure."""
+from aviot.evaluation.suite.report import NOTHING, Missing, SuiteReport
 
 JUDGED = "activitynetqa"
 """The benchmark whose protocol has a judge."""
-
-
-@dataclass(frozen=True)
-class Missing:
-    """A benchmark that was not run, why, and what the paper says for the first setting."""
-
-    benchmark: str
-    title: str
-    reason: str
-    paper: str
-
-
-@dataclass(frozen=True)
-class SuiteReport:
-    """All figures of a suite, and what is not among them."""
-
-    model: Model
-    sampling: str
-    lines: tuple[Line, ...]
-    missing: tuple[Missing, ...]
 
 
 def paper_sampling(chosen: dict[str, Any]) -> dict[str, Any]:
@@ -67,9 +46,9 @@ def run_suite(
     shard: Shard | None = None,
     report: Report = lambda _: None,
 ) -> SuiteReport | None:
-    """Every benchmark below `base.items` that is there; None while other processes still have rows to add.
+    """Every benchmark below `base.items` that is there; None if other processes still have rows to add, or say it all.
 
-    Runs go to a folder each below `base.out`, and are resumed and verified like any other.
+    Runs go to a folder each below `base.out`, and are resumed and verified like any other; the report goes beside them.
     """
     shard = shard or Shard.here()
     data, out = base.items, base.out
@@ -98,7 +77,10 @@ def run_suite(
         carry_out(run, loaded)
     if not all((out / benchmark.name / RESULTS).is_file() for benchmark in there):
         return None
-    return put_together(base, there)
+    with alone(out / LOCK):
+        found = put_together(base, there)
+        is_new = write_report(found, out)
+    return found if is_new or (shard.rank == 0 and all(run.was_whole for run in begun)) else None
 
 
 def put_together(base: EvaluationConfig, there: Sequence[Benchmark]) -> SuiteReport:
