@@ -28,6 +28,11 @@ def machine(device: torch.device) -> dict[str, object]:
     return {"device": properties.name, "memory_gib": memory} | host
 
 
+def own_gpu() -> torch.device:
+    """The GPU of this process: under torchrun and accelerate each process of a machine has one of its own."""
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+
+
 def versions() -> dict[str, str]:
     """Of everything that could change a figure, as far as it is installed."""
     found = {"python": platform.python_version()}

@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from aviot.commands.options import Device, Fps, Frames, Json, MaxFrames, SourceFps
+from aviot.machine import own_gpu
 from aviot.terminal import device_named, load_model, mistakes, refuse, say
 
 DEFAULT_TOKENS = 64
@@ -205,9 +206,8 @@ def _print_verification(found: "Verification") -> None:
 
 def _device_here(name: str) -> torch.device:
     """The device that was asked for; under torchrun each process of a machine takes a GPU of its own."""
-    local = os.environ.get("LOCAL_RANK")
-    if local is not None and name in ("auto", "cuda") and torch.cuda.is_available():
-        return device_named(f"cuda:{int(local) % torch.cuda.device_count()}")
+    if "LOCAL_RANK" in os.environ and name in ("auto", "cuda") and torch.cuda.is_available():
+        return own_gpu()
     return device_named(name)
 
 

@@ -1,7 +1,6 @@
 """The model that lmms-eval asks: its requests by video, each video encoded once, answered as `aviot evaluate` does."""
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from aviot.evaluation.plan import plan_items
 from aviot.evaluation.progress import Display
 from aviot.evaluation.prompts import Instructions
 from aviot.evaluation.rows import FAILED
+from aviot.machine import own_gpu
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 
 NO_ANSWER = "-"
@@ -48,7 +48,6 @@ class Aviot(lmms):
         frames: int | None = None,
         manifest: str | None = None,
         batch_size: int | str = 1,
-        max_batch_size: int | None = None,
         device: str | None = None,
     ) -> None:
         super().__init__()
@@ -149,6 +148,6 @@ def _batch(size: int | str) -> int:
 
 def _device_here(name: str | None) -> torch.device:
     """The device that was asked for, or a GPU a process where there are any."""
-    if name not in (None, "cuda") or not torch.cuda.is_available():
-        return torch.device(name or "cpu")
-    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+    if name in (None, "cuda") and torch.cuda.is_available():
+        return own_gpu()
+    return torch.device(name or "cpu")
