@@ -1,6 +1,6 @@
 """Exact provenance: the mixture of source frames behind every output, composed over stages."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from aviot.compressor.numerics import full_precision, working_dtype
+from aviot.values import as_whole
 
 
 class Mixture(Protocol):
@@ -56,6 +57,24 @@ class Provenance:
         """omega, the coefficients averaged over positions: each output's distribution over frames."""
         return self.coefficients.mean(-2)
 
+    def tokens(self) -> Float[Tensor, "*B K S T"]:
+        """The coefficients position by position: `tokens()[j, :, i]` is output j's map over frame i's patches."""
+        return self.coefficients
+
+    def trace(self, frame: int, patch: int | None = None) -> Float[Tensor, "*B K"]:
+        """Where a patch of a frame went: its weight in every output at its own position.
+
+        Without a patch, where the whole frame went: the mean over positions, a column of `frames()`.
+        """
+        patches, frames = self.coefficients.shape[-2:]
+        column = self.coefficients[..., _place("frame", frame, frames)]
+        return column.mean(-1) if patch is None else column[..., _place("patch", patch, patches)]
+
+    @property
+    def branch_names(self) -> tuple[str, ...]:
+        """The granularities that can be looked at apart, coarse to fine; none for a baseline."""
+        return tuple(self._stages[-1].shares) if self._stages else ()
+
     def branch(self, name: str) -> "Provenance":
         """The path of one granularity: "global", "medium" or "local" for the paper's chain.
 
@@ -64,11 +83,30 @@ class Provenance:
         """
         if not self._stages:
             raise ValueError("no stage was executed (nothing to compress), so there are no branches; use .coefficients")
+        return self._over_earlier(name, self._earlier())
+
+    def branches(self) -> Iterator[tuple[str, "Provenance"]]:
+        """Every granularity's name and path, one after the other; what the earlier stages made is composed once."""
+        earlier = self._earlier() if self.branch_names else None
+        for name in self.branch_names:
+            yield name, self._over_earlier(name, earlier)
+
+    def _earlier(self) -> Float[Tensor, "B S N T"] | None:
+        with full_precision(self.coefficients.device):
+            return _compose(self._stages[:-1])
+
+    def _over_earlier(self, name: str, earlier: Float[Tensor, "B S N T"] | None) -> "Provenance":
         conditional, share = self._stages[-1].branch(name)
         with full_precision(conditional.device):
-            earlier = _compose(self._stages[:-1])
             composed = conditional if earlier is None else conditional @ earlier
         return _provenance(composed.detach(), share.detach(), self._stages, self._batched)
+
+
+def _place(what: str, value: int, count: int) -> int:
+    place = as_whole(value)
+    if place is None or not 0 <= place < count:
+        raise ValueError(f"{what} must be a whole number from 0 to {count - 1}, got {value!r}")
+    return place
 
 
 @torch.no_grad()
