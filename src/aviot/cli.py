@@ -18,6 +18,7 @@ from aviot.accounting import account as account_rows
 from aviot.commands.bench import bench
 from aviot.commands.demo import demo
 from aviot.commands.evaluate import evaluate
+from aviot.commands.explain import explain
 from aviot.commands.options import (
     CompressorOption,
     Device,
@@ -25,6 +26,7 @@ from aviot.commands.options import (
     Frames,
     Json,
     MaxFrames,
+    MaxNewTokens,
     Model,
     ModelRatio,
     Question,
@@ -46,7 +48,7 @@ app = typer.Typer(
 PAPER_RATIOS = [2.0, 4.0, 10.0]
 _PAPER = Backbone()
 
-for verb in (evaluate, bench, train, demo):
+for verb in (explain, evaluate, bench, train, demo):
     app.command()(verb)
 
 
@@ -75,7 +77,7 @@ def answer(
     model: Model,
     ratio: ModelRatio = None,
     compressor: CompressorOption = "aviot",
-    max_new_tokens: Annotated[int, typer.Option(help="Longest answer, in tokens.")] = 64,
+    max_new_tokens: MaxNewTokens = 64,
     fps: Fps = None,
     max_frames: MaxFrames = None,
     frames: Frames = None,

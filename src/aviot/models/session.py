@@ -83,10 +83,10 @@ class Session:
         return Listened(heard, made.tokens, made.compression)
 
     @torch.inference_mode()
-    def answer(self, question: str, listened: Listened, *, max_new_tokens: int) -> Reply:
-        """What the decoder answers to a question from a video that may have been compressed for another."""
+    def answer(self, question: str, tokens: Float[Tensor, "v d"], *, max_new_tokens: int) -> Reply:
+        """What the decoder answers to a question from a video's tokens, which may have been made for another."""
         row = self._row(question)
-        embeds, _ = place_video(row.embeds, row.place, listened.tokens, None)
+        embeds, _ = place_video(row.embeds, row.place, tokens, None)
         self.model.check_length(len(embeds), max_new_tokens)
         watch = Stopwatch(self.model.device, self.report)
         text = generate_text(self.model, self.processor, embeds[None], max_new_tokens, watch)
