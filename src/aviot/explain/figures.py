@@ -89,6 +89,7 @@ def write_figures(folder: Path, study: Study, views: FigureViews) -> list[Path]:
 
 def allocation_figure(study: Study, views: FigureViews) -> "Figure":
     """Budgets of the first stage over maps of the supports' sources: a row a question, a column a condition."""
+    largest = max(budget / sum(stages[0]) for stages in views.budgets for budget in stages[0])
     kinds = list(dict.fromkeys(each.kind for each in study.conditions))
     figure = _figure(2.9 * len(kinds), 3.2 * len(study.questions))
     grid = figure.add_gridspec(2 * len(study.questions), len(kinds), height_ratios=[1, 2] * len(study.questions))
@@ -98,7 +99,8 @@ def allocation_figure(study: Study, views: FigureViews) -> "Figure":
         shares = [budget / sum(budgets) for budget in budgets]
         drawn = bars.bar(range(1, len(budgets) + 1), shares, color="#0072b2")
         bars.bar_label(drawn, [str(budget) for budget in budgets], fontsize=7)
-        bars.set(ylim=(0, max(shares) * 1.25), xticks=range(1, len(budgets) + 1), ylabel="share" if column == 0 else "")
+        bars.set(ylim=(0, 1.25 * largest), xlabel="segment", ylabel="share" if column == 0 else "")
+        bars.set_xticks(range(1, len(budgets) + 1))
         bars.set_title(f"{each.kind}: {shortened(each.answer)}" if each.answer else each.kind)
         image = figure.add_subplot(grid[2 * each.question + 1, column])
         image.imshow(_by_row(views.frames[each.view]), aspect="auto", cmap="cividis", interpolation="nearest")
@@ -153,7 +155,7 @@ def support_figure(study: Study, views: FigureViews) -> "Figure":
         )
     axis = figure.add_subplot(grid[1, -1])
     field_ = views.fields[views.shown.index(views.frame)] if views.frame in views.shown else views.maps.sum(0)
-    axis.imshow(field_.reshape(study.grid).numpy(), cmap="cividis", interpolation="nearest")
+    axis.imshow(field_.reshape(study.grid).numpy(), cmap="cividis", vmin=0, interpolation="nearest")
     axis.set(xticks=[], yticks=[])
     axis.set_title(f"frame {views.frame}: all positions", fontsize=7)
     return figure
@@ -196,7 +198,7 @@ def _extent(study: Study) -> tuple[float, float, float, float]:
 def _heat(axis: "Axes", study: Study, values: Float[Tensor, "S"], alpha: float) -> None:
     width, height = (side * study.cover for side in study.pictures.size)
     shown: Any = values.reshape(study.grid).numpy()
-    axis.imshow(shown, cmap="cividis", alpha=alpha, extent=(0, width, height, 0), interpolation="nearest")
+    axis.imshow(shown, cmap="cividis", vmin=0, alpha=alpha, extent=(0, width, height, 0), interpolation="nearest")
     axis.set(xlim=(0, study.pictures.size[0]), ylim=(study.pictures.size[1], 0))
 
 

@@ -38,7 +38,8 @@ class Stage {
   constructor(report, { width = 720, square = false, label }) {
     const aspect = square ? report.grid[1] / report.grid[0] : report.size[0] / report.size[1];
     const side = aspect >= 1 ? width : width * aspect;
-    this.canvas = el("canvas", { width: Math.round(side), height: Math.round(side / aspect), role: "img", "aria-label": label });
+    this.canvas = el("canvas", { width: Math.round(side), height: Math.round(side / aspect), role: "img", "aria-label": label,
+      style: `width:min(100%, ${(78 * aspect).toFixed(2)}vh)` });
     this.context = this.canvas.getContext("2d");
     this.cover = square ? 1 : report.cover;
     [this.rows, this.columns] = report.grid;
@@ -81,9 +82,9 @@ class Stage {
     const most = values.reduce((largest, value) => Math.max(largest, value), 0);
     this.context.globalAlpha = alpha;
     values.forEach((value, patch) => {
-      const [x, y, width, height] = this.box(patch);
+      const [x, y, width, height] = this.box(patch), [left, top] = [Math.round(x), Math.round(y)];
       this.context.fillStyle = colour(most ? value / most : 0);
-      this.context.fillRect(Math.floor(x), Math.floor(y), Math.ceil(x + width) - Math.floor(x), Math.ceil(y + height) - Math.floor(y));
+      this.context.fillRect(left, top, Math.round(x + width) - left, Math.round(y + height) - top);
     });
     this.context.globalAlpha = 1;
   }

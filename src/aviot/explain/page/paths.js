@@ -52,7 +52,7 @@ const pathsPanel = (report, views, pictures) => {
         const share = percent(view.path(level, support, frame) / all);
         text.textContent = `${share} of what this frame gave${PATH_WORDS[names[level]] ? `; this path ${PATH_WORDS[names[level]]}` : ""}`;
         stage.label(`The ${names[level]} path's map over frame ${frame}: ${text.textContent}`);
-        stage.paint(pictures, frame, () => { stage.heat(view.map(level, support, frame), 0.72); stage.contour(sets[level], PATH_COLOURS[level]); }, { grey: true });
+        stage.paint(pictures, frame, () => { stage.heat(view.map(level, support, frame), 0.65); stage.contour(sets[level], PATH_COLOURS[level]); }, { grey: true });
       });
       unionText.textContent = "Each path's own fifth of the positions, boxed. Boxes inside each other: those paths agree there.";
       union.label(`Union of the paths' top fifths over frame ${frame}`);

@@ -9,6 +9,9 @@ const gridHead = (report) => ["Row", ...Array.from({ length: report.grid[1] }, (
 const tooLittle = (view, support, frame) =>
   `Support ${support} took ${view.weight(support, frame) ? "next to nothing" : "nothing"} from frame ${frame}: there is no map to draw. Choose one of its strongest frames.`;
 
+// A fifth that holds little more than a fifth stands for nothing.
+const evenness = (view, support, frame) => (view.figure("mass_in_top", support, frame) < 0.21 ? " (nearly even: all positions count alike)" : "");
+
 const supportPanel = (report, pictures, choose) => {
   const title = el("h3", { class: "now", "aria-live": "polite" });
   const curve = new Chart({ label: "", pick: (frame) => choose({ frame, patch: null }) });
@@ -27,7 +30,7 @@ const supportPanel = (report, pictures, choose) => {
   });
   const largeFrame = (frame) => {
     const { view, support } = state, known = view.place(support, frame) !== undefined;
-    const inside = known ? `; the outlined fifth of the positions holds ${percent(view.figure("mass_in_top", support, frame))} of that` : "";
+    const inside = known ? `; the outlined fifth of the positions holds ${percent(view.figure("mass_in_top", support, frame))} of that${evenness(view, support, frame)}` : "";
     const caption = `Frame ${frame}, ${seconds(report.times[frame])}: ${percent(view.weight(support, frame))} of the support${inside}`;
     const stage = new Stage(report, { label: caption });
     stage.paint(pictures, frame, () => known && stage.contour(view.top(-1, support, frame)));
@@ -36,7 +39,7 @@ const supportPanel = (report, pictures, choose) => {
   };
   let drawn = null;
   return {
-    element: section("support", "One support from near",
+    element: section("support", "A closer look at one support",
       "Its curve over the video (the paper's ω), the frames that gave most with the fifth of the positions that gave most of each outlined, and every position of the chosen frame.",
       title, curve.element, curveTable.element, el("h3", {}, "Its strongest frames"), gallery,
       el("h3", {}, "The whole field of the chosen frame"), fieldFigure, fieldTable.element),
@@ -54,7 +57,7 @@ const supportPanel = (report, pictures, choose) => {
       const known = view.place(support, frame) !== undefined;
       const values = known ? view.fused(support, frame) : null;
       fieldText.textContent = known
-        ? `${report.grid[0]} × ${report.grid[1]} positions of frame ${frame} in support ${support}: up to ${percent(values.reduce((a, b) => Math.max(a, b)))} of a position, ${percent(view.weight(support, frame))} in the mean`
+        ? `${report.grid[0]} × ${report.grid[1]} positions of frame ${frame} in support ${support}: up to ${percent(values.reduce((a, b) => Math.max(a, b)))} of a position, ${percent(view.weight(support, frame))} in the mean${evenness(view, support, frame)}`
         : tooLittle(view, support, frame);
       field.label(fieldText.textContent);
       field.canvas.hidden = !known;
