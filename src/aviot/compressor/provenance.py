@@ -1,6 +1,6 @@
 """Exact provenance: the mixture of source frames behind every output, composed over stages."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -9,15 +9,20 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from aviot.compressor.numerics import full_precision, working_dtype
+from aviot.ot.device import on_gpu
 from aviot.values import as_whole
+
+# Coefficients of one stage that are held at a time: 83 positions of 224 frames, or all of several videos.
+CPU_ELEMENTS = 2**22
+ACCELERATOR_ELEMENTS = 2**28
+ALL = slice(None)
 
 
 class Mixture(Protocol):
     """A stage as provenance sees it: outputs that are mixtures of its sources, position by position."""
 
-    @property
-    def coefficients(self) -> Float[Tensor, "B S K N"]:
-        """The mixture behind each output."""
+    def mixture(self, patches: slice = ALL, videos: slice = ALL) -> Float[Tensor, "b s K N"]:
+        """The mixture behind each output, at some positions, for some videos of the batch."""
         ...
 
     @property
@@ -30,7 +35,9 @@ class Mixture(Protocol):
         """How much of the outputs came by each granularity, in the mean; no gradient."""
         ...
 
-    def branch(self, name: str) -> tuple[Float[Tensor, "B S K N"], Float[Tensor, "B S K"]]:
+    def branch(
+        self, name: str, patches: slice = ALL, videos: slice = ALL
+    ) -> tuple[Float[Tensor, "b s K N"], Float[Tensor, "b s K"]]:
         """One granularity's distributions over sources, and its share of each output."""
         ...
 
@@ -83,23 +90,19 @@ class Provenance:
         """
         if not self._stages:
             raise ValueError("no stage was executed (nothing to compress), so there are no branches; use .coefficients")
-        return self._over_earlier(name, self._earlier())
+        *earlier, last = self._stages
+
+        def part(patches: slice) -> tuple[Tensor, Tensor]:
+            conditional, share = last.branch(name, patches)
+            return _over(conditional, earlier, patches), share
+
+        whole = self.coefficients if self._batched else self.coefficients[None]
+        return _gathered(part, whole.transpose(1, 2), self._stages, self._batched)
 
     def branches(self) -> Iterator[tuple[str, "Provenance"]]:
-        """Every granularity's name and path, one after the other; what the earlier stages made is composed once."""
-        earlier = self._earlier() if self.branch_names else None
+        """Every granularity's name and path, one after the other."""
         for name in self.branch_names:
-            yield name, self._over_earlier(name, earlier)
-
-    def _earlier(self) -> Float[Tensor, "B S N T"] | None:
-        with full_precision(self.coefficients.device):
-            return _compose(self._stages[:-1])
-
-    def _over_earlier(self, name: str, earlier: Float[Tensor, "B S N T"] | None) -> "Provenance":
-        conditional, share = self._stages[-1].branch(name)
-        with full_precision(conditional.device):
-            composed = conditional if earlier is None else conditional @ earlier
-        return _provenance(composed.detach(), share.detach(), self._stages, self._batched)
+            yield name, self.branch(name)
 
 
 def _place(what: str, value: int, count: int) -> int:
@@ -109,23 +112,51 @@ def _place(what: str, value: int, count: int) -> int:
     return place
 
 
-@torch.no_grad()
 def provenance_of(stages: Sequence[Mixture], features: Float[Tensor, "B K S D"], *, batched: bool) -> Provenance:
     """C = B_J ... B_2 B_1 at every position (eq:supp_progressive_composition); the identity without stages."""
     batch, kept, patches = features.shape[:3]
-    composed = _compose(stages)
-    if composed is None:
-        eye = torch.eye(kept, dtype=working_dtype(features.dtype), device=features.device)
-        composed = eye.expand(batch, patches, kept, kept)
-    return _provenance(composed, composed.new_ones(composed.shape[:-1]), tuple(stages), batched)
+    like = features.new_empty((), dtype=working_dtype(features.dtype))
+    if not stages:
+        eye = torch.eye(kept, dtype=like.dtype, device=like.device).expand(batch, patches, kept, kept)
+        return _provenance(eye, eye.new_ones(eye.shape[:-1]), (), batched)
+    *earlier, last = stages
+
+    def part(patches: slice) -> tuple[Tensor, Tensor]:
+        composed = _over(last.mixture(patches), earlier, patches)
+        return composed, composed.new_ones(composed.shape[:-1])
+
+    frames = stages[0].mixture(slice(1)).shape[-1]
+    return _gathered(part, like.expand(batch, patches, kept, frames), tuple(stages), batched)
 
 
-def _compose(stages: Sequence[Mixture]) -> Float[Tensor, "B S K T"] | None:
-    composed: Tensor | None = None
-    for stage in stages:
-        step = stage.coefficients.detach()
-        composed = step if composed is None else step @ composed
-    return composed
+def _over(rows: Float[Tensor, "B s K N"], earlier: Sequence[Mixture], patches: slice) -> Float[Tensor, "B s K T"]:
+    """Mixtures of a stage's sources as mixtures of the video's frames.
+
+    From the last of the earlier stages to the first: in this order every product has the few rows of the last stage.
+    """
+    for stage in reversed(earlier):
+        rows = rows @ stage.mixture(patches)
+    return rows
+
+
+@torch.no_grad()
+def _gathered(
+    part: Callable[[slice], tuple[Tensor, Tensor]],
+    like: Float[Tensor, "B S K T"],
+    stages: tuple[Mixture, ...],
+    batched: bool,
+) -> Provenance:
+    """Coefficients and shares of all positions, a few at a time: a stage's own mixtures are large."""
+    batch, patches, _, frames = like.shape
+    coefficients = like.new_empty(like.shape)
+    share = like.new_empty(like.shape[:-1])
+    elements = ACCELERATOR_ELEMENTS if on_gpu(like) else CPU_ELEMENTS
+    at_once = max(1, elements // (batch * frames * frames))
+    with full_precision(like.device):
+        for first in range(0, patches, at_once):
+            here = slice(first, first + at_once)
+            coefficients[:, here], share[:, here] = part(here)
+    return _provenance(coefficients, share, stages, batched)
 
 
 def _provenance(
