@@ -15,6 +15,7 @@ from rich.table import Table
 
 from aviot.accounting import Backbone
 from aviot.accounting import account as account_rows
+from aviot.commands.app import app as serve_app
 from aviot.commands.bench import bench
 from aviot.commands.demo import demo
 from aviot.commands.evaluate import evaluate
@@ -50,6 +51,7 @@ _PAPER = Backbone()
 
 for verb in (explain, evaluate, bench, train, demo):
     app.command()(verb)
+app.command("app")(serve_app)
 
 
 def _print_version(wanted: bool) -> None:

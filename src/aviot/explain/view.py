@@ -74,15 +74,17 @@ def view_of(compression: Compression, heard: int | None, x: Float[Tensor, "T S D
     coefficients = provenance.coefficients.float().cpu()
     names = provenance.branch_names or (FUSED,)
     mass = coefficients.new_empty(len(names), *coefficients.shape)
-    if provenance.branch_names:
-        for place, (_, path) in enumerate(provenance.branches()):
-            mass[place] = path.mass
-    else:
+    left = coefficients.clone()
+    for place, (_, path) in enumerate(provenance.branches()):
+        mass[place] = path.mass
+        left -= path.mass.cpu()
+    if not provenance.branch_names:
         mass[0] = coefficients
+        left.zero_()
     checks = Checks(
         row_sums=float((coefficients.sum(-1) - 1).abs().max()),
         frame_means=float((provenance.frames().cpu() - coefficients.mean(1)).abs().max()),
-        paths=max(float((sum(mass[:, k]) - coefficients[k]).abs().max()) for k in range(len(coefficients))),
+        paths=float(left.abs().max()),
         rebuilt=rebuilt_error(coefficients, x.cpu(), compression.features.cpu()),
     )
     return View(heard, compression.path, compression.budgets, names, coefficients, mass, checks)

@@ -121,8 +121,8 @@ class View {
 const times = new Intl.NumberFormat("en", { minimumFractionDigits: 1, maximumFractionDigits: 2, useGrouping: false });
 const seconds = (value) => {
   if (value < 60) return `${times.format(value)} s`;
-  const minutes = Math.floor(value / 60);
-  return `${minutes} min ${times.format(value - 60 * minutes)} s`;
+  const minutes = Math.floor(value / 60), rest = value - 60 * minutes;
+  return `${minutes}:${rest < 9.995 ? "0" : ""}${times.format(rest)}`;
 };
 const percent = (share) => {
   if (!share) return "0 %";

@@ -111,10 +111,10 @@ class Stage {
   stroke(lines, stroke) {
     this.context.lineCap = "round";
     this.context.strokeStyle = "rgb(0 0 0 / 75%)";
-    this.context.lineWidth = this.canvas.width / 130;
+    this.context.lineWidth = this.canvas.width / 85;
     this.context.stroke(lines);
     this.context.strokeStyle = stroke;
-    this.context.lineWidth = this.canvas.width / 280;
+    this.context.lineWidth = this.canvas.width / 170;
     this.context.stroke(lines);
   }
 
