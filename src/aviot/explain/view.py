@@ -74,17 +74,15 @@ def view_of(compression: Compression, heard: int | None, x: Float[Tensor, "T S D
     coefficients = provenance.coefficients.float().cpu()
     names = provenance.branch_names or (FUSED,)
     mass = coefficients.new_empty(len(names), *coefficients.shape)
-    left = coefficients.clone()
     for place, (_, path) in enumerate(provenance.branches()):
         mass[place] = path.mass
-        left -= path.mass.cpu()
     if not provenance.branch_names:
         mass[0] = coefficients
-        left.zero_()
+    chunks = _chunks(coefficients.shape[1])
     checks = Checks(
         row_sums=float((coefficients.sum(-1) - 1).abs().max()),
         frame_means=float((provenance.frames().cpu() - coefficients.mean(1)).abs().max()),
-        paths=float(left.abs().max()),
+        paths=max(float((mass[:, :, some].sum(0) - coefficients[:, some]).abs().max()) for some in chunks),
         rebuilt=rebuilt_error(coefficients, x.cpu(), compression.features.cpu()),
     )
     return View(heard, compression.path, compression.budgets, names, coefficients, mass, checks)
@@ -95,9 +93,13 @@ def rebuilt_error(
 ) -> float:
     """Distance of coefficients times features from the compressed features, over their norm."""
     off = norm = 0.0
-    for some in range(0, coefficients.shape[1], 64):  # positions, so that float32 copies stay small
-        here = slice(some, some + 64)
+    for here in _chunks(coefficients.shape[1]):
         rebuilt = torch.einsum("kst,tsd->ksd", coefficients[:, here], x[:, here].float())
         off += float((rebuilt - features[:, here].float()).double().square().sum())
         norm += float(features[:, here].double().square().sum())
     return (off / norm) ** 0.5 if norm else 0.0
+
+
+def _chunks(positions: int) -> list[slice]:
+    """A few positions at a time, so that what is worked out from them stays small."""
+    return [slice(first, first + 64) for first in range(0, positions, 64)]
