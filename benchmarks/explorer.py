@@ -1,17 +1,22 @@
 """What a report costs besides the model, and pictures of it: python benchmarks/explorer.py --help
 
-Times are CPU seconds of this process as well as those on the clock, since other work may share the machine. The model is
-a tiny one with random weights unless --model names another.
+Times are CPU seconds of this process as well as those on the clock, since other work may share the machine. The model
+is a tiny one with random weights unless --model names another.
 """
 
 import argparse
 import resource
 import tempfile
+import threading
 import time
 from pathlib import Path
 
+from PIL import Image
+
 from aviot.explain.build import Outputs, explain
+from aviot.explain.server import App, Limits
 from aviot.explain.study import read_with_pictures
+from aviot.explain.videos import Videos
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.models.session import Session
 from aviot.synthetic import World, WorldConfig, save
@@ -74,7 +79,36 @@ def measure(options, folder):
     print(f"{len(read)} frames, {len(found.questions)} questions, ratio {options.ratio:g}")
     print(f"besides the model: {spent[0]:.1f} s on the clock, {spent[1]:.1f} s of CPU; {peak():.0f} MB in all")
     print(f"page: {page.stat().st_size / 1e6:.2f} MB")
+    if options.screenshots is not None:
+        photograph_app(Videos(model, processor, 16), video, questions[0], options.screenshots)
     return page
+
+
+def keep(what, path):
+    """A screenshot of a page or of a part of it, in few colours."""
+    what.screenshot(path=path)
+    with Image.open(path) as shot:
+        shot.convert("RGB").quantize(96, dither=Image.Dither.NONE).save(path, optimize=True)
+
+
+def photograph_app(videos, video, question, out):
+    """The app after a question was asked."""
+    from playwright.sync_api import sync_playwright
+
+    with App(("127.0.0.1", 0), videos, Limits(10**9), print) as server, sync_playwright() as playwright:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 960, "height": 1000}, color_scheme="light")
+        page.goto(server.url)
+        page.set_input_files("#file", str(video))
+        page.fill("#question", question)
+        page.wait_for_selector("#submit:enabled", timeout=600_000)
+        page.click("#submit")
+        page.wait_for_selector("#explorer[data-ready]", timeout=600_000)
+        page.wait_for_timeout(500)
+        keep(page, out / "app.png")
+        browser.close()
+        server.shutdown()
 
 
 def photograph(page, out):
@@ -83,24 +117,24 @@ def photograph(page, out):
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
         start = time.perf_counter()
-        desk = browser.new_page(viewport={"width": 1120, "height": 800}, color_scheme="light")
+        desk = browser.new_page(viewport={"width": 960, "height": 800}, color_scheme="light")
         desk.goto(page.as_uri())
         desk.wait_for_selector("#explorer[data-ready]")
         print(f"opened in {time.perf_counter() - start:.2f} s")
         if out is None:
             return browser.close()
         desk.wait_for_timeout(500)
-        desk.screenshot(path=out / "explorer.png")
+        keep(desk, out / "explorer.png")
         desk.add_style_tag(content=".chooser { position: static !important; }")
         for name in ("map", "support", "paths", "compare"):
-            desk.locator(f"#{name}").screenshot(path=out / f"explorer-{name}.png")
+            keep(desk.locator(f"#{name}"), out / f"explorer-{name}.png")
         phone = browser.new_page(viewport={"width": 390, "height": 844}, color_scheme="dark")
         phone.goto(page.as_uri())
         phone.wait_for_selector("#explorer[data-ready]")
         phone.locator("#support").scroll_into_view_if_needed()
         phone.evaluate("window.scrollTo(0, document.querySelector('#support').offsetTop - 120)")
         phone.wait_for_timeout(500)
-        phone.screenshot(path=out / "explorer-phone.png")
+        keep(phone, out / "explorer-phone.png")
         return browser.close()
 
 

@@ -4,8 +4,8 @@
   const settings = JSON.parse(document.getElementById("settings").textContent);
   const [form, file, drop, question, second, ratio, ratioText, submit, status, problem, root] =
     ["form", "file", "drop", "question", "second", "ratio", "ratio-text", "submit", "status", "problem", "explorer"].map((id) => document.getElementById(id));
-  const LEAST = 1.1, MOST = 20;
-  const chosenRatio = () => Number((LEAST * (MOST / LEAST) ** (ratio.value / 100)).toPrecision(2));
+  const ratios = [...new Set([1.1, 1.25, 1.5, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 10, 12, 15, 20, settings.ratio])].sort((a, b) => a - b);
+  const chosenRatio = () => ratios[ratio.value];
   let video = null, asked = false, turn = 0;
 
   const showRatio = () => {
@@ -70,7 +70,7 @@
     if (!current()) return;
     asked = true;
     await explore(root, report);
-    say(`Answered from ${report.supports} of ${report.times.length} frames' worth.`);
+    say(`Answer: “${report.conditions[0].answer}”, from ${report.supports} of ${report.times.length} frames' worth. Below is where it came from.`);
   });
 
   form.addEventListener("submit", (event) => { event.preventDefault(); ask(); });
@@ -84,6 +84,7 @@
       if (kind === "drop" && event.dataTransfer.files[0]) upload(event.dataTransfer.files[0]);
     });
   file.accept = settings.types.join(",");
-  ratio.value = Math.round((100 * Math.log(settings.ratio / LEAST)) / Math.log(MOST / LEAST));
+  ratio.max = ratios.length - 1;
+  ratio.value = ratios.indexOf(settings.ratio);
   showRatio();
 })();

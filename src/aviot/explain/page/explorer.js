@@ -10,8 +10,8 @@ const guide = (report) =>
       el("li", {}, el("strong", {}, "Compressor: "), "the part that decides the mixture, by optimal transport. It hears the question, so that a question can move supports to where it is answered.")));
 
 const chooser = (report, choose) => {
-  const options = report.conditions.map(({ question, kind, view }, number) =>
-    el("option", { value: number }, `Question ${question + 1}: ${{ matched: "heard", rotated: `replaced by question ${(report.views[view].heard ?? 0) + 1}`, none: report.compressor === "aviot" ? "not heard" : report.compressor }[kind]}`));
+  const options = report.conditions.map(({ question, kind }, number) =>
+    el("option", { value: number }, `Question ${question + 1}, ${report.compressor === "aviot" ? kind : report.compressor}`));
   const answer = el("select", { id: "condition", onchange: () => choose({ condition: Number(answer.value) }) }, options);
   const support = slider("support-number", "Support", report.supports - 1, (value) => choose({ support: value }));
   const frame = slider("frame-number", "Frame", report.times.length - 1, (value) => choose({ frame: value, patch: null }));

@@ -50,9 +50,11 @@ const pathsPanel = (report, views, pictures) => {
       const all = view.weight(support, frame), sets = names.map((_, level) => view.top(level, support, frame));
       figures.forEach(({ stage, text }, level) => {
         const share = percent(view.path(level, support, frame) / all);
-        text.textContent = `${share} of what this frame gave${PATH_WORDS[names[level]] ? `; this path ${PATH_WORDS[names[level]]}` : ""}`;
+        const map = view.map(level, support, frame), inside = map.reduce((sum, value, patch) => sum + value * sets[level][patch], 0);
+        const even = inside < EVEN * map.reduce((sum, value) => sum + value, 0) ? "; nearly even over the picture" : "";
+        text.textContent = `${share} of what this frame gave${PATH_WORDS[names[level]] ? `; this path ${PATH_WORDS[names[level]]}` : ""}${even}`;
         stage.label(`The ${names[level]} path's map over frame ${frame}: ${text.textContent}`);
-        stage.paint(pictures, frame, () => { stage.heat(view.map(level, support, frame), 0.65); stage.contour(sets[level], PATH_COLOURS[level]); }, { grey: true });
+        stage.paint(pictures, frame, () => { stage.heat(map, 0.65); stage.contour(sets[level], PATH_COLOURS[level]); }, { grey: true });
       });
       unionText.textContent = "Each path's own fifth of the positions, boxed. Boxes inside each other: those paths agree there.";
       union.label(`Union of the paths' top fifths over frame ${frame}`);

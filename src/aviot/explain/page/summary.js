@@ -1,9 +1,9 @@
 // The answers, the numbers, and how the budget was shared out.
 
 const TOLD = {
-  matched: "The compressor heard this question",
-  rotated: "The compressor heard another question",
-  none: "The compressor heard no question",
+  matched: "The compressor heard this question (matched)",
+  rotated: "The compressor heard another question (rotated)",
+  none: "The compressor heard no question (none)",
 };
 
 const viewName = (report, view) => (view.heard == null ? "no question" : `question ${view.heard + 1}`);
@@ -11,7 +11,7 @@ const viewName = (report, view) => (view.heard == null ? "no question" : `questi
 const answers = (report, choose) => {
   const buttons = report.conditions.map((condition, number) =>
     el("button", { type: "button", "aria-pressed": "false", "data-condition": number, onclick: () => choose({ condition: number }) },
-      el("span", { class: "told" }, TOLD[condition.kind], condition.kind === "rotated" ? ` (question ${report.views[condition.view].heard + 1})` : ""),
+      el("span", { class: "told" }, report.compressor !== "aviot" ? report.compressor : condition.kind === "rotated" ? TOLD.rotated.replace("another question", `question ${report.views[condition.view].heard + 1}`) : TOLD[condition.kind]),
       el("span", { class: "said" }, condition.answer || "(an empty answer)")));
   const cards = report.questions.map((question, number) =>
     el("article", { class: "card" },

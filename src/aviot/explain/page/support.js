@@ -9,8 +9,8 @@ const gridHead = (report) => ["Row", ...Array.from({ length: report.grid[1] }, (
 const tooLittle = (view, support, frame) =>
   `Support ${support} took ${view.weight(support, frame) ? "next to nothing" : "nothing"} from frame ${frame}: there is no map to draw. Choose one of its strongest frames.`;
 
-// A fifth that holds little more than a fifth stands for nothing.
-const evenness = (view, support, frame) => (view.figure("mass_in_top", support, frame) < 0.21 ? " (nearly even: all positions count alike)" : "");
+const EVEN = 0.21; // a fifth of the positions that holds no more than this stands for nothing
+const evenness = (view, support, frame) => (view.figure("mass_in_top", support, frame) < EVEN ? " (nearly even: all positions count alike)" : "");
 
 const supportPanel = (report, pictures, choose) => {
   const title = el("h3", { class: "now", "aria-live": "polite" });
@@ -19,6 +19,7 @@ const supportPanel = (report, pictures, choose) => {
   const field = new Stage(report, { width: 540, square: true, label: "" });
   const fieldText = el("figcaption");
   const fieldFigure = el("figure", {}, field.canvas, legend("nothing", "the most"), fieldText);
+  const chosen = new Stage(report, { label: "" }), chosenText = el("figcaption");
   let state = null;
   const curveTable = numbers(() => [`Shares of frames in support ${state.support}`, ["Frame", "Time", "Share (ω)", ...(state.view.paths.length > 1 ? state.view.paths.map((name) => `by the ${name} path`) : [])],
     report.times.map((time, frame) => [String(frame), seconds(time), decimal(state.view.weight(state.support, frame), 6),
@@ -42,7 +43,8 @@ const supportPanel = (report, pictures, choose) => {
     element: section("support", "A closer look at one support",
       "Its curve over the video (the paper's ω), the frames that gave most with the fifth of the positions that gave most of each outlined, and every position of the chosen frame.",
       title, curve.element, curveTable.element, el("h3", {}, "Its strongest frames"), gallery,
-      el("h3", {}, "The whole field of the chosen frame"), fieldFigure, fieldTable.element),
+      el("h3", {}, "The chosen frame, position by position"),
+      el("div", { class: "two" }, el("figure", {}, chosen.canvas, chosenText), fieldFigure), fieldTable.element),
     update: (now) => {
       state = now;
       const { view, support, frame } = state;
@@ -59,6 +61,9 @@ const supportPanel = (report, pictures, choose) => {
       fieldText.textContent = known
         ? `${report.grid[0]} × ${report.grid[1]} positions of frame ${frame} in support ${support}: up to ${percent(values.reduce((a, b) => Math.max(a, b)))} of a position, ${percent(view.weight(support, frame))} in the mean${evenness(view, support, frame)}`
         : tooLittle(view, support, frame);
+      chosenText.textContent = `Frame ${frame}, ${seconds(report.times[frame])}${known ? ", with the fifth of the positions that gave most" : ""}`;
+      chosen.label(chosenText.textContent);
+      chosen.paint(pictures, frame, () => known && chosen.contour(view.top(-1, support, frame)));
       field.label(fieldText.textContent);
       field.canvas.hidden = !known;
       field.paint(pictures, null, () => known && field.heat(values));
