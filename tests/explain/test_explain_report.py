@@ -18,7 +18,7 @@ from aviot.explain.study import check_questions, conditions_of, read_with_pictur
 
 
 def numbers(text, dtype):
-    return np.frombuffer(base64.b64decode(text), dtype)
+    return np.frombuffer(zlib.decompress(base64.b64decode(text)), dtype)
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +48,7 @@ def test_maps_outlines_and_figures(case, out):
     raw, p = case.report["views"][0], out.provenance()
     mass = torch.stack([path.mass for _, path in p.branches()])  # [L,K,S,T]
     pairs = numbers(raw["pairs"], "<u2").reshape(-1, 2)
-    packed = np.concatenate(
-        [np.frombuffer(zlib.decompress(base64.b64decode(chunk)), np.uint8) for chunk in raw["chunks"]]
-    ).reshape(len(pairs), -1)
+    packed = np.concatenate([numbers(chunk, np.uint8) for chunk in raw["chunks"]]).reshape(len(pairs), -1)
     figures = numbers(raw["figures"], "<u2").reshape(-1, 4) / 65535
     assert raw["kept_mass"] == pytest.approx(1, abs=1e-4)
     for place, (output, frame) in enumerate(pairs.tolist()):

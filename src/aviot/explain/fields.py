@@ -29,9 +29,9 @@ FIGURE_STEPS = 65535
 class Fields:
     """Maps of the pairs that were kept, packed."""
 
-    pairs: str  # base64 of uint16 [P,2]: output and frame
-    figures: str  # base64 of uint16 [P,4]: `FIGURES` in 1/65535
-    chunks: list[str]  # base64 of deflated uint8: of each pair [L,S] maps, then [1+L,ceil(S/8)] bits: fused, paths
+    pairs: str  # uint16 [P,2]: output and frame; like all that follows, base64 of deflated little-endian bytes
+    figures: str  # uint16 [P,4]: `FIGURES` in 1/65535
+    chunks: list[str]  # uint8: of each pair [L,S] maps, then [1+L,ceil(S/8)] bits: fused, paths
     kept_mass: float  # share of all outputs' mass that the kept pairs hold
 
 
@@ -61,8 +61,8 @@ def pack_fields(mass: Float[Tensor, "L K S T"], grid: tuple[int, int], most_byte
 
 
 def text_of(values: np.ndarray) -> str:
-    """Numbers as base64 of their little-endian bytes."""
-    return base64.b64encode(np.ascontiguousarray(values).tobytes()).decode("ascii")
+    """Numbers as base64 of their bytes, deflated."""
+    return base64.b64encode(zlib.compress(np.ascontiguousarray(values).tobytes())).decode("ascii")
 
 
 def _by_importance(by_pair: Float[Tensor, "K T"]) -> Int[Tensor, "P 2"]:

@@ -10,7 +10,7 @@ from aviot.explain.study import Study
 from aviot.explain.view import View
 
 FORMAT = 1
-FIELD_BYTES = 3_200_000  # of deflated maps, all views of a page together
+FIELD_BYTES = 2_600_000  # of deflated maps, all views of a page together
 
 
 @dataclass(frozen=True)

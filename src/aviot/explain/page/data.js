@@ -13,8 +13,15 @@ const inflated = async (text) => {
 
 // One compression: which frame gave how much to which support, by which path.
 class View {
-  constructor(raw, report) {
+  static async open(raw, report) {
+    const [mass, pairs, figures] = await Promise.all([raw.mass, raw.pairs, raw.figures].map(inflated));
+    return new View(raw, report, new Float32Array(mass.buffer), new Uint16Array(pairs.buffer), new Uint16Array(figures.buffer));
+  }
+
+  constructor(raw, report, mass, pairs, figures) {
     this.raw = raw;
+    this.mass = mass; // [path, support, frame]
+    this.figures = figures; // [pair, figure]
     this.heard = raw.heard;
     this.paths = raw.paths;
     this.frames = report.times.length;
@@ -22,8 +29,6 @@ class View {
     this.patches = report.grid[0] * report.grid[1];
     this.steps = report.figure_steps;
     this.figureNames = report.figures;
-    this.mass = new Float32Array(bytesOf(raw.mass).buffer); // [path, support, frame]
-    const pairs = new Uint16Array(bytesOf(raw.pairs).buffer);
     this.places = new Map();
     for (let n = 0; n < pairs.length; n += 2) this.places.set(pairs[n] * this.frames + pairs[n + 1], n / 2);
     this.loading = null;
@@ -40,7 +45,6 @@ class View {
     const whole = new Uint8Array(chunks.reduce((size, chunk) => size + chunk.length, 0));
     let at = 0;
     for (const chunk of chunks) { whole.set(chunk, at); at += chunk.length; }
-    this.figures = new Uint16Array(bytesOf(this.raw.figures).buffer);
     this.maps = whole;
   }
 

@@ -36,8 +36,8 @@ const startingSupport = (view) => {
   return best;
 };
 
-const explore = (root, report) => {
-  const views = report.views.map((raw) => new View(raw, report));
+const explore = async (root, report) => {
+  const views = await Promise.all(report.views.map((raw) => View.open(raw, report)));
   const pictures = new Pictures(report);
   const state = { condition: 0, view: views[report.conditions[0].view], support: 0, frame: 0, patch: null };
   state.support = startingSupport(state.view);
