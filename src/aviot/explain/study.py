@@ -90,20 +90,24 @@ def study(
     asked, config = check_questions(questions), session.model.config
     ratio = config.ratio if ratio is None else ratio
     heard = (*range(len(asked)), None) if compressor == "aviot" else (None,)
-    tokens, summaries = [], []
-    for number in heard:
+    planned = [
+        (question, kind, place)
+        for question in range(len(asked))
+        for kind, place in conditions_of(question, len(asked), len(heard))
+    ]
+    conditions: dict[tuple[int, str], Condition] = {}
+    summaries = []
+    for here, number in enumerate(heard):
         listened = session.compress(None if number is None else asked[number], ratio=ratio, compressor=compressor)
+        for question, kind, place in planned:
+            if place == here:  # answered at once: a prompt that is too long is known before more is done for it
+                reply = session.answer(asked[question], listened.tokens, max_new_tokens=max_new_tokens)
+                conditions[question, kind] = Condition(question, kind, place, reply.text, reply.milliseconds)
         session.report("provenance")
         view = view_of(listened.compression, number, session.positioned)
         keep(view)
-        tokens.append(listened.tokens)
         summaries.append((view.budgets, view.frames))
         del listened, view  # before the next is made
-    conditions = []
-    for question, text in enumerate(asked):
-        for kind, place in conditions_of(question, len(asked), len(heard)):
-            reply = session.answer(text, tokens[place], max_new_tokens=max_new_tokens)
-            conditions.append(Condition(question, kind, place, reply.text, reply.milliseconds))
     return Study(
         video=session.video,
         pictures=pictures,
@@ -114,7 +118,7 @@ def study(
         backbone=_backbone(config),
         grid=config.compressor.grid,
         cover=session.patch_cover,
-        conditions=tuple(conditions),
+        conditions=tuple(conditions[question, kind] for question, kind, _ in planned),
         comparisons=tuple(_compare(summaries)),
     )
 

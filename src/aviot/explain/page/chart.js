@@ -28,7 +28,7 @@ class Chart {
     const y = (value) => top + tall * (1 - value / most);
     const bands = this.bands.map(([from, to, text], n) => [
       svg("rect", { x: left + (from / count) * span, y: top, width: ((to - from) / count) * span, height: tall, class: n % 2 ? "band odd" : "band" }),
-      svg("text", { x: left + (from / count) * span + 4, y: top - 5, class: "band-text" }, text)]);
+      svg("text", { x: left + (from / count) * span + 4, y: top - 5, class: "band-text" }, ((to - from) / count) * span < 66 ? text.replace("segment ", "") : text)]);
     const levels = [0, 0.5, 1].map((part) => [
       svg("line", { x1: left, x2: width - right, y1: y(part * most), y2: y(part * most), class: "level" }),
       svg("text", { x: left - 6, y: y(part * most) + 4, "text-anchor": "end" }, this.unit(part * most))]);

@@ -6,6 +6,7 @@ const compared = (report, first, second) =>
 
 const moved = (report, views, first, second) => {
   const [ours, theirs] = [first, second].map((n) => views[n].raw.budgets[0] ?? []);
+  if (!ours.length) return "Nothing was compressed.";
   const shifts = ours.map((given, segment) => theirs[segment] - given);
   const gains = shifts.map((shift, segment) => [shift, segment]).filter(([shift]) => shift);
   if (!gains.length) return "The first stage gives every segment as many supports.";

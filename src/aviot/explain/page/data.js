@@ -137,4 +137,8 @@ const percent = (share) => {
 const whole = new Intl.NumberFormat("en");
 const decimal = (value, digits = 3) => value.toFixed(digits);
 const counted = (number, noun) => `${whole.format(number)} ${noun}${number === 1 ? "" : "s"}`;
+const operations = (count) => {
+  const [size, name] = [[1e12, "TFLOP"], [1e9, "GFLOP"], [1e6, "MFLOP"]].find(([least]) => count >= least) ?? [1, "FLOP"];
+  return `${Number((count / size).toPrecision(3))} ${name}`;
+};
 const small = (value) => (value === 0 ? "0" : value.toExponential(1));

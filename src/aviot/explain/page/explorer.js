@@ -1,5 +1,12 @@
 // The whole page: sections that follow one choice of answer, support, frame and patch.
 
+const introduction = (report) => {
+  if (report.supports === report.times.length)
+    return `The video is short enough as it is: the language model read ${report.supports === 1 ? "its one frame" : `all its ${report.supports} frames`}, and every support is a frame.`;
+  const read = report.supports === 1 ? "1 support: a compressed frame, an" : `${report.supports} supports: compressed frames, each an`;
+  return `Instead of ${report.times.length} frames, the language model read ${read} exact mixture of the video's. This page shows which moments and which parts of the picture went into it.`;
+};
+
 const guide = (report) =>
   el("details", { class: "guide" }, el("summary", {}, "How to read this page"),
     el("ul", {},
@@ -59,7 +66,7 @@ const explore = async (root, report) => {
   root.replaceChildren(
     el("header", {}, el("p", { class: "eyebrow" }, "AVIOT provenance explorer"), el("h1", {}, "Where did the answer come from?"),
       el("p", { class: "file" }, report.name),
-      el("p", { class: "lead" }, `Instead of ${counted(report.times.length, "frame")}, the language model read ${counted(report.supports, "support")}: compressed frames, each an exact mixture of the video's. This page shows which moments and which parts of the picture each one was made from.`),
+      el("p", { class: "lead" }, introduction(report)),
       guide(report)),
     bar, said, facts(report), video, budgets(report, views), map, support, frame, paths, compare, checksPanel(report, views));
   return choose({});

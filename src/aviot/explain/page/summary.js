@@ -35,7 +35,7 @@ const facts = (report) => {
     fact(whole.format(frames), frames === 1 ? "frame" : "frames", `looked at in ${seconds(report.duration)} of video`),
     fact(whole.format(supports), supports === 1 ? "support" : "supports", report.views[0].path.length > 1 ? `made of them: ${report.views[0].path.join(" → ")}` : "the frames as they are: nothing to compress"),
     fact(whole.format(report.tokens.after), "visual tokens", `read by the language model, instead of ${whole.format(report.tokens.before)}`),
-    fact(percent(report.prefill.saved), "prefill saved", `of the ${(report.prefill.before / 1e12).toPrecision(3)} TFLOP that reading all frames would take`));
+    fact(percent(report.prefill.saved), "prefill saved", `of the ${operations(report.prefill.before)} that reading all frames would take`));
 };
 
 const budgets = (report, views) => {
