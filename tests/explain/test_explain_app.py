@@ -3,6 +3,7 @@
 import json
 import threading
 from http.client import HTTPConnection
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
@@ -69,6 +70,8 @@ def test_one_encoding_serves_questions_ratios_and_the_same_file_again(app, video
     assert [each["kind"] for each in second["conditions"]] == ["matched", "rotated", "none"] * 2
     assert upload(app, video.read_bytes(), "again.mp4")[1]["video"] == found["video"]
     assert app.videos.encoded == 1
+    with urlopen(f"{app.url}status") as reply:
+        assert json.load(reply) == {"encoded": 1}
 
 
 @pytest.mark.parametrize(
@@ -130,8 +133,7 @@ def test_in_a_browser(app, video, tab, tmp_path):
     assert page.locator(".question").all_inner_texts() == ["What <b>moves</b>?"]
     assert "wandering 'square'.mp4" in shown.text(".file")
     before = shown.text(".facts")
-    page.locator("#ratio").focus()
-    page.keyboard.press("Home")  # the least compression
+    page.get_by_label("Compression ratio", exact=False).first.fill("1.5")
     page.wait_for_function("before => document.querySelector('.facts')?.innerText !== before", arg=before)
     page.fill("#second", "Why?")
     page.click("#submit")

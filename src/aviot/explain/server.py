@@ -87,8 +87,8 @@ class Handler(BaseHTTPRequestHandler):
     timeout = PATIENCE
 
     def do_GET(self) -> None:
-        """The page."""
-        self._answer(self._page)
+        """The page, or how often the vision tower was run."""
+        self._answer({"/": self._page, "/status": self._status}.get(urlsplit(self.path).path, self._nothing))
 
     def do_POST(self) -> None:
         """A video, or questions about one."""
@@ -151,9 +151,10 @@ class Handler(BaseHTTPRequestHandler):
             raise Refused(HTTPStatus.FORBIDDEN, "only the app's own page may ask")
 
     def _page(self) -> tuple[str, bytes]:
-        if urlsplit(self.path).path != "/":
-            return self._nothing()
         return "text/html", self.server.page.encode()
+
+    def _status(self) -> tuple[str, bytes]:
+        return "application/json", json.dumps({"encoded": self.server.videos.encoded}).encode()
 
     def _nothing(self) -> tuple[str, bytes]:
         raise Refused(HTTPStatus.NOT_FOUND, "there is nothing here; the app's page is at /")

@@ -2,16 +2,11 @@
 
 (() => {
   const settings = JSON.parse(document.getElementById("settings").textContent);
-  const [form, file, drop, question, second, ratio, ratioText, submit, status, problem, root] =
-    ["form", "file", "drop", "question", "second", "ratio", "ratio-text", "submit", "status", "problem", "explorer"].map((id) => document.getElementById(id));
-  const ratios = [...new Set([1.1, 1.25, 1.5, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 10, 12, 15, 20, settings.ratio])].sort((a, b) => a - b);
-  const chosenRatio = () => ratios[ratio.value];
+  // The slider and the number beside it are one setting; the number is what counts.
+  const [form, file, drop, question, second, ratio, exact, submit, status, problem, root] =
+    ["form", "file", "drop", "question", "second", "ratio", "ratio-number", "submit", "status", "problem", "explorer"].map((id) => document.getElementById(id));
   let video = null, asked = false, turn = 0;
 
-  const showRatio = () => {
-    ratioText.textContent = `${chosenRatio()} frames become one`;
-    ratio.setAttribute("aria-valuetext", ratioText.textContent);
-  };
   const say = (text) => { status.textContent = text; };
   const complain = (text) => { problem.textContent = text; if (text) say(""); };
 
@@ -66,7 +61,7 @@
     say("Compressing and answering…");
     const questions = [question.value, second.value].filter((text) => text.trim());
     const report = await request("/ask", { "Content-Type": "application/json" },
-      JSON.stringify({ video: video.video, name: video.name, questions, ratio: chosenRatio() }));
+      JSON.stringify({ video: video.video, name: video.name, questions, ratio: Number(exact.value) }));
     if (!current()) return;
     asked = true;
     await explore(root, report);
@@ -75,8 +70,9 @@
 
   form.addEventListener("submit", (event) => { event.preventDefault(); ask(); });
   file.addEventListener("change", () => { if (file.files[0]) upload(file.files[0]); });
-  ratio.addEventListener("input", showRatio);
-  ratio.addEventListener("change", () => { if (asked) ask(); });
+  ratio.addEventListener("input", () => { exact.value = ratio.value; });
+  exact.addEventListener("input", () => { ratio.value = exact.value; });
+  for (const input of [ratio, exact]) input.addEventListener("change", () => { if (asked && exact.validity.valid) ask(); });
   for (const kind of ["dragover", "drop", "dragleave"])
     document.addEventListener(kind, (event) => {
       event.preventDefault();
@@ -84,7 +80,5 @@
       if (kind === "drop" && event.dataTransfer.files[0]) upload(event.dataTransfer.files[0]);
     });
   file.accept = settings.types.join(",");
-  ratio.max = ratios.length - 1;
-  ratio.value = ratios.indexOf(settings.ratio);
-  showRatio();
+  ratio.value = exact.value = settings.ratio;
 })();
