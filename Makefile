@@ -18,7 +18,7 @@ lint: .venv/ready
 	$(BIN)/lint-imports
 
 unit: .venv/ready
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --cov --cov-report=term -q
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal --cov --cov-report=term -q
 	$(BIN)/coverage report --include='*/aviot/ot/*,*/aviot/compressor/*' --fail-under=95 --format=total
 
 .venv/ready: pyproject.toml constraints.txt

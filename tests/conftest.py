@@ -66,7 +66,26 @@ def golden():
 
 
 @pytest.fixture
-def fenced(monkeypatch):
+def interpreted_once(monkeypatch):
+    """Triton's interpreter looks through its whole language at each call of a helper; here not where it just did."""
+    if torch.cuda.is_available():
+        return
+    from triton.runtime import interpreter
+
+    patch = interpreter._patch_lang
+
+    def patch_once(function):
+        here = [id(value) for value in function.__globals__.values()]
+        language = [each for each in (interpreter.tl, interpreter.tl.core) if id(each) in here]
+        if language and all(each.static_print is print for each in language):  # what the interpreter makes of it
+            return interpreter._LangPatchScope()
+        return patch(function)
+
+    monkeypatch.setattr(interpreter, "_patch_lang", patch_once)
+
+
+@pytest.fixture
+def fenced(monkeypatch, interpreted_once):
     """In Triton's interpreter, a kernel that reaches outside the tensors it was given fails."""
     if torch.cuda.is_available():
         return

@@ -132,7 +132,7 @@ def test_low_precision_features(dtype, frames, supports):
     ids=str,
 )
 def test_other_grids_chains_and_ablations(config):
-    compressor = make(**config)
+    compressor = make(**config, transport={"updates": 5})  # as many as the default's are compared above
     given = doubled(inputs(26, grid=compressor.config.grid))
     for changes in ({}, {"relevance": None}, {"question": None}):
         each = given | changes

@@ -79,6 +79,7 @@ def test_the_same_input_gives_the_same_bits(frames, ratio, seed):
     assert torch.equal(first.provenance().coefficients, second.provenance().coefficients)
 
 
+@settings(max_examples=20)
 @given(st.integers(0, 1000))
 def test_permuting_regions_permutes_plans(seed):
     """Nine medium regions without children or position: swap two columns of regions, and their plans swap."""
@@ -108,7 +109,7 @@ def test_forward_keeps_nothing_on_the_module():
 
 def test_no_value_is_read_from_the_device():
     """On the meta device there are shapes and no values: any read would raise."""
-    compressor = Compressor(CompressorConfig()).to("meta")
+    compressor = Compressor(CompressorConfig(transport={"updates": 2})).to("meta")  # each update is like the first
     x = torch.empty(2, 224, 729, 1152, device="meta", dtype=torch.bfloat16)
     question, relevance = torch.empty(2, 1152, device="meta"), torch.empty(2, 224, device="meta")
     out = compressor(x, question=question, relevance=relevance, motion=x, ratio=10, step=7)

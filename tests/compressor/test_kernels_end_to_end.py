@@ -1,5 +1,7 @@
 """Whole compressions by kernels against the looped float64 reference, and when the kernels are taken at all."""
 
+from importlib import import_module
+
 import pytest
 import torch
 from common import DEVICE, inputs, make, relative
@@ -13,10 +15,12 @@ GRID = (2, 3)
 TINY = {"grid": GRID, "regions": ((1, 1), (2, 2)), "cost_dim": 10, "segments": 3, "rounds": (2, 1)}
 ONE_STAGE = {"stage_multiple": 100}
 LINE = ONE_STAGE | {"grid": (1, 3), "regions": ((1, 1), (1, 2)), "segments": 2}  # what takes long otherwise
+UNTRACED = pytest.mark.no_cover  # what these run is counted in the other tests; tracing takes longer than running
 
 
 @pytest.fixture
 def by_kernels(monkeypatch, poisoned, bf16_products):
+    import_module("aviot.compressor.kernels.objective")  # lines that run first in an untraced test are never counted
     for module in (compressor, solver):
         monkeypatch.setattr(module, "kernels_serve", lambda *_: True)
 
@@ -41,6 +45,7 @@ def agrees(out, expected, tolerance):
     assert relative(out.features.cpu(), expected.features) < tolerance
 
 
+@UNTRACED
 @pytest.mark.usefixtures("by_kernels")
 @pytest.mark.parametrize(
     ("config", "dtype", "tolerance"),
@@ -72,6 +77,7 @@ def test_outputs_without_a_question():
     agrees(out, expected, 1e-5)
 
 
+@UNTRACED
 @pytest.mark.usefixtures("by_kernels")
 def test_a_batch_of_any_strides_that_shares_its_question():
     module = tiny(**ONE_STAGE, allocation={"relevance_weight": 9.0})
@@ -90,8 +96,10 @@ def test_a_batch_of_any_strides_that_shares_its_question():
 @pytest.mark.usefixtures("by_kernels")
 @pytest.mark.parametrize(
     ("config", "dtype", "tolerance", "gradient_tolerance"),
-    [({"rounds": (3, 2)}, torch.float32, 1e-5, 1e-4), (ONE_STAGE, torch.bfloat16, 1e-2, 1e-2)],
-    ids=["float32", "bfloat16"],
+    [
+        pytest.param({"rounds": (3, 2)}, torch.float32, 1e-5, 1e-4, marks=UNTRACED, id="float32"),
+        pytest.param(ONE_STAGE, torch.bfloat16, 1e-2, 1e-2, id="bfloat16"),
+    ],
 )
 def test_gradients(config, dtype, tolerance, gradient_tolerance):
     module, given = tiny(**config), inputs(9, grid=GRID, dtype=dtype)
@@ -109,6 +117,7 @@ def test_gradients(config, dtype, tolerance, gradient_tolerance):
             assert relative(value.grad.cpu(), weights[name].grad) < gradient_tolerance, name
 
 
+@UNTRACED
 @pytest.mark.usefixtures("by_kernels")
 def test_gradients_of_the_loss_at_large_magnitudes():
     """Of a distortion of millions all that is left is what the supports miss their barycentres by."""
@@ -119,6 +128,7 @@ def test_gradients_of_the_loss_at_large_magnitudes():
     assert relative(leaf.grad.cpu(), exact.grad) < 1e-3
 
 
+@UNTRACED
 @pytest.mark.usefixtures("by_kernels")
 def test_a_batch_has_each_videos_gradients():
     module, given = tiny(**LINE), on_device(inputs(9, batch=(2,), grid=LINE["grid"]))

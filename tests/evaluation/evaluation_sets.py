@@ -1,7 +1,6 @@
 """Items and videos made on the spot, and runs over them."""
 
 import json
-import os
 import sys
 from functools import cache
 from pathlib import Path
@@ -19,7 +18,6 @@ from aviot.evaluation.plan import Shard
 from aviot.evaluation.run import evaluate
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 
-ROOT = Path(__file__).parents[2]
 OPTIONS = ("-r", "2", "-r", "4", "--compressor", "aviot", "--compressor", "none", "--max-new-tokens", "3")
 SETTINGS = ("aviot@2", "aviot@4", "none")
 
@@ -71,9 +69,4 @@ def rows(path: Path) -> list[dict]:
 
 
 def command(made: Path, out: Path, *words: str) -> list[str]:
-    base = [sys.executable, "-m", "aviot", "evaluate", str(made / "items.jsonl"), "-m", str(made / "model"), *OPTIONS]
-    return [*base, "--out", str(out), *words]
-
-
-def environment(**more: str) -> dict[str, str]:
-    return os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "COLUMNS": "120"} | more
+    return ["evaluate", str(made / "items.jsonl"), "-m", str(made / "model"), *OPTIONS, "--out", str(out), *words]

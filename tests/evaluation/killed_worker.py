@@ -1,15 +1,15 @@
-"""`aviot`, killed by itself while it writes a row: the first argument says how many rows it writes whole before."""
+"""`aviot` in a process of its own; or killed by itself while it writes a row, after so many that it writes whole."""
 
 import os
 import signal
 import sys
 
 from aviot.cli import app
-from aviot.evaluation import journal
+from aviot.evaluation import journal, run
 
 
 class Doomed(journal.Journal):
-    left = int(sys.argv.pop(1))
+    left = 0
 
     def add(self, row):
         if Doomed.left == 0:
@@ -20,8 +20,12 @@ class Doomed(journal.Journal):
         super().add(row)
 
 
-if __name__ == "__main__":
-    from aviot.evaluation import run
-
-    run.Journal = Doomed
+def aviot(*words: str) -> None:
+    sys.argv = ["aviot", *words]
     app(prog_name="aviot")
+
+
+def aviot_killed(rows_written: str, *words: str) -> None:
+    Doomed.left = int(rows_written)
+    run.Journal = Doomed
+    aviot(*words)

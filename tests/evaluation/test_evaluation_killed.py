@@ -2,21 +2,17 @@
 
 import json
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
-from evaluation_sets import command, environment, rows, run
+from evaluation_sets import command, rows, run
+from forked import run_forked
+from killed_worker import aviot, aviot_killed
 
 from aviot.evaluation.rows import key_of
 
 
 def kill_after(rows_written, made, out, *words):
     """Run the command until it has written so many rows and is killed in the middle of the next."""
-    worker = [sys.executable, str(Path(__file__).with_name("killed_worker.py")), str(rows_written)]
-    done = subprocess.run(
-        [*worker, *command(made, out, *words)[3:]], env=environment(), capture_output=True, timeout=300
-    )
+    (done,) = run_forked(aviot_killed, str(rows_written), *command(made, out, *words))
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
@@ -42,20 +38,11 @@ def test_killed_twice_and_resumed(made, whole, tmp_path):
 
 def test_two_processes_at_once(made, whole, tmp_path):
     out = tmp_path / "run"
-    both = [
-        subprocess.Popen(
-            command(made, out, "--json"),
-            env=environment(RANK=str(rank), WORLD_SIZE="2"),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    said = [process.communicate(timeout=300) for process in both]
-    assert [process.returncode for process in both] == [0, 0], said
-    printed = [stdout for stdout, _ in said if stdout]
-    assert len(printed) == 1, said
+    environments = tuple({"RANK": str(rank), "WORLD_SIZE": "2"} for rank in range(2))
+    both = run_forked(aviot, *command(made, out, "--json"), environments=environments)
+    assert [process.returncode for process in both] == [0, 0], both
+    printed = [process.stdout for process in both if process.stdout]
+    assert len(printed) == 1, both
     assert json.loads(printed[0])["rows"] == 36
     parts = [{key_of(row) for row in rows(out / "parts" / f"rows-000{rank}.jsonl")} for rank in range(2)]
     assert not parts[0] & parts[1]

@@ -73,11 +73,11 @@ def test_solve_by_kernels_broadcasts_counts_as_torch_does(monkeypatch):
     cost = torch.rand(2, 1, 4, 7, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(DEVICE)
     sources = torch.tensor([7, 7, 6, 6], device=DEVICE)
     supports = torch.tensor([[5, 1, 2, 3], [2, 4, 4, 1]], device=DEVICE)[:, None]
-    plans = []
+    plans, config = [], TransportConfig(updates=3)
     for served in (True, False):
         monkeypatch.setattr(solver, "kernels_serve", lambda *_, served=served: served)
-        plans.append(solve(cost, EPSILON, CONFIG, source_count=sources, support_count=supports).conditional)
-        plans.append(solve(cost, EPSILON, CONFIG).plan)
+        plans.append(solve(cost, EPSILON, config, source_count=sources, support_count=supports).conditional)
+        plans.append(solve(cost, EPSILON, config).plan)
     for found, expected in zip(plans[:2], plans[2:], strict=True):
         assert relative(found, expected) < 1e-12
 

@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pytest
 import torch
 from tiny import config, lines, make_start, write_video
 
@@ -31,6 +32,7 @@ def make_colours(folder):
     (folder / "train.json").write_text(json.dumps(records))
 
 
+@pytest.mark.no_cover  # hundreds of passes over what other tests have counted
 def test_a_small_set_is_learnt_by_heart(tmp_path):
     make_start(tmp_path / "start")
     make_colours(tmp_path / "set")

@@ -9,7 +9,9 @@ import torch
 import yaml
 from tiny import config, lines, settings
 from transformers import TrainerCallback
+from typer.testing import CliRunner
 
+from aviot.cli import app
 from aviot.data import DataError
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.training import saving
@@ -28,6 +30,10 @@ def run(made):
         made, output=str(made / "plain"), logging={"report_to": ["tensorboard"]}, saving={"keep": 2, "every": 1}
     )
     return chosen, train(chosen)
+
+
+def losses(checkpoint):
+    return [line["loss"] for line in lines(checkpoint)]
 
 
 def test_the_checkpoint_answers_at_once(run, made):
@@ -180,28 +186,24 @@ def test_videos_that_cannot_be_read_are_passed_over_and_counted(made, tmp_path, 
         train(config(made, output=str(tmp_path / "strict"), data=strict))
 
 
-def test_features_are_cached_and_give_the_same_losses(made, tmp_path):
-    without = train(config(made, output=str(tmp_path / "without")))
+def test_features_are_cached_and_give_the_same_losses(run, made, tmp_path):
     cache = {"folder": str(tmp_path / "features"), "gigabytes": 1}
     first = train(config(made, output=str(tmp_path / "first"), cache=cache))
     files = list((tmp_path / "features").glob("*.safetensors"))
     assert len(files) == 12
     again = train(config(made, output=str(tmp_path / "again"), cache=cache))
-    expected = [line["loss"] for line in lines(without)]
-    for run in (first, again):
-        assert [line["loss"] for line in lines(run)] == pytest.approx(expected, abs=1e-5)
+    for cached in (first, again):
+        assert losses(cached) == pytest.approx(losses(run[1]), abs=1e-5)
 
 
-def test_workers_decode_the_same(made, tmp_path):
-    expected = [line["loss"] for line in lines(train(config(made, output=str(tmp_path / "here"))))]
+def test_workers_decode_the_same(run, made, tmp_path):
     ahead = train(config(made, output=str(tmp_path / "ahead"), loader={"workers": 1}))
-    assert [line["loss"] for line in lines(ahead)] == expected
+    assert losses(ahead) == losses(run[1])
 
 
-def test_bfloat16(made, tmp_path):
+def test_bfloat16(run, made, tmp_path):
     last = train(config(made, output=str(tmp_path / "run"), precision="bf16"))
-    exact = [line["loss"] for line in lines(train(config(made, output=str(tmp_path / "exact"))))]
-    assert [line["loss"] for line in lines(last)] == pytest.approx(exact, rel=0.02)
+    assert losses(last) == pytest.approx(losses(run[1]), rel=0.02)
     model = AviotForConditionalGeneration.from_pretrained(last, dtype=torch.float32)
     start = AviotForConditionalGeneration.from_pretrained(made / "start")
     weight = "model.language_model.norm.weight"
@@ -247,7 +249,7 @@ def test_the_command(made, tmp_path):
     assert done.stdout.strip() == str(tmp_path / "run" / "checkpoint-1")
     assert "step 1/1: loss" in done.stderr
     assert "videos/s" in done.stderr
-    wrong = subprocess.run([*command, "--set", "stage=x"], capture_output=True, text=True, check=False)
-    assert wrong.returncode == 2
+    wrong = CliRunner().invoke(app, [*command[3:], "--set", "stage=x"])
+    assert wrong.exit_code == 2
     assert "stage must be one of" in wrong.stderr
     assert "Traceback" not in wrong.stderr

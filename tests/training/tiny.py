@@ -10,6 +10,8 @@ import av
 import numpy as np
 import torch
 import yaml
+from forked import Ended, ranks, run_forked
+from worker import main
 
 from aviot.models import AviotConfig, AviotForConditionalGeneration, AviotProcessor
 from aviot.training.config import TrainingConfig
@@ -108,16 +110,27 @@ def lines(checkpoint: Path) -> list[dict]:
     return [line for line in history if "loss" in line]
 
 
-def start(folder: Path, name: str, *words: str, processes: int = 1, **changes) -> subprocess.CompletedProcess:
-    """Run `worker.py` on a configuration, in one process or under torchrun."""
+def start(folder: Path, name: str, *words: str, processes: int = 1, **changes) -> Ended:
+    """Run `worker.py` on a configuration, in one process or in several that know of each other."""
+    path = write_settings(folder, name, **changes)
+    done = run_forked(main, str(path), *words, environments=ranks(processes) if processes > 1 else ({},))
+    worst = max(done, key=lambda each: abs(each.returncode))
+    return Ended(worst.returncode, "".join(each.stdout for each in done), "".join(each.stderr for each in done))
+
+
+def start_by_torchrun(folder: Path, name: str, **changes) -> subprocess.CompletedProcess:
+    """The same in two processes as a user starts them."""
+    path = write_settings(folder, name, **changes)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += [str(Path(__file__).with_name("worker.py")), str(path)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+
+
+def write_settings(folder: Path, name: str, **changes) -> Path:
     path = folder / f"{name}.yaml"
     path.write_text(yaml.safe_dump(settings(folder, output=str(folder / name), **changes)))
-    command = [sys.executable]
-    if processes > 1:
-        command += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-    command += [str(Path(__file__).with_name("worker.py")), str(path), *words]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    return path
 
 
 def whole_losses(folder: Path, name: str, steps: int) -> list[float]:
