@@ -1,5 +1,6 @@
 """Encoder, positions, compressor, connector and decoder: everything but the language model's head."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,9 @@ from aviot.models.path import CompressorName, VideoPath
 from aviot.models.sequence import IGNORED, Merged, find_video, pad_left, place_video
 from aviot.ot.device import on_gpu
 
-ENCODED_AT_ONCE = 32  # frames a call of the vision tower; bounds its memory whatever the video's length
+# Features that one call of the vision tower makes, which bounds its memory whatever the video's length: 32 frames of
+# 27 x 27 patches of 1152 channels.
+ENCODED_AT_ONCE = 32 * 27 * 27 * 1152
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,9 @@ class AviotModel(VideoPath, AviotPreTrainedModel):
             raise ValueError(
                 f"frame_counts must add up to the {len(pixel_values)} frames of pixel_values, got {list(frame_counts)}"
             )
-        features = torch.cat([self._encode_chunk(chunk) for chunk in pixel_values.split(ENCODED_AT_ONCE)])
+        size = self.config.compressor_config
+        frames = max(1, ENCODED_AT_ONCE // (math.prod(size["grid"]) * size["dim"]))
+        features = torch.cat([self._encode_chunk(chunk) for chunk in pixel_values.split(frames)])
         return features.split(list(frame_counts))
 
     def encode_missing(

@@ -1,11 +1,12 @@
 """A procedural video world with a question grammar: reproducible, balanced, drawn in batches. It knows no models."""
 
 from aviot.synthetic.config import WorldConfig
+from aviot.synthetic.description import descriptions, sights
 from aviot.synthetic.families import FAMILIES
 from aviot.synthetic.grammar import vocabulary
 from aviot.synthetic.mp4 import save
 from aviot.synthetic.question import Question
-from aviot.synthetic.render import Clips, render
+from aviot.synthetic.render import Clips, Plan, draw, plan, render
 from aviot.synthetic.scene import Actor, Evidence, Plot, Scene
 from aviot.synthetic.split import SPLITS, Split
 from aviot.synthetic.tracks import Tracks, tracks
@@ -18,6 +19,7 @@ __all__ = [
     "Batch",
     "Clips",
     "Evidence",
+    "Plan",
     "Plot",
     "Question",
     "Scene",
@@ -25,8 +27,12 @@ __all__ = [
     "Tracks",
     "World",
     "WorldConfig",
+    "descriptions",
+    "draw",
+    "plan",
     "render",
     "save",
+    "sights",
     "tracks",
     "vocabulary",
 ]

@@ -24,14 +24,14 @@ _CONTOURS = np.where(_DARK, np.float32(190), np.float32(14))
 class Layer(NamedTuple):
     """One object a frame, for the n frames that have one, and the window of pixels that holds each."""
 
-    frame: Tensor  # which of the canvas
-    corner: Tensor  # [n,2] of the window that holds the object, whole pixels, x and y
-    side: Tensor  # [w]: 0 … w-1, the window's ticks
-    centre: Tensor  # [n,2] of the object, in pixels
-    turn: Tensor  # [n,2]: cosine and sine of its tilt, over its radius
-    radius: Tensor  # [n] in pixels
-    sprite: Tensor  # [n]: first entry of its picture in the table
-    colours: Tensor  # [n,7]: fill, second tone, contour's grey
+    frame: np.ndarray  # which of the canvas
+    corner: np.ndarray  # [n,2] of the window that holds the object, whole pixels, x and y
+    side: np.ndarray  # [w]: 0 … w-1, the window's ticks
+    centre: np.ndarray  # [n,2] of the object, in pixels
+    turn: np.ndarray  # [n,2]: cosine and sine of its tilt, over its radius
+    radius: np.ndarray  # [n] in pixels
+    sprite: np.ndarray  # [n]: first entry of its picture in the table
+    colours: np.ndarray  # [n,7]: fill, second tone, contour's grey
 
 
 def layers_of(cast: Sequence[Tracks], scenes: Sequence[Scene]) -> list[Layer]:
@@ -71,30 +71,40 @@ def _layer(entries: np.ndarray, size: int) -> Layer:
     which = colour.astype(np.int64)
     colours = np.concatenate([_FILLS[which], _TONES[which], _CONTOURS[which, None]], axis=1)
     return Layer(
-        frame=torch.from_numpy(frame.astype(np.int64)),
-        corner=torch.from_numpy(corner),
-        side=torch.arange(width),
-        centre=torch.from_numpy(centre.astype(np.float32)),
-        turn=torch.from_numpy((np.stack([np.cos(tilt), np.sin(tilt)], axis=1) / radius[:, None]).astype(np.float32)),
-        radius=torch.from_numpy(radius.astype(np.float32)),
-        sprite=torch.from_numpy(sprite.astype(np.int64)),
-        colours=torch.from_numpy(colours),
+        frame=frame.astype(np.int64),
+        corner=corner,
+        side=np.arange(width),
+        centre=centre.astype(np.float32),
+        turn=(np.stack([np.cos(tilt), np.sin(tilt)], axis=1) / radius[:, None]).astype(np.float32),
+        radius=radius.astype(np.float32),
+        sprite=sprite.astype(np.int64),
+        colours=colours,
     )
 
 
-def draw_layer(canvas: Tensor, layer: Layer) -> None:
-    """Blend a layer's objects into float levels [N,H,W,3], in place."""
-    columns = layer.side + layer.corner[:, :1]
-    rows = layer.side + layer.corner[:, 1:]
-    place = layer.frame[:, None, None], rows[:, :, None], columns[:, None, :]
-    dx = (columns + 0.5 - layer.centre[:, :1])[:, None, :]
-    dy = (rows + 0.5 - layer.centre[:, 1:])[:, :, None]
-    cosine, sine = layer.turn[:, 0, None, None], layer.turn[:, 1, None, None]
-    outline, tone = _look_up(layer.sprite, cosine * dx + sine * dy, cosine * dy - sine * dx)
-    outline = outline * layer.radius[:, None, None]  # pixels
+def draw_layer(
+    canvas: Tensor,
+    frame: Tensor,
+    corner: Tensor,
+    side: Tensor,
+    centre: Tensor,
+    turn: Tensor,
+    radius: Tensor,
+    sprite: Tensor,
+    colours: Tensor,
+) -> None:
+    """Blend a layer's objects into float levels [N,H,W,3], in place: its parts, on the canvas's device."""
+    columns = side + corner[:, :1]
+    rows = side + corner[:, 1:]
+    place = frame[:, None, None], rows[:, :, None], columns[:, None, :]
+    dx = (columns + 0.5 - centre[:, :1])[:, None, :]
+    dy = (rows + 0.5 - centre[:, 1:])[:, :, None]
+    cosine, sine = turn[:, 0, None, None], turn[:, 1, None, None]
+    outline, tone = _look_up(sprite, cosine * dx + sine * dy, cosine * dy - sine * dx)
+    outline = outline * radius[:, None, None]  # pixels
     cover = (0.5 - outline).clamp_(0, 1)[..., None]
     inner = (0.5 - OUTLINE - outline).clamp_(0, 1)[..., None]
-    fill, second, contour = (part[:, None, None] for part in layer.colours.split((3, 3, 1), dim=1))
+    fill, second, contour = (part[:, None, None] for part in colours.split((3, 3, 1), dim=1))
     ink = torch.lerp(fill, second, tone[..., None])
     canvas[place] = torch.lerp(canvas[place], torch.lerp(contour, ink, inner), cover)
 

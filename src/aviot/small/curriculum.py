@@ -1,0 +1,64 @@
+"""What the small model is taught, phase after phase: everything follows from the number of the step."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Literal
+
+Task = Literal["patches", "pictures", "whole", "compressed"]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Some steps of one kind.
+
+    * "patches": encoder and projector learn what every patch of single frames shows, and its name;
+    * "pictures": from here on the encoder stays as it is; the decoder learns to speak of one frame and of a few;
+    * "whole": it learns to answer from all frames of a video;
+    * "compressed": everything but the encoder learns to answer from compressed frames, at one of the paper's ratios,
+      or now and then from all of them.
+    """
+
+    task: Task
+    steps: int
+    videos: int  # a step
+    frames: Sequence[int]  # one of them a step; of a video of `length` frames for "patches"
+    rates: tuple[float, float]  # learning rate at the beginning and at the end
+
+
+@dataclass(frozen=True)
+class Curriculum:
+    """Phases after each other."""
+
+    phases: tuple[Phase, ...]
+    seed: int = 0
+    warmup: int = 100  # steps over which the learning rate comes up
+
+    @property
+    def steps(self) -> int:
+        """Of all phases."""
+        return sum(phase.steps for phase in self.phases)
+
+    def at(self, step: int) -> tuple[Phase, int]:
+        """The phase of a step, and the step's number in it."""
+        if not 0 <= step < self.steps:
+            raise ValueError(f"step must lie in 0 to {self.steps - 1}, got {step}")
+        ends = list(accumulate(phase.steps for phase in self.phases))
+        number = next(i for i, end in enumerate(ends) if step < end)
+        return self.phases[number], step - ends[number] + self.phases[number].steps
+
+    def rate(self, step: int) -> float:
+        """The learning rate of a step: along a line through its phase, less in the first steps of all."""
+        phase, within = self.at(step)
+        start, end = phase.rates
+        return (start + (end - start) * within / phase.steps) * min(1.0, (step + 1) / self.warmup)
+
+
+CURRICULUM = Curriculum(
+    (
+        Phase("patches", steps=900, videos=32, frames=(8,), rates=(2e-3, 1e-3)),
+        Phase("pictures", steps=2000, videos=64, frames=(1, 2, 3, 4), rates=(1e-3, 1e-3)),
+        Phase("whole", steps=5000, videos=48, frames=(16,), rates=(1e-3, 1e-3)),
+        Phase("compressed", steps=1500, videos=16, frames=(64, 64, 32), rates=(1e-3, 0.0)),
+    )
+)

@@ -1,0 +1,72 @@
+"""One step's losses: the model's own forward pass on rows that share their beginning and their video's place."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from aviot.models import AviotForConditionalGeneration
+from aviot.models.path import CompressorName
+from aviot.models.sequence import IGNORED
+from aviot.small.lessons import Lesson
+from aviot.synthetic import Plan, draw
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """Losses of a batch, and which rows were answered right to the last token."""
+
+    language: Float[Tensor, ""]
+    transport: Float[Tensor, ""]
+    right: Bool[Tensor, "B"]
+    tokens: Float[Tensor, "B v d"]  # what the decoder read of the video
+
+
+def encode(model: AviotForConditionalGeneration, plans: Sequence[Plan], videos: int) -> Float[Tensor, "V T S D"]:
+    """Draw videos of one length and encode them."""
+    pixels = draw(plans, model.device).movedim(-1, 1)
+    return model.encode(pixels, [len(pixels)])[0].unflatten(0, (videos, -1))
+
+
+def answer(
+    model: AviotForConditionalGeneration,
+    u: Float[Tensor, "V T S D"],
+    lesson: Lesson,
+    *,
+    ratio: float | None,
+    compressor: CompressorName = "aviot",
+    step: int | None = None,
+    ask: bool = True,
+) -> Answers:
+    """Answer a lesson's questions about encoded videos, each given its right answer up to the token it is at.
+
+    So a row is right if answering greedily would say exactly its answer. `ratio=None` reads all frames; `ask=False`
+    keeps the questions from the compressor.
+    """
+    path, device = model.model, u.device
+    embed = model.get_input_embeddings()
+    ids, labels = lesson.ids.to(device), lesson.labels.to(device)
+    after = embed(ids)
+    before = embed(lesson.before.to(device)).expand(len(ids), -1, -1)
+    compressor = "none" if ratio is None else compressor
+    asks = compressor == "aviot" and ask
+    questions = _question_means(after.detach(), lesson.asks.to(device)) if asks else None
+    videos = path.prepare(u, step=step, relevance=asks).for_prompts(tuple(lesson.video.tolist()))
+    features, compression = path.compress(videos, questions, ratio=ratio or 0.0, compressor=compressor, step=step)
+    tokens = path.project(features)
+    whole = torch.cat((before.to(tokens.dtype), tokens, after.to(tokens.dtype)), 1)
+    hidden = path.language_model(inputs_embeds=whole, use_cache=False).last_hidden_state
+    said = model.lm_head(hidden[:, -ids.shape[1] :]).float()[:, :-1]
+    goal = labels[:, 1:]
+    language = F.cross_entropy(said.flatten(0, 1), goal.flatten(), ignore_index=IGNORED)
+    right = ((said.argmax(-1) == goal) | (goal == IGNORED)).all(1)
+    transport = language.new_zeros(()) if compression is None else compression.loss.mean()
+    return Answers(language, transport, right, tokens)
+
+
+def _question_means(embeds: Float[Tensor, "B L d"], asks: Bool[Tensor, "B L"]) -> Float[Tensor, "B d"]:
+    weights = asks[..., None].to(embeds.dtype)
+    return (embeds * weights).sum(1) / weights.sum(1).clamp_min(1)

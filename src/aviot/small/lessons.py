@@ -1,0 +1,148 @@
+"""Batches of scenes with what is asked about them, as tokens: made by worker processes, rendered by whoever learns."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+from torch.utils.data import Dataset
+from transformers import PreTrainedTokenizerFast
+
+from aviot.compressor.schedule import sample_ratio
+from aviot.models.configuration import VIDEO_PLACEHOLDER
+from aviot.models.sequence import IGNORED
+from aviot.small.architecture import small_processor
+from aviot.small.curriculum import Curriculum, Phase
+from aviot.small.naming import names_seen
+from aviot.small.patches import Objects, objects_of
+from aviot.synthetic import Plan, Question, Scene, World, WorldConfig, descriptions, plan, sights
+from aviot.synthetic.chance import Draws
+
+LENGTH = 64  # frames of the scenes that single frames are taken from
+DESCRIBED = 2  # objects of a video
+TOLD = 3  # things at most that are said of a few frames
+WHOLE = 0.25  # of the steps of the last phase that leave the video as it is
+
+
+@dataclass(frozen=True, eq=False)
+class Lesson:
+    """Videos of one length and conversations about them: each is `before`, the video, and its row of `ids`.
+
+    A row ends in padding, which nothing before it sees and nothing supervises.
+    """
+
+    plans: list[Plan]  # how the videos are drawn
+    videos: int
+    before: Int[Tensor, "l"]
+    ids: Int[Tensor, "B L"]
+    labels: Int[Tensor, "B L"]
+    asks: Bool[Tensor, "B L"]  # tokens of questions
+    video: Int[Tensor, "B"]  # which each row is about
+    ratio: float | None  # None leaves the videos as they are
+    seen: Bool[Tensor, "V T names"]  # what each frame shows
+
+
+@dataclass(frozen=True, eq=False)
+class Pictures:
+    """Single frames and what is in them."""
+
+    plans: list[Plan]
+    objects: Objects
+
+
+class Lessons(Dataset[Lesson | Pictures]):
+    """The lesson of each step of a curriculum."""
+
+    def __init__(self, curriculum: Curriculum, tokenizer: PreTrainedTokenizerFast) -> None:
+        self.curriculum = curriculum
+        self.writer = LessonWriter(tokenizer)
+        self.world = World(WorldConfig(seed=curriculum.seed))
+
+    def __len__(self) -> int:
+        return self.curriculum.steps
+
+    def __getitem__(self, step: int) -> Lesson | Pictures:
+        phase, within = self.curriculum.at(step)
+        draws = Draws("lesson", self.curriculum.seed, step)
+        first = sum(p.steps * p.videos for p in self._before(phase)) + within * phase.videos
+        length = draws.pick(tuple(phase.frames))
+        numbers = range(first, first + phase.videos)
+        if phase.task == "patches":
+            scenes = tuple(self.world.scene("train", number, LENGTH) for number in numbers)
+            frames = [draws.below(LENGTH) for _ in range(length)]
+            return Pictures(plan(scenes, frames)[0], objects_of(scenes, frames))
+        if phase.task == "pictures":
+            frames = sorted(draws.sample(range(LENGTH), length))
+            scenes = tuple(self.world.scene("train", number, LENGTH) for number in numbers)
+            told = [(scene, turns) for scene in scenes if (turns := draws.shuffled(sights(scene, frames))[:TOLD])]
+            return self.writer.conversations(told, frames=frames)
+        scenes = tuple(self.world.scene("train", number, length) for number in numbers)
+        if phase.task == "whole" or draws.uniform(0, 1) < WHOLE:
+            return self.writer.conversations([(scene, self._turns(scene, draws)) for scene in scenes])
+        ratio = sample_ratio(torch.Generator().manual_seed(draws.below(2**31)))
+        asked = [(scene, [put(q, bool(draws.below(2)))]) for scene in scenes for q in self.world.questions(scene)]
+        return self.writer.conversations(asked, ratio)
+
+    def _before(self, phase: Phase) -> Sequence[Phase]:
+        return self.curriculum.phases[: self.curriculum.phases.index(phase)]
+
+    def _turns(self, scene: Scene, draws: Draws) -> list[tuple[str, str]]:
+        """Every question and descriptions of two objects, in any order.
+
+        A question is put with options, without, or without and then with: the second time its answer is to be found
+        among the options, which is to be learnt apart from finding it in the video.
+        """
+        told = descriptions(scene)
+        turns = [[turn] for turn in draws.sample(told, min(DESCRIBED, len(told)))]
+        for question in self.world.questions(scene):
+            forms = [(question.open, question.answer), (question.multiple_choice, question.letter)]
+            turns.append(draws.pick((forms, forms[:1], forms[1:])))
+        return [turn for group in draws.shuffled(turns) for turn in group]
+
+
+def put(question: Question, openly: bool) -> tuple[str, str]:
+    """A question as it is put, and its answer: in words, or the letter of one of the options."""
+    return (question.open, question.answer) if openly else (question.multiple_choice, question.letter)
+
+
+class LessonWriter:
+    """Conversations as rows of tokens."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
+        self.processor = small_processor(tokenizer)
+        self.padding = tokenizer.pad_token_id
+
+    def conversations(
+        self,
+        asked: Sequence[tuple[Scene, Sequence[tuple[str, str]]]],
+        ratio: float | None = None,
+        frames: Sequence[int] | None = None,
+    ) -> Lesson:
+        """A row for each scene with its turns, about all of it or some frames; neighbours may share a scene."""
+        scenes = tuple({id(scene): scene for scene, _ in asked}.values())
+        places = {id(scene): place for place, scene in enumerate(scenes)}
+        times = scenes[0].times[: None if frames is None else len(frames)]
+        said = [self.processor.encode_conversation(turns, len(times) / 2, times) for _, turns in asked]
+        place = said[0].ids.index(VIDEO_PLACEHOLDER)  # the same in all, since what stands before it is
+        length = max(len(one.ids) for one in said) - place - 1
+        ids = torch.full((len(said), length), self.padding)
+        labels = torch.full((len(said), length), IGNORED)
+        asks = torch.zeros(len(said), length, dtype=torch.bool)
+        for row, one in enumerate(said):
+            tail = torch.tensor(one.ids[place + 1 :])
+            ids[row, : len(tail)] = tail
+            labels[row, : len(tail)] = torch.tensor(one.labels[place + 1 :])
+            for first, end in one.questions:
+                asks[row, first - place - 1 : end - place - 1] = True
+        return Lesson(
+            plans=plan(scenes, frames)[0],
+            videos=len(scenes),
+            before=torch.tensor(said[0].ids[:place]),
+            ids=ids,
+            labels=labels,
+            asks=asks,
+            video=torch.tensor([places[id(scene)] for scene, _ in asked]),
+            ratio=ratio,
+            seen=names_seen(scenes, frames),
+        )

@@ -1,0 +1,101 @@
+"""What every patch of a picture shows: the encoder's first lesson."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from aviot.synthetic import Scene, tracks
+from aviot.synthetic.config import GRID
+from aviot.synthetic.words import COLOURS, SHAPES, TEXTURES
+
+KINDS = (len(SHAPES), len(COLOURS), len(TEXTURES))  # of looks; one more answer each says that nothing is there
+SCALE = 3  # patches that are one in a place's units
+
+
+class PatchReader(nn.Module):
+    """Reads looks and place of the object at a patch off its features. It is thrown away after the lesson."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(dim)
+        self.looks = nn.ModuleList(nn.Linear(dim, kinds + 1) for kinds in KINDS)
+        self.place = nn.Linear(dim, 3)
+
+    def loss(
+        self,
+        features: Float[Tensor, "N S D"],
+        looks: Int[Tensor, "3 N S"],
+        place: Float[Tensor, "N S 3"],
+    ) -> tuple[Tensor, Tensor]:
+        """The loss, objects and background weighing the same, and the share of object patches told right in all looks.
+
+        `place` is the way to the object's centre, and its radius.
+        """
+        features = self.norm(features)
+        there = looks[0] < KINDS[0]
+        logits = [read(features).float() for read in self.looks]
+        each = [
+            F.cross_entropy(guess.flatten(0, 1), look.flatten(), reduction="none").view_as(look)
+            for guess, look in zip(logits, looks, strict=True)
+        ]
+        told = torch.stack(each).sum(0)
+        off = (self.place(features).float() - place).abs().mean(-1)
+        right = torch.stack([guess.argmax(-1) == look for guess, look in zip(logits, looks, strict=True)]).all(0)
+        loss = _mean(told + off, there) + _mean(told, ~there)
+        return loss, _mean(right.float(), there)
+
+
+@dataclass(frozen=True, eq=False)
+class Objects:
+    """The objects of pictures from back to front [N,O]: places and radii in parts of the frame, looks by number."""
+
+    visible: NDArray[np.bool_]
+    x: NDArray[np.float32]
+    y: NDArray[np.float32]
+    size: NDArray[np.float32]
+    looks: NDArray[np.int64]  # [3,N,O]: shape, colour, texture
+
+
+def objects_of(scenes: Sequence[Scene], frames: Sequence[int]) -> Objects:
+    """The objects in these frames of each scene, picture after picture."""
+    most = max(len(scene.actors) for scene in scenes)
+    parts = np.zeros((7, len(scenes), len(frames), most))
+    for number, scene in enumerate(scenes):
+        truth = tracks(scene, frames)
+        order = sorted(range(len(scene.actors)), key=lambda i: scene.actors[i].front)
+        named = (truth.visible, truth.x, truth.y, truth.size, truth.shape, truth.colour, truth.texture)
+        for part, values in enumerate(named):
+            parts[part, number, :, : len(order)] = values[order].T
+    whole = parts.reshape(7, -1, most)
+    x, y, size = whole[1:4].astype(np.float32)
+    return Objects(whole[0] > 0, x, y, size, whole[4:].astype(np.int64))
+
+
+def patch_targets(objects: Objects, device: torch.device) -> tuple[Int[Tensor, "3 N S"], Float[Tensor, "N S 3"]]:
+    """Looks and place of the object in front at each patch; the number of kinds where nothing is."""
+    visible, x, y, size = (
+        torch.from_numpy(part).to(device)[:, None] for part in (objects.visible, objects.x, objects.y, objects.size)
+    )  # [N,1,O]
+    words = torch.from_numpy(objects.looks).to(device)[:, :, None]
+    ticks = (torch.arange(GRID, device=device) + 0.5) / GRID
+    down, across = (part.flatten()[:, None] for part in torch.meshgrid(ticks, ticks, indexing="ij"))  # [S,1]
+    dx, dy = x - across, y - down  # [N,S,O]
+    covers = visible & (dx.square() + dy.square() < size.square())
+    depth = torch.arange(1, dx.shape[-1] + 1, device=device) * covers
+    front, which = depth.max(-1, keepdim=True)
+    looks = [
+        torch.where(front > 0, word.expand_as(dx).gather(-1, which), kinds)
+        for word, kinds in zip(words, KINDS, strict=True)
+    ]
+    place = [part.expand_as(dx).gather(-1, which) * GRID / SCALE for part in (dx, dy, size)]
+    return torch.stack(looks).squeeze(-1), torch.cat(place, -1)
+
+
+def _mean(values: Tensor, where: Tensor) -> Tensor:
+    return (values * where).sum() / where.sum().clamp_min(1)

@@ -1,0 +1,58 @@
+"""A training run on disk: weights, moments and the step, in files small enough to be carried about."""
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+FILE_BYTES = 15 * 2**20
+STATE = "state.json"
+
+
+def save_state(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
+    """Write everything that a later piece of the run needs. Moments are rounded to bfloat16, weights are not."""
+    tensors = {f"weight.{name}": weight.detach() for name, weight in module.named_parameters()}
+    for name, weight in module.named_parameters():
+        for moment in ("exp_avg", "exp_avg_sq"):
+            if weight in optimizer.state:
+                tensors[f"{moment}.{name}"] = optimizer.state[weight][moment].to(torch.bfloat16)
+    steps = {name: int(optimizer.state[w]["step"]) for name, w in module.named_parameters() if w in optimizer.state}
+    folder.mkdir(parents=True, exist_ok=True)
+    shards = _shards(tensors)
+    files = [f"state-{number}.safetensors" for number in range(len(shards))]
+    for file, shard in zip(files, shards, strict=True):
+        save_file({name: tensor.cpu().contiguous() for name, tensor in shard.items()}, folder / file)
+    (folder / STATE).write_text(json.dumps({"step": step, "files": files, "updates": steps}), encoding="utf-8")
+
+
+def load_state(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer) -> int:
+    """Put a run's weights and moments back; the number of steps that were done, or 0 where there is no run."""
+    if not (folder / STATE).is_file():
+        return 0
+    state = json.loads((folder / STATE).read_text(encoding="utf-8"))
+    tensors = {name: tensor for file in state["files"] for name, tensor in load_file(folder / file).items()}
+    with torch.no_grad():
+        for name, weight in module.named_parameters():
+            weight.copy_(tensors[f"weight.{name}"])
+            if name in state["updates"]:
+                optimizer.state[weight] = {
+                    "step": torch.tensor(float(state["updates"][name]), device=weight.device),
+                    "exp_avg": tensors[f"exp_avg.{name}"].to(weight),
+                    "exp_avg_sq": tensors[f"exp_avg_sq.{name}"].to(weight),
+                }
+    return state["step"]
+
+
+def _shards(tensors: dict[str, Tensor]) -> list[dict[str, Tensor]]:
+    """Tensors in their order, cut where a file would grow too large."""
+    shards: list[dict[str, Tensor]] = [{}]
+    size = 0
+    for name, tensor in tensors.items():
+        if size + tensor.nbytes > FILE_BYTES and shards[-1]:
+            shards.append({})
+            size = 0
+        shards[-1][name] = tensor
+        size += tensor.nbytes
+    return shards

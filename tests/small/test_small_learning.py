@@ -1,0 +1,94 @@
+"""The small model's training step is the model's own forward pass, and a run goes on where it stopped."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from aviot.models import AviotForConditionalGeneration, AviotProcessor
+from aviot.small import train as training
+from aviot.small.architecture import new_model, small_processor
+from aviot.small.curriculum import Curriculum, Phase
+from aviot.small.learning import answer, encode
+from aviot.small.lessons import LessonWriter
+from aviot.small.tokenizer import build_tokenizer
+from aviot.synthetic import World, WorldConfig
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return build_tokenizer()
+
+
+@pytest.fixture(scope="module")
+def model(tokenizer):
+    return new_model(tokenizer, seed=1)
+
+
+@pytest.fixture(scope="module")
+def lesson(tokenizer):
+    world = World(WorldConfig())
+    scene = world.scene("train", 5, 16)
+    rows = [(scene, [(q.open, q.answer)]) for q in world.questions(scene)[:2]]
+    return LessonWriter(tokenizer).conversations(rows, ratio=8.0)
+
+
+def test_losses_are_those_of_the_models_own_forward(model, lesson):
+    """Rows padded on the right, without a mask, against the forward pass that masks them."""
+    with torch.no_grad():
+        u = encode(model, lesson.plans, lesson.videos)
+        found = answer(model, u, lesson, ratio=lesson.ratio, step=300)
+        ids = torch.cat((lesson.before, torch.tensor([model.config.video_token_id]))).expand(len(lesson.ids), -1)
+        shift = ids.shape[1]
+        asked = [row.nonzero().flatten() for row in lesson.asks]
+        out = model(
+            input_ids=torch.cat((ids, lesson.ids), 1),
+            labels=torch.cat((torch.full_like(ids, -100), lesson.labels), 1),
+            question_span=torch.tensor([[int(row[0]) + shift, int(row[-1]) + 1 + shift] for row in asked]),
+            video_index=lesson.video,
+            encoded=list(u),
+            ratio=lesson.ratio,
+            step=300,
+        )
+    assert found.language.item() == pytest.approx(out.lm_loss.item(), rel=1e-5)
+    assert found.transport.item() == pytest.approx(out.transport_loss.item(), rel=1e-5)
+
+
+def test_the_model_fits_the_package_and_loads_like_any_other(model, tokenizer, tmp_path):
+    model.save_pretrained(tmp_path)
+    small_processor(tokenizer).save_pretrained(tmp_path)
+    assert 2 * sum(weight.numel() for weight in model.parameters()) < 16e6  # bytes in bfloat16
+    again = AviotForConditionalGeneration.from_pretrained(tmp_path)
+    processor = AviotProcessor.from_pretrained(tmp_path)
+    assert processor.image_size == 108
+    assert torch.equal(again.lm_head.weight, model.lm_head.weight)
+    frames = torch.randint(0, 256, (17, 90, 160, 3), dtype=torch.uint8).numpy()
+    given = processor(frames, "Was there a red star?", source_fps=2)
+    said = again.generate(**given, ratio=8.0, max_new_tokens=2, do_sample=False)
+    assert said.shape == (1, 2)
+
+
+def test_a_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    """Two steps in one piece and in two: the same terms and weights, but for moments rounded in between."""
+    monkeypatch.setattr(training, "REPORT", 1)
+    monkeypatch.setattr(training, "EXAMINED", ())
+    curriculum = Curriculum(
+        (
+            Phase("patches", steps=1, videos=2, frames=(1,), rates=(1e-3, 1e-3)),
+            Phase("pictures", steps=1, videos=2, frames=(1,), rates=(1e-3, 1e-3)),
+        )
+    )
+    cpu = torch.device("cpu")
+    training.train(tmp_path / "whole", curriculum, device=cpu)
+    for _ in range(2):
+        training.train(tmp_path / "pieces", curriculum, device=cpu, seconds=0)
+    runs = [[json.loads(line) for line in (tmp_path / name / "log.jsonl").open()] for name in ("whole", "pieces")]
+    assert [line["step"] for line in runs[1]] == [1, 2]
+    for one, other in zip(*runs, strict=True):
+        assert one["task"] == other["task"]
+        assert one["naming"] == pytest.approx(other["naming"], abs=1e-4)
+    assert runs[0][0]["patches"] == runs[1][0]["patches"]
+    weights = [load_file(tmp_path / name / "state-0.safetensors") for name in ("whole", "pieces")]
+    name = "weight.model.model.language_model.embed_tokens.weight"
+    assert torch.allclose(*(found[name] for found in weights), atol=1e-5)

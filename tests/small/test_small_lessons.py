@@ -1,0 +1,197 @@
+"""What the small model is taught: tokens, lessons, targets, and the order they come in."""
+
+import numpy as np
+import pytest
+import torch
+
+from aviot.models.sequence import IGNORED
+from aviot.small.curriculum import Curriculum, Phase
+from aviot.small.lessons import Lessons, LessonWriter, Pictures
+from aviot.small.naming import NAMES, names_at, names_seen
+from aviot.small.patches import KINDS, objects_of, patch_targets
+from aviot.small.tokenizer import TURN_END, build_tokenizer
+from aviot.synthetic import World, WorldConfig, descriptions, draw, render, sights, tracks
+from aviot.synthetic.description import size_word
+from aviot.synthetic.split import belongs, number_of
+from aviot.synthetic.words import COLOUR_NAMES, SHAPES, TEXTURES
+
+TAUGHT = Curriculum(
+    (
+        Phase("patches", steps=2, videos=3, frames=(2,), rates=(2e-3, 1e-3)),
+        Phase("pictures", steps=2, videos=4, frames=(2,), rates=(1e-3, 1e-3)),
+        Phase("whole", steps=3, videos=2, frames=(16,), rates=(1e-3, 5e-4)),
+        Phase("compressed", steps=8, videos=2, frames=(16, 32), rates=(5e-4, 0.0)),
+    ),
+    warmup=4,
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return build_tokenizer()
+
+
+@pytest.fixture(scope="module")
+def lessons(tokenizer):
+    return Lessons(TAUGHT, tokenizer)
+
+
+@pytest.fixture(scope="module")
+def world():
+    return World(WorldConfig())
+
+
+def test_any_text_survives_the_tokenizer(tokenizer):
+    for text in ("Was there a red star?", "31.50s,32.00s.", "Ünïcode 漢字 isn't 12345.678? 😀\n\n  a", "x" * 300):
+        assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
+
+
+def test_words_of_the_world_are_single_tokens(tokenizer):
+    for word in NAMES:
+        assert len(tokenizer(f" {word}")["input_ids"]) == 1
+
+
+def test_phases_follow_each_other():
+    assert TAUGHT.steps == 15
+    assert [TAUGHT.at(step)[0].task for step in (0, 1, 2, 4, 7, 14)] == [
+        "patches",
+        "patches",
+        "pictures",
+        "whole",
+        "compressed",
+        "compressed",
+    ]
+    assert TAUGHT.at(6)[1] == 2
+    assert TAUGHT.rate(0) == pytest.approx(2e-3 / 4)
+    assert TAUGHT.rate(11) == pytest.approx(2.5e-4)
+    with pytest.raises(ValueError, match="step must lie in 0 to 14, got 15"):
+        TAUGHT.at(15)
+
+
+def test_every_step_has_a_lesson_of_its_task(lessons):
+    kinds = [lessons[step] for step in range(len(lessons))]
+    assert [isinstance(lesson, Pictures) for lesson in kinds] == [True, True] + 13 * [False]
+    assert [lesson.ratio for lesson in kinds[2:7]] == 5 * [None]
+    ratios = [lesson.ratio for lesson in kinds[7:]]
+    assert any(ratio is None for ratio in ratios)
+    assert all(2 <= ratio <= 10 for ratio in ratios if ratio is not None)
+    assert kinds[2].seen.shape[1] == 2  # frames
+
+
+def test_a_step_is_the_same_lesson_whenever_it_is_made(lessons, tokenizer):
+    again = Lessons(TAUGHT, tokenizer)[9]
+    assert torch.equal(again.ids, lessons[9].ids)
+    assert not torch.equal(again.ids, lessons[10].ids)
+
+
+def test_rows_ask_and_supervise_what_they_say(world, tokenizer):
+    scenes = [world.scene("train", number, 16) for number in range(3)]
+    questions = [world.question(scene) for scene in scenes]
+    asked = [(scene, [(q.multiple_choice, q.letter)]) for scene, q in zip(scenes, questions, strict=True)]
+    lesson = LessonWriter(tokenizer).conversations(asked, ratio=4.0)
+    assert lesson.video.tolist() == [0, 1, 2]
+    for row, question in enumerate(questions):
+        text = tokenizer.decode(lesson.ids[row][lesson.asks[row]])
+        assert text.startswith(question.text)
+        assert question.options[-1] in text
+        assert "letter from the given choices" not in text
+        supervised = lesson.labels[row][lesson.labels[row] != IGNORED]
+        assert tokenizer.decode(supervised) == question.letter + TURN_END
+
+
+def test_questions_about_one_scene_share_its_video(world, tokenizer):
+    scene = world.scene("train", 3, 16)
+    rows = [(scene, [(q.open, q.answer)]) for q in world.questions(scene)]
+    lesson = LessonWriter(tokenizer).conversations(rows)
+    assert lesson.videos == 1
+    assert lesson.video.tolist() == [0] * len(rows)
+    assert torch.equal(draw(lesson.plans, "cpu"), render([scene]).frames[0])
+
+
+def test_patches_are_told_what_covers_them(world):
+    """Against a loop over patches and actors."""
+    scenes, frames = [world.scene("train", number, 16) for number in (4, 11)], [2, 9]
+    looks, place = patch_targets(objects_of(scenes, frames), torch.device("cpu"))
+    assert looks.shape == (3, 4, 729)
+    for picture, (scene, frame) in enumerate((s, f) for s in scenes for f in frames):
+        truth = tracks(scene, [frame])
+        order = sorted(range(len(scene.actors)), key=lambda i: scene.actors[i].front)
+        for patch in range(0, 729, 5):
+            x, y = (patch % 27 + 0.5) / 27, (patch // 27 + 0.5) / 27
+            over = [
+                i
+                for i in order
+                if truth.visible[i, 0] and np.hypot(truth.x[i, 0] - x, truth.y[i, 0] - y) < truth.size[i, 0]
+            ]
+            told = tuple(looks[:, picture, patch].tolist())
+            if not over:
+                assert told == KINDS
+                continue
+            assert told == tuple(int(word[over[-1], 0]) for word in (truth.shape, truth.colour, truth.texture))
+            assert place[picture, patch, 0].item() == pytest.approx((truth.x[over[-1], 0] - x) * 9, abs=1e-4)
+
+
+def test_names_of_frames_and_of_cells_agree(world):
+    """What a cell shows, its frame shows; and an object's cell has its six names."""
+    for number in range(6):
+        scene = world.scene("train", number, 64)
+        truth = tracks(scene, [30])
+        seen = names_seen([scene], [30])[0, 0]
+        looks, place = patch_targets(objects_of([scene], [30]), torch.device("cpu"))
+        cells = names_at(looks, place, (27, 27), 3)[0]
+        assert cells.shape == (81, len(NAMES))
+        assert bool((cells.any(0) <= seen).all())
+        assert set(cells.sum(-1).tolist()) <= {0, 6}
+        shapes = [SHAPES[truth.shape[i, 0]] for i in range(len(scene.actors)) if truth.visible[i, 0]]
+        for i in np.flatnonzero(truth.visible[:, 0]):
+            if shapes.count(SHAPES[truth.shape[i, 0]]) > 1 or truth.size[i, 0] > 0.2:
+                continue
+            expected = {
+                SHAPES[truth.shape[i, 0]],
+                COLOUR_NAMES[truth.colour[i, 0]],
+                TEXTURES[truth.texture[i, 0]],
+                size_word(truth.size[i, 0]),
+                "bottom" if truth.y[i, 0] > 0.5 else "top",
+                "right" if truth.x[i, 0] > 0.5 else "left",
+            }
+            assert {NAMES[n] for n in np.flatnonzero(seen)} >= expected
+            named = [{NAMES[n] for n in np.flatnonzero(cell)} for cell in cells]
+            assert all(names == expected for names in named if SHAPES[truth.shape[i, 0]] in names)
+
+
+def test_descriptions_tell_the_truth_and_keep_to_their_split(world):
+    for number in range(40):
+        scene = world.scene("train", number, 64)
+        by_shape = {actor.shape: actor for actor in scene.actors}
+        for question, answer in descriptions(scene):
+            actor = by_shape[question.removeprefix("Describe the ").removesuffix(".")]
+            assert actor.colour[0][1] in answer.split(";")[0]
+            assert belongs("train", number_of((actor.shape, actor.colour[0][1], actor.texture[0][1])))
+            changes = [word for _, word in actor.colour[1:]]
+            assert [part.rsplit(" ", 1)[1] for part in answer.split("; ") if ": colour " in part] == changes
+
+
+def test_sights_tell_what_frames_show(world):
+    named = described = 0
+    for number in range(60):
+        scene = world.scene("validation", number, 64)
+        for frames in ([30], [12, 40]):
+            truth = tracks(scene, frames)
+            visible = [i for i in range(len(scene.actors)) if truth.visible[i].all()]
+            for question, answer in sights(scene, frames):
+                if question.startswith("Name"):
+                    (which,) = [i for i in visible if COLOUR_NAMES[truth.colour[i, 0]] == question.split()[2]]
+                    assert answer == SHAPES[truth.shape[which, 0]]
+                    named += 1
+                    continue
+                shape = question.removeprefix("Describe the ").removesuffix(".")
+                (which,) = [i for i in visible if SHAPES[truth.shape[i, 0]] == shape]
+                states = answer.split("; ")
+                assert len(states) == len(frames)
+                described += len(frames) == 2
+                for t, state in enumerate(states):
+                    assert COLOUR_NAMES[truth.colour[which, t]] in state
+                    assert size_word(truth.size[which, t]) in state
+                    assert ("left" in state) == (truth.x[which, t] <= 0.5)
+    assert named > 10
+    assert described > 10
