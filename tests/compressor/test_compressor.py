@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 import aviot
 from aviot import Compressor, CompressorConfig
+from aviot.compressor import fusion
+from aviot.compressor.statistics import branch_moments
 
 
 @given(st.integers(1, 40), st.floats(1.01, 50), st.integers(0, 1000), st.sampled_from([None, 0, 137]))
@@ -105,6 +107,23 @@ def test_forward_keeps_nothing_on_the_module():
     compressor(**inputs(), ratio=4, step=3).loss.backward()
     assert {name: set(vars(module)) for name, module in compressor.named_modules()} == before
     assert all(torch.equal(value, weights[name]) for name, value in compressor.state_dict().items())
+
+
+@pytest.mark.parametrize("dim", [2, 64])
+def test_a_few_positions_at_a_time_are_few_for_narrow_features_too(monkeypatch, dim):
+    """With features of a few channels it is the plans' rows that are large."""
+    compressor, given = make(dim=dim), inputs(frames=24, dim=dim)
+    whole, held = compressor(**given, ratio=2).features, []
+
+    def moments(sources, rows, *others):
+        held.append(max(sources.numel(), rows.numel()))
+        return branch_moments(sources, rows, *others)
+
+    monkeypatch.setattr(fusion, "CPU_ELEMENTS", 4000)
+    monkeypatch.setattr(fusion, "branch_moments", moments)
+    torch.testing.assert_close(compressor(**given, ratio=2).features, whole)
+    assert max(held) <= 4000
+    assert len(held) > 1
 
 
 def test_no_value_is_read_from_the_device():

@@ -14,7 +14,8 @@ from aviot.compressor.statistics import PER_BRANCH, branch_moments, gate_statist
 from aviot.config import CompressorConfig, GateConfig
 from aviot.ot import plogp
 
-# Source values held at a time: what a CPU's cache holds, and what keeps an accelerator busy.
+# Values of the sources held at a time, or of the plans' rows where those are more (features of few channels): what a
+# CPU's cache holds, and what keeps an accelerator busy.
 CPU_ELEMENTS = 2**21
 ACCELERATOR_ELEMENTS = 2**25
 
@@ -70,7 +71,7 @@ def fuse(
     statistics, gate and mixture all read that.
     """
     elements = CPU_ELEMENTS if x.device.type == "cpu" else ACCELERATOR_ELEMENTS
-    few = max(1, elements // (x.shape[0] * x.shape[1] * x.shape[3]))
+    few = max(1, elements // (x.shape[0] * x.shape[1] * max(x.shape[3], len(plans) * layout.slots)))
     rows = [plan.rows.to(x.dtype) for plan in plans]  # [B,R,K,n] each
     entropies = [-plogp(each.detach()).sum(-1) / math.log(max(2, x.shape[1])) for each in rows]
     features, gates = [], []

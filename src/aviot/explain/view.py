@@ -75,7 +75,7 @@ def view_of(compression: Compression, heard: int | None, x: Float[Tensor, "T S D
     names = provenance.branch_names or (FUSED,)
     mass = coefficients.new_empty(len(names), *coefficients.shape)
     for place, (_, path) in enumerate(provenance.branches()):
-        mass[place] = path.mass
+        torch.mul(path.share[..., None].to(mass), path.coefficients.to(mass), out=mass[place])
     if not provenance.branch_names:
         mass[0] = coefficients
     chunks = _chunks(coefficients.shape[1])
