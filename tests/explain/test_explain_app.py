@@ -7,8 +7,10 @@ from urllib.request import urlopen
 
 import numpy as np
 import pytest
-from showing import clip, serious_faults
+from showing import CHECKPOINT, clip, serious_faults
+from typer.testing import CliRunner
 
+from aviot.cli import app as cli
 from aviot.explain.server import App, Limits
 from aviot.explain.videos import Videos
 
@@ -85,6 +87,7 @@ def test_one_encoding_serves_questions_ratios_and_the_same_file_again(app, video
         (b"x", {"Origin": "http://elsewhere"}, 403, "only the app's own page"),
         (b"x", {"Host": "elsewhere:80"}, 403, "only to the address"),
         (b"x", {"Content_Length": "many"}, 411, "how long"),
+        (b"x", {"Content_Length": "9" * 5000}, 413, "at most 2 MB"),
     ],
 )
 def test_uploads_that_are_refused(app, body, headers, status, sentence):
@@ -118,6 +121,16 @@ def test_mistakes_in_asking(app, video):
     assert "ratio must be" in ask(app, video=number, name="", questions=["a"], ratio=1)[1]["error"]
     assert post(app, "/videos", b"x", Content_Type="text/plain")[0] == 415
     assert post(app, "/elsewhere", b"")[0] == 404
+    assert post(app, "/ask", b"[" * 50_000, Content_Type="application/json")[0] == 400
+    half = ask(app, video=number, name="\ud800", questions=["\ud800?"], ratio=4)
+    assert (half[0], "UTF-8" in half[1]["error"]) == (422, True)
+
+
+def test_a_port_that_is_taken_is_said(app):
+    port = str(app.server_address[1])
+    done = CliRunner().invoke(cli, ["app", "--model", str(CHECKPOINT), "--port", port, "--device", "cpu"])
+    assert done.exit_code == 2
+    assert f"cannot serve at 127.0.0.1:{port}" in " ".join(done.stderr.split())
 
 
 def test_in_a_browser(app, video, tab, tmp_path):

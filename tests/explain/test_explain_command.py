@@ -1,9 +1,12 @@
 """`aviot explain` as a user meets it: a page, figures, exact data, and sentences for mistakes."""
 
 import json
+import os
 
 import pytest
 import torch
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import text_to_path
 from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file
@@ -12,6 +15,7 @@ from typer.testing import CliRunner
 
 from aviot.cli import app
 from aviot.explain.export import patch_boxes
+from aviot.explain.figures import FigureViews, Wanted, fitted
 from aviot.models.answering import compress_video
 
 
@@ -93,6 +97,8 @@ def test_figures_of_a_frame_alone(folder, tmp_path):
         (("-q", "a", "--compressor", "magic"), "compressor must be one of"),
         (("-q", "a", "--export", "/nowhere/x"), "/nowhere is no folder"),
         (("-q", "a", "--figures", __file__), "is a file; --figures names a folder"),
+        (("-q", "a", "--figures", f"{__file__}/in/it"), "is a file; --figures names a folder"),
+        (("-q", "\udcff\udcfe?"), "give it as UTF-8 text"),
         (("-q", "a", "--model", "/nowhere"), "no such folder"),
     ],
 )
@@ -101,6 +107,41 @@ def test_mistakes_write_nothing(folder, tmp_path, arguments, sentence):
     assert (done.exit_code, done.stdout) == (2, "")
     assert sentence in " ".join(done.stderr.split())
     assert not list(tmp_path.iterdir())
+
+
+def test_nothing_takes_the_place_of_something_else(tmp_path):
+    video, page = tmp_path / "clip.mp4", tmp_path / "page.html"
+    video.write_bytes(b"somebody's video")
+    done = explain(video, "-q", "a", "-o", tmp_path / "." / "clip.mp4")
+    assert "is the video itself; name another file for the page" in done.stderr
+    assert video.read_bytes() == b"somebody's video"
+    assert (
+        "is the page; name another file for the data" in explain(video, "-q", "a", "-o", page, "--export", page).stderr
+    )
+
+
+def test_a_folder_that_cannot_be_written_to_is_known_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.access", lambda place, mode: mode != os.W_OK)  # root may write everywhere
+    done = explain(tmp_path, "-q", "a", "-o", tmp_path / "a.html", "--model", "/nowhere")
+    assert f"nothing can be written in {tmp_path}" in " ".join(done.stderr.split())
+
+
+def test_titles_fit_into_their_place():
+    assert fitted("What\n is it?", 2.0, 7) == "What is it?"
+    for text in ("a long answer " * 400, "W" * 90, "\N{REPLACEMENT CHARACTER}_" * 50, "x" * 60):
+        cut = fitted(text, 2.0, 7)
+        assert cut.endswith("…")
+        assert 110 < text_to_path.get_text_width_height_descent(cut, FontProperties(size=7), False)[0] <= 144
+
+
+def test_figures_show_the_frame_that_was_chosen(case):
+    view = case.views[0]
+    for frame in range(view.frames.shape[1]):
+        views = FigureViews(Wanted(support=0, frame=frame))
+        views.keep(view)
+        strongest = view.frames[0].argsort(descending=True)[:4].tolist()
+        assert {frame, *(best for best in strongest if view.frames[0, best] > 0)} <= set(views.shown)
+        assert len(views.shown) <= 5
 
 
 def test_a_pair_that_is_not_there(folder, tmp_path):

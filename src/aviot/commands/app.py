@@ -30,7 +30,12 @@ def app(
 
         limits = Limits(max_upload * 1_000_000)
         loaded, processor = load_model(model, device, report)
-        server = App((host, port), Videos(loaded, processor, max_new_tokens), limits, say)
+        try:
+            server = App((host, port), Videos(loaded, processor, max_new_tokens), limits, say)
+        except OSError as error:
+            raise ValueError(
+                f"cannot serve at {host}:{port} ({error.strerror}); try another --port or --host"
+            ) from error
     print(server.url, flush=True)
     with server:
         try:

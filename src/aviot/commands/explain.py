@@ -58,7 +58,7 @@ def explain(
         from aviot.models.session import Session
 
         outputs = Outputs(output, figures, export, Wanted(support, frame))
-        outputs.check()
+        outputs.check(video)
         check_questions(question)
         loaded, processor = load_model(model, device, report)
         report("decode")

@@ -28,13 +28,19 @@ class Outputs:
     export: Path | None = None
     wanted: Wanted = field(default_factory=Wanted)
 
-    def check(self) -> None:
-        """Refuse what could not be written."""
-        for path in (self.page, self.export):
+    def check(self, video: Path) -> None:
+        """Refuse what could not be written, or would take the place of something else."""
+        taken = {video.resolve(): "the video itself"}
+        for path, name in ((self.page, "the page"), (self.export, "the data")):
             if path is not None:
                 check_output(path)
-        if self.figures is not None and self.figures.exists() and not self.figures.is_dir():
-            raise ValueError(f"{self.figures} is a file; --figures names a folder")
+                if path.resolve() in taken:
+                    raise ValueError(f"{path} is {taken[path.resolve()]}; name another file for {name}")
+                taken[path.resolve()] = name
+        if self.figures is not None:
+            nearest = next(place for place in (self.figures, *self.figures.parents) if place.exists())
+            if not nearest.is_dir():
+                raise ValueError(f"{nearest} is a file; --figures names a folder")
         if self.figures is not None and find_spec("matplotlib") is None:
             raise ValueError("figures need matplotlib, which is not installed; pip install 'aviot[plot]'")
 

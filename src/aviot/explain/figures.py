@@ -1,5 +1,7 @@
 """The paper's kinds of figure, as PDF and PNG: what a question moves, three paths of a pair, one support's sources."""
 
+import warnings
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +24,8 @@ PATH_COLOURS = ("#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#f0e442")  # Okabe 
 OUTLINE = "#f0e442"
 SHOWN_FRAMES = 5
 DOTS = 200  # an inch, of the PNGs
+COLUMN = 2.9  # inches of a condition
+TITLE_SIZE = 7.0  # points, of titles that hold somebody's text
 
 
 @dataclass(frozen=True)
@@ -57,11 +61,11 @@ class FigureViews:
         """Keep budgets and distributions; of the first view, the maps of a pair and of a support."""
         if not self.frames:
             self.support, self.frame = self.wanted.pair(view)
-            self.names, self.segments = view.names, view.segments
+            self.names = view.names
             self.maps = view.mass[:, self.support, :, self.frame].clone()  # [L,S]
             weights = view.frames[self.support]
-            best = weights.argsort(descending=True)[:SHOWN_FRAMES]
-            self.shown = sorted({self.frame, *(int(frame) for frame in best if weights[frame] > 0)})[:SHOWN_FRAMES]
+            best = [frame for frame in weights.argsort(descending=True).tolist() if weights[frame] > 0]
+            self.shown = sorted([self.frame, *[frame for frame in best if frame != self.frame][: SHOWN_FRAMES - 1]])
             self.fields = view.mass[:, self.support][:, :, self.shown].sum(0).T.clone()  # [n,S]
         self.budgets.append(view.budgets)
         self.frames.append(view.frames.clone())
@@ -78,7 +82,9 @@ def write_figures(folder: Path, study: Study, views: FigureViews) -> list[Path]:
         drawn["paths"] = paths_figure
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    with matplotlib.rc_context({"font.size": 8, "pdf.fonttype": 42, "text.parse_math": False}):
+    settings = {"font.size": 8, "pdf.fonttype": 42, "text.parse_math": False}
+    with matplotlib.rc_context(settings), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # drawn as boxes
         for name, draw in drawn.items():
             figure = draw(study, views)
             for suffix in ("pdf", "png"):
@@ -91,7 +97,7 @@ def allocation_figure(study: Study, views: FigureViews) -> "Figure":
     """Budgets of the first stage over maps of the supports' sources: a row a question, a column a condition."""
     largest = max(budget / sum(stages[0]) for stages in views.budgets for budget in stages[0])
     kinds = list(dict.fromkeys(each.kind for each in study.conditions))
-    figure = _figure(2.9 * len(kinds), 3.2 * len(study.questions))
+    figure = _figure(COLUMN * len(kinds), 3.2 * len(study.questions))
     grid = figure.add_gridspec(2 * len(study.questions), len(kinds), height_ratios=[1, 2] * len(study.questions))
     for each in study.conditions:
         column, budgets = kinds.index(each.kind), views.budgets[each.view][0]
@@ -101,12 +107,14 @@ def allocation_figure(study: Study, views: FigureViews) -> "Figure":
         bars.bar_label(drawn, [str(budget) for budget in budgets], fontsize=7)
         bars.set(ylim=(0, 1.25 * largest), xlabel="segment", ylabel="share" if column == 0 else "")
         bars.set_xticks(range(1, len(budgets) + 1))
-        bars.set_title(f"{each.kind}: {shortened(each.answer)}" if each.answer else each.kind)
+        said = fitted(f"{each.kind}: {each.answer}" if each.answer else each.kind, 0.85 * COLUMN, TITLE_SIZE)
+        bars.set_title(said, fontsize=TITLE_SIZE)
         image = figure.add_subplot(grid[2 * each.question + 1, column])
         image.imshow(_by_row(views.frames[each.view]), aspect="auto", cmap="cividis", interpolation="nearest")
         image.set(xlabel="source frame", ylabel="support" if column == 0 else "")
         if column == 0:
-            image.set_title(shortened(study.questions[each.question], 60), loc="left", fontsize=7)
+            asked = fitted(study.questions[each.question], COLUMN * (len(kinds) - 0.2), TITLE_SIZE)
+            image.set_title(asked, loc="left", fontsize=TITLE_SIZE)
     return figure
 
 
@@ -154,17 +162,26 @@ def support_figure(study: Study, views: FigureViews) -> "Figure":
             fontsize=7,
         )
     axis = figure.add_subplot(grid[1, -1])
-    field_ = views.fields[views.shown.index(views.frame)] if views.frame in views.shown else views.maps.sum(0)
-    axis.imshow(field_.reshape(study.grid).numpy(), cmap="cividis", vmin=0, interpolation="nearest")
+    axis.imshow(views.maps.sum(0).reshape(study.grid).numpy(), cmap="cividis", vmin=0, interpolation="nearest")
     axis.set(xticks=[], yticks=[])
     axis.set_title(f"frame {views.frame}: all positions", fontsize=7)
     return figure
 
 
-def shortened(text: str, most: int = 40) -> str:
-    """Text in one line of a title."""
-    line = "".join(c if c.isprintable() else " " for c in " ".join(text.split()))
-    return line if len(line) <= most else f"{line[: most - 1]}…"
+def fitted(text: str, inches: float, size: float) -> str:
+    """As much of a text as fits into one line so wide, in letters of a size in points."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import text_to_path
+
+    line, font = "".join(c if c.isprintable() else " " for c in " ".join(text.split())), FontProperties(size=size)
+
+    def fits(shown: str) -> bool:
+        return bool(text_to_path.get_text_width_height_descent(shown, font, ismath=False)[0] <= 72 * inches)
+
+    if fits(line):
+        return line
+    too_many = bisect_left(range(len(line)), True, key=lambda letters: not fits(f"{line[:letters]}…"))
+    return f"{line[: too_many - 1].rstrip()}…"
 
 
 def _said(found: Agreement) -> str:

@@ -192,7 +192,7 @@ class Handler(BaseHTTPRequestHandler):
         try:
             asked = json.loads(self.rfile.read(self._length(QUESTION_BYTES)))
             video, name, questions, ratio = (asked[key] for key in ("video", "name", "questions", "ratio"))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise Refused(HTTPStatus.BAD_REQUEST, "expected JSON with video, name, questions and ratio") from error
         known = isinstance(questions, list) and all(isinstance(text, str) for text in (video, name, *questions))
         if not known or as_number(ratio) is None:
@@ -208,7 +208,7 @@ class Handler(BaseHTTPRequestHandler):
         given = self.headers.get("Content-Length", "")
         if not given.isdecimal():
             raise Refused(HTTPStatus.LENGTH_REQUIRED, "the request must say how long it is")
-        if int(given) > most:
+        if len(given) > 18 or int(given) > most:
             raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"that is too large: at most {most / 1e6:,.0f} MB")
         return int(given)
 

@@ -1,6 +1,7 @@
 """One question about one video, from file to answer, with what it took."""
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -181,3 +182,5 @@ def check_output(path: Path) -> None:
         raise ValueError(f"{path} is a folder; name the file to write")
     if not path.parent.is_dir():
         raise ValueError(f"{path.parent} is no folder; make it first")
+    if not os.access(path.parent, os.W_OK):
+        raise ValueError(f"nothing can be written in {path.parent}; name a file elsewhere")

@@ -138,6 +138,8 @@ class AviotProcessor(ProcessorMixin):
         """The chat prompt of one question about one sampled video; `span` has the characters of it that ask."""
         if not question.strip():
             raise ValueError("the question is empty; ask something about the video")
+        if any("\ud800" <= letter <= "\udfff" for letter in question):
+            raise ValueError("the question holds bytes that are no letter; give it as UTF-8 text")
         return chat_prompt(question, video.duration, video.times, history, span)
 
     def encode_prompt(self, prompt: ChatPrompt) -> TokenPrompt:
