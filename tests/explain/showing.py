@@ -43,7 +43,7 @@ class Shown:
     requests: list = field(default_factory=list)
 
     def text(self, selector):
-        return self.page.locator(selector).inner_text()
+        return self.page.locator(selector).inner_text().replace("\u00a0", " ")
 
     def settled(self):
         self.page.wait_for_selector("#explorer[data-ready]")

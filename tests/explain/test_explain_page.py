@@ -3,6 +3,16 @@
 import pytest
 from showing import DESKTOP, PHONE, QUESTIONS, serious_faults
 
+from aviot.compressor.agreement import agreement, mass_inside, top_cells
+
+YELLOW = """async (canvas) => {
+  await new Promise((done) => setTimeout(done, 100));
+  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+  let found = 0;
+  for (let n = 0; n < data.length; n += 4) found += data[n] === 240 && data[n + 1] === 228 && data[n + 2] === 66;
+  return found;
+}"""
+
 
 def numbers_of(shown, section):
     """The cells of a section's first table of numbers, opened."""
@@ -43,6 +53,26 @@ def test_questions_are_shown_as_they_were_typed(case, opened):
     assert shown.text(".file") == "a \"quoted\" <b>'file'</b>.mp4"
     assert "a \"quoted\" <b>'file'</b>.mp4" in shown.page.title()
     assert shown.complaints == []
+
+
+def test_a_phone_shows_whole_tables_and_rows_that_can_be_hit(case, opened):
+    shown = opened(case.report, PHONE)
+    for box in shown.page.locator("#budgets .scroll, #paths .worded, #compare .worded").all():
+        assert box.evaluate("box => box.scrollWidth <= box.clientWidth + 1"), box
+    grow = "holder => (holder.style.minHeight = '280px', holder.clientHeight)"  # as of 35 supports or more
+    assert shown.page.locator(".matrix-holder").evaluate(grow) == 280
+    assert not shown.overflows()
+
+
+def test_a_long_question_leaves_room_for_the_rest(case, opened):
+    shown = opened(case.report | {"questions": ["Why? " * 1000, "short"]}, PHONE)
+    first, second = shown.page.locator(".question").all()
+    assert first.bounding_box()["height"] < 300
+    first.focus()
+    shown.page.keyboard.press("End")
+    shown.page.wait_for_function("document.querySelector('.question').scrollTop > 100")
+    assert second.get_attribute("tabindex") is None
+    assert second.get_attribute("dir") == "auto"
 
 
 def test_choosing_a_support_a_frame_a_patch_and_the_second_question(case, opened):
@@ -91,6 +121,23 @@ def test_the_keyboard_is_enough(case, opened):
     page.wait_for_selector('[data-condition="2"][aria-pressed="true"]')
 
 
+def test_frames_that_came_through_as_they_were_have_no_outline(explained, opened):
+    case = explained(12, ratio=1.5)
+    shown, view, kinds = opened(case.report), case.views[0], set()
+    for support in range(case.report["supports"]):
+        frame = int(view.frames[support].argmax())
+        fused = view.mass[:, support, :, frame].sum(0).double()
+        even = float(mass_inside(fused, top_cells(fused))) < 146 / 729 + 1e-4
+        shown.page.locator("#support-number").fill(str(support))
+        shown.ready(0, support, frame)
+        assert ("so none is outlined" in shown.text("#support .gallery figure >> nth=0")) == even
+        assert ("with the fifth of the positions" in shown.text("#support .two figure >> nth=0")) != even
+        yellow = shown.page.locator("#support .two canvas >> nth=0").evaluate(YELLOW)
+        assert (yellow > 500) != even
+        kinds.add(even)
+    assert kinds == {True, False}
+
+
 def test_touch_chooses_on_the_map(case, opened):
     shown = opened(case.report, PHONE)
     holder = shown.page.locator(".matrix-holder")
@@ -105,8 +152,6 @@ def test_the_paths_figures_are_the_librarys(case, opened):
     shown.page.locator("#support-number").fill("1")
     frame = int(case.views[0].frames[1].argmax())
     shown.ready(0, 1, frame)
-    from aviot.compressor.agreement import agreement
-
     exact = agreement(case.views[0].mass[:, 1, :, frame].double(), (27, 27))
     said = shown.text("#paths table >> nth=0")
     assert f"{float(exact.overlap):.3f}" in said

@@ -38,7 +38,7 @@ const comparePanel = (report, views) => {
   return {
     element: section("compare", "What another question changes",
       "The same video, ratio and number of supports; only what the compressor was told differs. Allocation distance runs from 0 (the same budgets) to 2; half of it is the share of the first stage's budget that went elsewhere. Temporal divergence runs from 0 (the same times) to 1 bit.",
-      tableOf("Distances between compressions", ["Compared", "Allocation distance", "Temporal divergence", "What moved"], rows),
+      tableOf("Distances between compressions", ["Compared", "Allocation distance", "Temporal divergence", "What moved"], rows, "worded"),
       many && report.questions.length === 2 ? el("p", { class: "note" }, "With two questions, replacing each by the next swaps them, so that row equals the first. A third question makes it a control.") : null,
       el("h3", {}, "Where in time the supports come from"), lineKey(names), chart.element,
       el("p", {}, names.map((name, n) => `For ${name}, most from ${seconds(report.times[ends[n]])} (${percent(curves[n][ends[n]])}).`).join(" ")), chartTable.element),

@@ -116,6 +116,12 @@ class View {
     return Array.from({ length: this.patches }, (_, patch) => (this.maps[set + (patch >> 3)] >> (7 - (patch & 7))) & 1);
   }
 
+  // Whether all positions of a frame gave alike, as of a frame that came through as it was: no fifth of them stands out.
+  even(support, frame) {
+    const cells = this.top(-1, support, frame).reduce((sum, inside) => sum + inside, 0);
+    return this.figure("mass_in_top", support, frame) < cells / this.patches + 1e-4;
+  }
+
   figure(name, support, frame) {
     const column = this.figureNames.indexOf(name);
     return this.figures[this.place(support, frame) * this.figureNames.length + column] / this.steps;
@@ -129,10 +135,10 @@ const seconds = (value) => {
   return `${minutes}:${rest < 9.995 ? "0" : ""}${times.format(rest)}`;
 };
 const percent = (share) => {
-  if (!share) return "0 %";
+  if (!share) return "0\u00a0%";
   const value = 100 * share;
-  if (value < 0.01) return "under 0.01 %";
-  return `${value >= 99.95 && value < 100 ? "above 99.9" : value.toFixed(value < 1 ? 2 : 1)} %`;
+  if (value < 0.01) return "under\u00a00.01\u00a0%";
+  return `${value >= 99.95 && value < 100 ? "above\u00a099.9" : value.toFixed(value < 1 ? 2 : 1)}\u00a0%`;
 };
 const whole = new Intl.NumberFormat("en");
 const decimal = (value, digits = 3) => value.toFixed(digits);

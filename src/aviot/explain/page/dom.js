@@ -19,10 +19,11 @@ const section = (id, title, lead, ...children) =>
   el("section", { id, "aria-labelledby": `${id}-title` },
     el("h2", { id: `${id}-title` }, title), lead && el("p", { class: "lead" }, lead), ...children);
 
-// A table whose rows are made when it is needed.
-const tableOf = (caption, head, rows) =>
+// A table, in a box that scrolls where it is too wide. Of a `worded` one the last column is sentences: on a phone they
+// stand under their row.
+const tableOf = (caption, head, rows, kind) =>
   el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
-    el("table", {}, el("caption", {}, caption),
+    el("table", { class: kind }, el("caption", {}, caption),
       el("thead", {}, el("tr", {}, head.map((text) => el("th", { scope: "col" }, text)))),
       el("tbody", {}, rows.map((row) => el("tr", {},
         row.map((cell, n) => (n ? el("td", {}, cell) : el("th", { scope: "row" }, cell))))))));

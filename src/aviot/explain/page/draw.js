@@ -108,24 +108,30 @@ class Stage {
     this.stroke(lines, stroke);
   }
 
+  // A part of a patch's shorter side.
+  thick(share) {
+    const [, , width, height] = this.box(0);
+    return share * Math.min(width, height);
+  }
+
   stroke(lines, stroke) {
     this.context.lineCap = "round";
     this.context.strokeStyle = "rgb(0 0 0 / 75%)";
-    this.context.lineWidth = this.canvas.width / 85;
+    this.context.lineWidth = this.thick(0.32);
     this.context.stroke(lines);
     this.context.strokeStyle = stroke;
-    this.context.lineWidth = this.canvas.width / 170;
+    this.context.lineWidth = this.thick(0.16);
     this.context.stroke(lines);
   }
 
-  // A box around every patch of a set, inside those of the sets before it.
+  // A box in every patch of a set, smaller by `inset` of its sides all round.
   boxes(set, stroke, inset) {
     this.context.strokeStyle = stroke;
-    this.context.lineWidth = this.canvas.width / 420;
+    this.context.lineWidth = this.thick(0.07);
     set.forEach((inside, patch) => {
       if (!inside) return;
       const [x, y, width, height] = this.box(patch);
-      this.context.strokeRect(x + inset, y + inset, width - 2 * inset, height - 2 * inset);
+      this.context.strokeRect(x + inset * width, y + inset * height, (1 - 2 * inset) * width, (1 - 2 * inset) * height);
     });
   }
 

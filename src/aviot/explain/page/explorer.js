@@ -65,7 +65,7 @@ const explore = async (root, report) => {
   const [bar, said, video, map, support, frame, paths, compare] = parts.map((part) => part.element);
   root.replaceChildren(
     el("header", {}, el("p", { class: "eyebrow" }, "AVIOT provenance explorer"), el("h1", {}, "Where did the answer come from?"),
-      el("p", { class: "file" }, report.name),
+      el("p", { class: "file", dir: "auto" }, report.name),
       el("p", { class: "lead" }, introduction(report)),
       guide(report)),
     bar, said, facts(report), video, budgets(report, views), map, support, frame, paths, compare, checksPanel(report, views));

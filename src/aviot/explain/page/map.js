@@ -12,7 +12,7 @@ const supportMap = (report, choose) => {
   const frames = report.times.length, supports = report.supports;
   const canvas = el("canvas", { width: frames, height: supports, role: "img", class: "matrix" });
   const cursor = el("span", { class: "cursor", "aria-hidden": "true" });
-  const holder = el("div", { class: "matrix-holder", style: `aspect-ratio:${Math.max(1.2, Math.min(4, frames / supports))}` }, canvas, cursor);
+  const holder = el("div", { class: "matrix-holder", style: `aspect-ratio:${Math.max(1.2, Math.min(4, frames / supports))};min-height:${Math.min(280, 8 * supports)}px` }, canvas, cursor);
   const same = el("input", { type: "checkbox", id: "one-scale", onchange: () => draw() });
   const axis = el("div", { class: "axis", "aria-hidden": "true" }, el("span", {}, seconds(report.times[0])), el("span", {}, "time in the video"), el("span", {}, seconds(report.times.at(-1))));
   let view = null;

@@ -59,8 +59,7 @@ const pathsPanel = (report, views, pictures) => {
       unionText.textContent = "Each path's own fifth of the positions, boxed. Boxes inside each other: those paths agree there.";
       union.label(`Union of the paths' top fifths over frame ${frame}`);
       union.paint(pictures, frame, () => {
-        const step = union.canvas.width / 27 / 9;
-        sets.forEach((set, level) => union.boxes(set, PATH_COLOURS[level], (level + 0.35) * step));
+        sets.forEach((set, level) => union.boxes(set, PATH_COLOURS[level], (level + 0.35) / 9));
       });
       const { mean, common } = overlaps(sets);
       table.replaceChildren(tableOf("How far the paths agree", ["Figure", "Value", "What it says"], [
@@ -69,7 +68,7 @@ const pathsPanel = (report, views, pictures) => {
         ["Centroid distance", decimal(view.figure("centroid_mean", support, frame)), `between the paths' centres of mass, over the picture's diagonal, in the mean of pairs; the largest is ${decimal(view.figure("centroid_largest", support, frame))}. 0: the same centre`],
         ["Top-20 % overlap (IoU)", decimal(mean), "positions in both top fifths over positions in either, in the mean of pairs. 1: the same positions"],
         ["Jensen–Shannon divergence", `${decimal(view.figure("divergence", support, frame))} bits`, "of the normalised maps, in the mean of pairs. 0: the same map, 1: nothing in common"],
-        [names.length === 3 ? "Three-way share" : "Common share", percent(common), "of one path's top fifth is in every path's"]]));
+        [names.length === 3 ? "Three-way share" : "Common share", percent(common), "of one path's top fifth is in every path's"]], "worded"));
     },
   };
 };

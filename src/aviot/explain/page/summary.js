@@ -6,17 +6,19 @@ const TOLD = {
   none: "The compressor heard no question (none)",
 };
 
+const LONG_QUESTION = 300; // letters: longer ones scroll, with the keyboard too
+
 const viewName = (report, view) => (view.heard == null ? "no question" : `question ${view.heard + 1}`);
 
 const answers = (report, choose) => {
   const buttons = report.conditions.map((condition, number) =>
     el("button", { type: "button", "aria-pressed": "false", "data-condition": number, onclick: () => choose({ condition: number }) },
       el("span", { class: "told" }, report.compressor !== "aviot" ? report.compressor : condition.kind === "rotated" ? TOLD.rotated.replace("another question", `question ${report.views[condition.view].heard + 1}`) : TOLD[condition.kind]),
-      el("span", { class: "said" }, condition.answer || "(an empty answer)")));
+      el("span", { class: "said", dir: "auto" }, condition.answer || "(an empty answer)")));
   const cards = report.questions.map((question, number) =>
     el("article", { class: "card" },
       el("h3", {}, report.questions.length > 1 ? `Question ${number + 1}` : "Question"),
-      el("p", { class: "question" }, question),
+      el("p", { class: "question", dir: "auto", ...(question.length > LONG_QUESTION && { tabindex: 0, role: "region", "aria-label": `Question ${number + 1}` }) }, question),
       el("div", { class: "choices", role: "group", "aria-label": `Answers to question ${number + 1}` },
         buttons.filter((_, n) => report.conditions[n].question === number))));
   const lead = report.compressor === "aviot"

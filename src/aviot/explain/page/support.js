@@ -10,7 +10,11 @@ const tooLittle = (view, support, frame) =>
   `Support ${support} took ${view.weight(support, frame) ? "next to nothing" : "nothing"} from frame ${frame}: there is no map to draw. Choose one of its strongest frames.`;
 
 const EVEN = 0.21; // a fifth of the positions that holds no more than this stands for nothing
-const evenness = (view, support, frame) => (view.figure("mass_in_top", support, frame) < EVEN ? " (nearly even: all positions count alike)" : "");
+const evenness = (view, support, frame) => (view.even(support, frame) ? " (even: all positions gave alike, so none is outlined)"
+  : view.figure("mass_in_top", support, frame) < EVEN ? " (nearly even: all positions count alike)" : "");
+const outline = (stage, view, support, frame) => {
+  if (view.place(support, frame) !== undefined && !view.even(support, frame)) stage.contour(view.top(-1, support, frame));
+};
 
 const supportPanel = (report, pictures, choose) => {
   const title = el("h3", { class: "now", "aria-live": "polite" });
@@ -31,10 +35,10 @@ const supportPanel = (report, pictures, choose) => {
   });
   const largeFrame = (frame) => {
     const { view, support } = state, known = view.place(support, frame) !== undefined;
-    const inside = known ? `; the outlined fifth of the positions holds ${percent(view.figure("mass_in_top", support, frame))} of that${evenness(view, support, frame)}` : "";
+    const inside = !known ? "" : (view.even(support, frame) ? "" : `; the outlined fifth of the positions holds ${percent(view.figure("mass_in_top", support, frame))} of that`) + evenness(view, support, frame);
     const caption = `Frame ${frame}, ${seconds(report.times[frame])}: ${percent(view.weight(support, frame))} of the support${inside}`;
     const stage = new Stage(report, { label: caption });
-    stage.paint(pictures, frame, () => known && stage.contour(view.top(-1, support, frame)));
+    stage.paint(pictures, frame, () => outline(stage, view, support, frame));
     return el("figure", {}, el("button", { type: "button", class: "plain", "aria-label": `Choose frame ${frame}`, "aria-pressed": String(frame === state.frame), onclick: () => choose({ frame, patch: null }) }, stage.canvas),
       el("figcaption", {}, caption));
   };
@@ -61,9 +65,9 @@ const supportPanel = (report, pictures, choose) => {
       fieldText.textContent = known
         ? `${report.grid[0]} × ${report.grid[1]} positions of frame ${frame} in support ${support}: up to ${percent(values.reduce((a, b) => Math.max(a, b)))} of a position, ${percent(view.weight(support, frame))} in the mean${evenness(view, support, frame)}`
         : tooLittle(view, support, frame);
-      chosenText.textContent = `Frame ${frame}, ${seconds(report.times[frame])}${known ? ", with the fifth of the positions that gave most" : ""}`;
+      chosenText.textContent = `Frame ${frame}, ${seconds(report.times[frame])}${known && !view.even(support, frame) ? ", with the fifth of the positions that gave most" : ""}`;
       chosen.label(chosenText.textContent);
-      chosen.paint(pictures, frame, () => known && chosen.contour(view.top(-1, support, frame)));
+      chosen.paint(pictures, frame, () => outline(chosen, view, support, frame));
       field.label(fieldText.textContent);
       field.canvas.hidden = !known;
       field.paint(pictures, null, () => known && field.heat(values));
