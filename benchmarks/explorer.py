@@ -46,7 +46,7 @@ class Clock:
 
 
 def peak():
-    """MB of this process at its largest."""
+    """MiB of this process at its largest."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
@@ -60,14 +60,14 @@ def measure(options, folder):
     processor, clock = AviotProcessor.from_pretrained(options.model), Clock()
     for name in ("__init__", "compress", "answer"):
         setattr(Session, name, clock.counting(getattr(Session, name)))
-    print(f"loaded: {peak():.0f} MB")
+    print(f"loaded: {peak():.0f} MiB")
     start, page = clock.now(), folder / "report.html"
     read, pictures = read_with_pictures(processor, video)
     session = Session(model, processor, read)
     for question in (*questions, None):
         tokens = session.compress(question, ratio=options.ratio).tokens
         session.answer(questions[0], tokens, max_new_tokens=16)
-    print(f"the model alone, the same compressions and answers: {peak():.0f} MB")
+    print(f"the model alone, the same compressions and answers: {peak():.0f} MiB")
     found, _ = explain(
         session,
         pictures,
@@ -79,7 +79,7 @@ def measure(options, folder):
     )
     spent = [b - a - inside for a, b, inside in zip(start, clock.now(), clock.model, strict=True)]
     print(f"{len(read)} frames, {len(found.questions)} questions, ratio {options.ratio:g}")
-    print(f"besides the model: {spent[0]:.1f} s on the clock, {spent[1]:.1f} s of CPU; {peak():.0f} MB in all")
+    print(f"besides the model: {spent[0]:.1f} s on the clock, {spent[1]:.1f} s of CPU; {peak():.0f} MiB in all")
     print(f"page: {page.stat().st_size / 1e6:.2f} MB")
     if options.screenshots is not None:
         photograph_app(Videos(model, processor, 16), video, questions[0], options.screenshots)
@@ -90,7 +90,7 @@ def keep(what, path):
     """A screenshot of a page or of a part of it, in few colours."""
     what.screenshot(path=path)
     with Image.open(path) as shot:
-        shot.convert("RGB").quantize(96, dither=Image.Dither.NONE).save(path, optimize=True)
+        shot.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 def photograph_app(videos, video, question, out):

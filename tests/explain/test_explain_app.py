@@ -7,7 +7,7 @@ from urllib.request import urlopen
 
 import numpy as np
 import pytest
-from showing import CHECKPOINT, clip, serious_faults
+from showing import CHECKPOINT, PHONE, clip, serious_faults
 from typer.testing import CliRunner
 
 from aviot.cli import app as cli
@@ -166,8 +166,10 @@ def test_in_a_browser(app, video, tab, tmp_path):
 
 
 def test_one_clear_message(app, video, tab, tmp_path):
-    page = tab().page
+    shown = tab(PHONE)
+    page = shown.page
     page.goto(app.url)
+    assert not shown.overflows()
     (tmp_path / "text.mp4").write_text("this is a text")
     (tmp_path / "broken.mp4").write_bytes(video.read_bytes()[:300])
     (tmp_path / "notes.txt").write_text("notes")
@@ -182,6 +184,7 @@ def test_one_clear_message(app, video, tab, tmp_path):
         page.wait_for_selector(f"#problem:has-text('{sentence}')")
         assert page.locator("#status").inner_text() == ""
         assert page.locator("#submit").is_disabled()
+        assert not shown.overflows()
     page.set_input_files("#file", str(video))
     page.wait_for_selector("#status:has-text('is ready')")
     assert page.locator("#problem").inner_text() == ""

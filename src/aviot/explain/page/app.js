@@ -72,7 +72,7 @@
   file.addEventListener("change", () => { if (file.files[0]) upload(file.files[0]); });
   ratio.addEventListener("input", () => { exact.value = ratio.value; });
   exact.addEventListener("input", () => { ratio.value = exact.value; });
-  for (const input of [ratio, exact]) input.addEventListener("change", () => { if (asked && exact.validity.valid) ask(); });
+  for (const input of [ratio, exact]) input.addEventListener("change", () => { if (asked && exact.reportValidity()) ask(); });
   for (const kind of ["dragover", "drop", "dragleave"])
     document.addEventListener(kind, (event) => {
       event.preventDefault();

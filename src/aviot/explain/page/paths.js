@@ -64,9 +64,9 @@ const pathsPanel = (report, views, pictures) => {
       const { mean, common } = overlaps(sets);
       table.replaceChildren(tableOf("How far the paths agree", ["Figure", "Value", "What it says"], [
         ...names.map((name, level) => [`Share of the ${name} path`, bar(view.path(level, support, frame) / all, percent(view.path(level, support, frame) / all)), `of what frame ${frame} gave to support ${support}; over all frames and supports ${percent(view.raw.shares[level])}`]),
-        ["Mass in the top 20 %", percent(view.figure("mass_in_top", support, frame)), "of the frame's gift comes from the fifth of the positions that gave most; 20 % would be spread evenly"],
+        ["Mass in the top 20\u00a0%", percent(view.figure("mass_in_top", support, frame)), "of the frame's gift comes from the fifth of the positions that gave most; 20\u00a0% would be spread evenly"],
         ["Centroid distance", decimal(view.figure("centroid_mean", support, frame)), `between the paths' centres of mass, over the picture's diagonal, in the mean of pairs; the largest is ${decimal(view.figure("centroid_largest", support, frame))}. 0: the same centre`],
-        ["Top-20 % overlap (IoU)", decimal(mean), "positions in both top fifths over positions in either, in the mean of pairs. 1: the same positions"],
+        ["Top-20\u00a0% overlap (IoU)", decimal(mean), "positions in both top fifths over positions in either, in the mean of pairs. 1: the same positions"],
         ["Jensen–Shannon divergence", `${decimal(view.figure("divergence", support, frame))} bits`, "of the normalised maps, in the mean of pairs. 0: the same map, 1: nothing in common"],
         [names.length === 3 ? "Three-way share" : "Common share", percent(common), "of one path's top fifth is in every path's"]], "worded"));
     },
