@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from evaluation_sets import SETTINGS, load, rows, run, write_items
@@ -36,6 +37,15 @@ def test_problems_are_counted_and_listed(whole):
     assert counted[("aviot@2", "multiple choice")] == (7, 1)
     assert counted[("none", "exact match")] == (4, 1)
     assert json.loads((out / "summary.json").read_text())["results_sha256"] == summary.results_sha256
+
+
+def test_rows_do_not_tell_where_the_videos_lie(made, whole, tmp_path, monkeypatch):
+    """So that a run from another folder is the same, and repeats."""
+    monkeypatch.chdir(made)
+    summary = run(Path(), tmp_path / "run")
+    assert (tmp_path / "run" / "results.jsonl").read_bytes() == (whole[0] / "results.jsonl").read_bytes()
+    assert summary.videos == str(made)
+    assert not [problem for problem in summary.failed if str(made) in problem.reason]
 
 
 def test_an_answer_is_what_aviot_answer_gives(made, whole):

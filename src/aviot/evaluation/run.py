@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from aviot.evaluation.asking import Interviewer, ask_visits
 from aviot.evaluation.benchmarks.folder import read_benchmark
 from aviot.evaluation.benchmarks.ten import BY_NAME
 from aviot.evaluation.config import EvaluationConfig, Setting
+from aviot.evaluation.endpoint import Endpoint
 from aviot.evaluation.journal import Journal, Row, alone, as_line, read_rows, write_durably
 from aviot.evaluation.judging import judge_rows, verdicts, wants_judge, with_verdict
 from aviot.evaluation.plan import Shard, Visit, plan, share
@@ -107,8 +109,8 @@ def begin(
 def carry_out(begun: Begun, load: Load) -> Summary | None:
     """Ask, judge and put together what is missing of a run."""
     _ask(begun.prepared, load, begun.shard)
-    if begun.prepared.config.judge is not None:
-        _judge(begun.prepared, begun.shard)
+    if (endpoint := begun.prepared.config.judge) is not None:
+        _judge(begun.prepared, endpoint, begun.shard)
     return _put_together(begun.prepared, begun.shard, was_whole=begun.was_whole)
 
 
@@ -142,11 +144,9 @@ def _ask(prepared: Prepared, load: Load, shard: Shard) -> None:
                 display.advance(score)
 
 
-def _judge(prepared: Prepared, shard: Shard) -> None:
+def _judge(prepared: Prepared, endpoint: Endpoint, shard: Shard) -> None:
     """Have this process's share judged, what is missing and what could not be judged before."""
-    run, endpoint = prepared.config.out, prepared.config.judge
-    if endpoint is None:
-        return
+    run = prepared.config.out
     mine = {key for visit in share(prepared.visits, shard) for batch in visit.batches for key in batch.keys}
     with Journal(_part(run, "verdicts", shard.rank)) as journal:
         known = {key for key, row in verdicts(_all(run, "verdicts")).items() if "unjudged" not in row}
@@ -154,11 +154,11 @@ def _judge(prepared: Prepared, shard: Shard) -> None:
         asked = [row for row in _all(run, "rows") if key_of(row) in mine and wants_judge(row, items)]
         missing = [row for row in asked if key_of(row) not in known]
         with Display("judged", len(asked), len(asked) - len(missing), silent=shard.rank > 0) as display:
-            right = 0
-            for done, row in enumerate(judge_rows(endpoint, missing, items), 1):
+            said: Counter[str] = Counter()
+            for row in judge_rows(endpoint, missing, items):
                 journal.add(row)
-                right += bool(row.get("correct"))
-                display.advance(f"{right / done:.1%} yes")
+                said["unjudged" if "unjudged" in row else "yes" if row["correct"] else "no"] += 1
+                display.advance(", ".join(f"{count} {word}" for word, count in sorted(said.items())))
 
 
 def _put_together(prepared: Prepared, shard: Shard, *, was_whole: bool) -> Summary | None:
@@ -181,9 +181,8 @@ def _put_together(prepared: Prepared, shard: Shard, *, was_whole: bool) -> Summa
         if is_there and (shard.rank > 0 or not was_whole):
             return None  # another process has written it, and says so
         write_durably(run / RESULTS, data)
-        summary = summarise(
-            final, seed=prepared.config.seed, digest=hashlib.sha256(data).hexdigest(), notes=_notes(run)
-        )
+        digest, videos = hashlib.sha256(data).hexdigest(), str(prepared.items.folder.absolute())
+        summary = summarise(final, seed=prepared.config.seed, digest=digest, videos=videos, notes=_notes(run))
         write_durably(run / SUMMARY, json.dumps(as_plain(summary), indent=2, ensure_ascii=False).encode() + b"\n")
         return summary
 

@@ -47,10 +47,11 @@ class Summary:
     without_answer: tuple[Problem, ...]
     unjudged: tuple[Problem, ...]
     results_sha256: str
+    videos: str  # the folder that relative videos count from
     notes: tuple[str, ...] = ()
 
 
-def summarise(rows: Sequence[Row], *, seed: int, digest: str, notes: Iterable[str] = ()) -> Summary:
+def summarise(rows: Sequence[Row], *, seed: int, digest: str, videos: str, notes: Iterable[str] = ()) -> Summary:
     """The summary of a whole run's rows."""
     by_setting: dict[str, list[Row]] = {}
     for row in rows:
@@ -67,6 +68,7 @@ def summarise(rows: Sequence[Row], *, seed: int, digest: str, notes: Iterable[st
         without_answer=_problems(rows, lambda row: row.get("unscored")),
         unjudged=_problems(rows, lambda row: row.get("judge", {}).get("unjudged")),
         results_sha256=digest,
+        videos=videos,
         notes=tuple(notes),
     )
 

@@ -26,6 +26,7 @@ class Line:
     score: float | None
     interval: Interval | None
     counted: int
+    answered: int
     failed: int
     without_answer: int
     paper: float | None
@@ -58,6 +59,7 @@ def _parts(benchmark: Benchmark, rows: Sequence[Row], settings: dict[str, Settin
 def _line(benchmark: Benchmark, part: str | None, rows: Sequence[Row], setting: Setting, sampling: str) -> Line:
     counted = part or benchmark.counted
     mine = [row for row in rows if counted is None or row["part"] == counted]
+    failed = [row for row in mine if row["status"] == FAILED]
     scored = [row for row in mine if row["correct"] is not None]
     judged = [row for row in scored if "judge" in row or row["status"] == FAILED]
     by_judge = any("judge" in row for row in judged)
@@ -75,7 +77,8 @@ def _line(benchmark: Benchmark, part: str | None, rows: Sequence[Row], setting: 
         score=score,
         interval=interval,
         counted=len(right),
-        failed=sum(row["status"] == FAILED for row in mine),
+        answered=len(mine) - len(failed),
+        failed=len(failed),
         without_answer=len(mine) - len(scored),
         paper=None if said is None else said.score,
         source=None if said is None else said.source,
@@ -99,6 +102,12 @@ def _notes(
         yield UNCOMPRESSED
     if benchmark.name == "activitynetqa" and not by_judge:
         yield "exact match; the paper's figure is a GPT-4o judge's (--judge)"
+    failed = [row for row in rows if row["status"] == FAILED]
+    if failed and part is None:
+        yield (
+            f"{len(failed)} of {len(rows)} questions could not be asked and count as wrong, such as {failed[0]['id']}: "
+            f"{failed[0]['reason']}; {benchmark.name}/summary.json has all"
+        )
     if any(row["correct"] is None for row in rows):
         yield "records without answer are not scored; where the benchmark keeps its answers, submit the predictions"
     if part is None and benchmark.name == "tempcompass":
