@@ -92,8 +92,8 @@ def test_verify_finds_what_was_changed(made, tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "sentence"),
     [
-        ("manifest.json", '{"format": 1, "judge": null}', "manifest.json must hold .* it lacks identity, places, starts"),
-        ("results.jsonl", '{"item": 0, "status": "answered"}\n', "line 1 is no row .* lacks id, setting, correct, pred"),
+        ("manifest.json", '{"format": 1, "judge": null}', "must hold .* it lacks identity, places, starts"),
+        ("results.jsonl", '{"item": 0, "status": "answered"}\n', "line 1 is no row .* lacks id, setting, correct"),
         ("results.jsonl", "", "holds no results.jsonl; finish it with --resume"),
     ],
 )
