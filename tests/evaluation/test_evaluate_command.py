@@ -55,6 +55,7 @@ def test_nothing_that_can_be_asked_is_exit_code_1(made, tmp_path):
         (("{made}/items.jsonl", "-m", "{made}/model", "--batch", "0"), "batch must be"),
         (("{made}/items.jsonl", "-m", "{made}/model", "--out", "{made}/items.jsonl"), "is a file"),
         (("{made}/items.jsonl", "-m", "{made}/model", "--out", "{made}/none", "--resume"), "no run to resume"),
+        (("{made}/items.jsonl", "-m", "{made}/model", "--retry"), "say --resume too"),
         (("{made}/items.jsonl", "-m", "{made}/model", "--judge", "ftp://x"), "http or https"),
         (("{made}/items.jsonl", "-m", "{made}/model", "--judge", "http://x", "--judge-key", "NOPE"), "it is not set"),
         (("--verify", "{made}"), "is no whole run of aviot evaluate"),

@@ -155,6 +155,19 @@ def test_a_batch_that_is_half_done_is_asked_whole_and_written_once(made, tmp_pat
     assert len(rows(part)) == 36
 
 
+def test_what_could_not_be_asked_is_asked_again_when_told(made, whole, tmp_path):
+    folder = shutil.copytree(made, tmp_path / "set", ignore=shutil.ignore_patterns("v1.mp4", "whole"))
+    out = tmp_path / "run"
+    assert len(run(folder, out, batch=2).failed) == 5
+    shutil.copy(made / "v1.mp4", folder)
+    assert len(run(folder, out, batch=2, resume=True).failed) == 5
+    assert len(run(folder, out, batch=2, resume=True, retry=True).failed) == 2
+    run(made, tmp_path / "alone", batch=2)
+    assert (out / "results.jsonl").read_bytes() == (tmp_path / "alone" / "results.jsonl").read_bytes()
+    again = [key_of(row) for row in rows(out / "parts" / "rows-0000.jsonl")][36:]
+    assert len(again) == len(set(again)) == 9, "what fails as before is not written again"
+
+
 def test_a_finished_run_is_summed_up_without_a_model(made, whole):
     def refuse_to_load(model):
         raise AssertionError("nothing is left to ask")

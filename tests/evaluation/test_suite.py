@@ -234,6 +234,7 @@ def test_a_judge_decides_where_there_is_one():
     assert (line.counted, line.score, line.paper, line.answered) == (4, 50.0, 68.23, 4)
     assert line.notes == (
         "1 of 5 questions could not be asked and count as wrong, like x-5: no file; activitynetqa/summary.json has all",
+        "1 of 5 answers were not judged and are not in the figure; --resume asks again",
     )
 
 

@@ -54,6 +54,7 @@ def evaluate(
     compressor: Compressors = [],  # noqa: B006
     out: Out = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was ended.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="With --resume: ask again what could not be asked.")] = False,
     suite: Suite = None,
     verify: Annotated[Path | None, typer.Option(help="Ask a sample of a finished run again.", metavar="RUN")] = None,
     sample: Annotated[int, typer.Option(help="Questions that --verify asks again.")] = 20,
@@ -92,7 +93,7 @@ def evaluate(
                 ratio=ratio,
                 compressor=compressor,
                 out=out,
-                resume=resume,
+                resume=resume or retry,
                 suite=suite,
                 split=split,
                 batch=batch - 1,
@@ -105,6 +106,8 @@ def evaluate(
             return
         if items is None or model is None:
             raise ValueError("give ITEMS and --model, or --verify RUN")
+        if retry and not resume:
+            raise ValueError("--retry asks again what a run could not ask; say --resume too")
         if suite is not None:
             if suite != "paper":
                 raise ValueError(f"--suite must be paper, got {suite!r}")
@@ -134,9 +137,9 @@ def evaluate(
             judge=_endpoint(judge, judge_model, judge_key, judge_timeout, judge_attempts),
         )
         if suite is not None:
-            _suite(config, device, max_new_tokens, resume=resume, as_json=as_json, first=first)
+            _suite(config, device, max_new_tokens, resume=resume, retry=retry, as_json=as_json, first=first)
         else:
-            _evaluate(config, device, resume=resume, as_json=as_json, first=first)
+            _evaluate(config, device, resume=resume, retry=retry, as_json=as_json, first=first)
 
 
 def _endpoint(url: str | None, model: str, key: str | None, timeout: float, attempts: int) -> "Endpoint | None":
@@ -147,7 +150,9 @@ def _endpoint(url: str | None, model: str, key: str | None, timeout: float, atte
     return Endpoint(url=url, model=model, key_variable=key, timeout=timeout, attempts=attempts)
 
 
-def _evaluate(config: "EvaluationConfig", device: str, *, resume: bool, as_json: bool, first: bool) -> None:
+def _evaluate(
+    config: "EvaluationConfig", device: str, *, resume: bool, retry: bool, as_json: bool, first: bool
+) -> None:
     from aviot.evaluation.report import as_plain, print_summary
     from aviot.evaluation.run import RESULTS
     from aviot.evaluation.run import evaluate as run_evaluation
@@ -155,7 +160,7 @@ def _evaluate(config: "EvaluationConfig", device: str, *, resume: bool, as_json:
     place = _device_here(device)
     report = say if first and sys.stderr.isatty() else _silent
     summary = run_evaluation(
-        config, lambda: load_model(config.model, str(place), report), place, resume=resume, report=report
+        config, lambda: load_model(config.model, str(place), report), place, resume=resume, retry=retry, report=report
     )
     if summary is None:
         _say_unfinished(config.out / RESULTS, first=first)
@@ -183,7 +188,14 @@ def _say_unfinished(out: Path, *, first: bool) -> None:
 
 
 def _suite(
-    config: "EvaluationConfig", device: str, max_new_tokens: int | None, *, resume: bool, as_json: bool, first: bool
+    config: "EvaluationConfig",
+    device: str,
+    max_new_tokens: int | None,
+    *,
+    resume: bool,
+    retry: bool,
+    as_json: bool,
+    first: bool,
 ) -> None:
     from aviot.evaluation.suite.files import JSON
     from aviot.evaluation.suite.files import as_json as plain
@@ -200,6 +212,7 @@ def _suite(
         place,
         max_new_tokens=max_new_tokens,
         resume=resume,
+        retry=retry,
         report=report,
     )
     if found is None:

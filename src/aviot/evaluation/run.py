@@ -17,11 +17,11 @@ from aviot.evaluation.config import EvaluationConfig, Setting
 from aviot.evaluation.endpoint import Endpoint
 from aviot.evaluation.journal import Journal, Row, alone, as_line, read_rows, write_durably
 from aviot.evaluation.judging import judge_rows, verdicts, wants_judge, with_verdict
-from aviot.evaluation.plan import Shard, Visit, plan, share
+from aviot.evaluation.plan import Key, Shard, Visit, plan, share
 from aviot.evaluation.progress import Display, RunningScore
 from aviot.evaluation.reading import Items, read_items
 from aviot.evaluation.report import as_plain
-from aviot.evaluation.rows import key_of
+from aviot.evaluation.rows import has_failed, key_of, settled
 from aviot.evaluation.summary import Summary, summarise
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.models.checkpoint import read_source
@@ -80,11 +80,15 @@ def evaluate(
     device: torch.device,
     *,
     resume: bool = False,
+    retry: bool = False,
     shard: Shard | None = None,
     report: Report = lambda _: None,
 ) -> Summary | None:
-    """Evaluate, or go on with what was begun; None if other processes still have rows to add, or have said it all."""
-    return carry_out(begin(config, device, resume=resume, shard=shard, report=report), load)
+    """Evaluate, or go on with what was begun; None if other processes still have rows to add, or have said it all.
+
+    `retry` asks again what could not be asked before: a video may have come since.
+    """
+    return carry_out(begin(config, device, resume=resume, shard=shard, report=report), load, retry=retry)
 
 
 def begin(
@@ -106,9 +110,9 @@ def begin(
     return Begun(prepared, shard, resume and (config.out / RESULTS).is_file())
 
 
-def carry_out(begun: Begun, load: Load) -> Summary | None:
+def carry_out(begun: Begun, load: Load, *, retry: bool = False) -> Summary | None:
     """Ask, judge and put together what is missing of a run."""
-    _ask(begun.prepared, load, begun.shard)
+    _ask(begun.prepared, load, begun.shard, retry=retry)
     if (endpoint := begun.prepared.config.judge) is not None:
         _judge(begun.prepared, endpoint, begun.shard)
     return _put_together(begun.prepared, begun.shard, was_whole=begun.was_whole)
@@ -123,14 +127,14 @@ def _check_start(run: Path, *, resume: bool, shard: Shard) -> None:
         raise ValueError(f"{run} holds no run to resume; leave out --resume to begin one")
 
 
-def _ask(prepared: Prepared, load: Load, shard: Shard) -> None:
-    """Put the rows that are missing of this process's share on disk."""
+def _ask(prepared: Prepared, load: Load, shard: Shard, *, retry: bool) -> None:
+    """Put the rows that are missing of this process's share on disk, and what has become of those that failed."""
     run = prepared.config.out
     mine = share(prepared.visits, shard)
     with Journal(_part(run, "rows", shard.rank)) as journal:
-        there = {key_of(row): row for row in _all(run, "rows")}
+        there = _rows(run)
         keys = [key for visit in mine for batch in visit.batches for key in batch.keys]
-        done = frozenset(key for key in keys if key in there)
+        done = frozenset(key for key in keys if key in there and not (retry and has_failed(there[key])))
         if len(done) == len(keys):
             return
         score = RunningScore()
@@ -139,7 +143,8 @@ def _ask(prepared: Prepared, load: Load, shard: Shard) -> None:
         interviewer = prepared.interviewer(load)
         with Display("asked", len(keys), len(done), silent=shard.rank > 0) as display:
             for row in ask_visits(interviewer, prepared.items.items, mine, done):
-                journal.add(row)
+                if row != there.get(key_of(row)):
+                    journal.add(row)
                 score.add(row)
                 display.advance(score)
 
@@ -151,7 +156,7 @@ def _judge(prepared: Prepared, endpoint: Endpoint, shard: Shard) -> None:
     with Journal(_part(run, "verdicts", shard.rank)) as journal:
         known = {key for key, row in verdicts(_all(run, "verdicts")).items() if "unjudged" not in row}
         items = prepared.items.items
-        asked = [row for row in _all(run, "rows") if key_of(row) in mine and wants_judge(row, items)]
+        asked = [row for key, row in _rows(run).items() if key in mine and wants_judge(row, items)]
         missing = [row for row in asked if key_of(row) not in known]
         with Display("judged", len(asked), len(asked) - len(missing), silent=shard.rank > 0) as display:
             said: Counter[str] = Counter()
@@ -166,7 +171,7 @@ def _put_together(prepared: Prepared, shard: Shard, *, was_whole: bool) -> Summa
     run = prepared.config.out
     with alone(run / LOCK):
         order = {setting.name: place for place, setting in enumerate(prepared.settings)}
-        rows = {key_of(row): row for row in _all(run, "rows")}
+        rows = _rows(run)
         judged = verdicts(_all(run, "verdicts"))
         if len(rows) < prepared.total:
             return None
@@ -197,6 +202,11 @@ def _notes(run: Path) -> list[str]:
 
 def _part(run: Path, kind: str, rank: int) -> Path:
     return run / PARTS / f"{kind}-{rank:04d}.jsonl"
+
+
+def _rows(run: Path) -> dict[Key, Row]:
+    """The row of each question and setting so far; an answer replaces a failure."""
+    return settled(_all(run, "rows"), has_failed)
 
 
 def _all(run: Path, kind: str) -> list[Row]:

@@ -43,6 +43,7 @@ def run_suite(
     *,
     max_new_tokens: int | None,
     resume: bool = False,
+    retry: bool = False,
     shard: Shard | None = None,
     report: Report = lambda _: None,
 ) -> SuiteReport | None:
@@ -74,7 +75,7 @@ def run_suite(
         begun.append(begin(config, device, resume=goes_on, shard=shard, report=report))
     loaded = _once(load)
     for run in begun:
-        carry_out(run, loaded)
+        carry_out(run, loaded, retry=retry)
     if not all((out / benchmark.name / RESULTS).is_file() for benchmark in there):
         return None
     with alone(out / LOCK):
