@@ -11,7 +11,7 @@ from forked import run_forked
 from killed_worker import aviot as in_a_process
 from test_evaluate_command import aviot
 
-from aviot.evaluation.benchmarks.folder import read_benchmark
+from aviot.evaluation.benchmarks.folder import read_benchmark, record_files
 from aviot.evaluation.benchmarks.ten import BY_NAME, TEN
 from aviot.evaluation.config import Setting
 from aviot.evaluation.item import ItemError
@@ -141,7 +141,7 @@ def test_the_table_says_whose_model_it_is_and_what_is_missing(ran):
     assert "score (not the paper's model)" in text
     missing = set(re.findall(r"^\| ([^|]+) \| no (?:folder|records)[^|]* \| [\d.]+ \(aviot@4\) \|$", text, re.M))
     assert missing == {"Video-MMMU", "NExT-QA", "Perception Test", "LongVideoBench"}
-    assert "no records in nextqa" in text
+    assert "no records in nextqa (split test)" in text
     assert "exact match; the paper's figure is a GPT-4o judge's" in text
     assert "another checkpoint" in text
     assert "1 of 3 questions could not be asked and count as wrong, like videomme-3: there is no file gone.mp4" in text
@@ -262,6 +262,14 @@ def test_a_suite_that_could_ask_nothing_is_exit_code_1(made, tmp_path):
     done = aviot(tmp_path, "--suite", "paper", "-m", made / "model", "--out", tmp_path / "run")
     assert done.exit_code == 1
     assert "no question could be asked" in done.stderr
+
+
+def test_another_split_is_not_taken_for_the_benchmarks(tmp_path):
+    (part,) = BY_NAME["longvideobench"].parts
+    names = ("test-00000-of-00001.jsonl", "lvb_val.jsonl", "validation-00000-of-00001.jsonl")
+    for count, found in enumerate(([], ["lvb_val.jsonl"], ["validation-00000-of-00001.jsonl"]), 1):
+        (tmp_path / names[count - 1]).touch()
+        assert [path.name for path in record_files(tmp_path, part, alone=True)] == found
 
 
 def test_what_is_no_record_is_named(tmp_path):

@@ -15,9 +15,6 @@ from aviot.commands.options import Device, Fps, Frames, Json, MaxFrames, SourceF
 from aviot.machine import own_gpu
 from aviot.terminal import device_named, load_model, mistakes, refuse, say
 
-DEFAULT_TOKENS = 64
-"""Longest answer to people's own items."""
-
 if TYPE_CHECKING:
     from aviot.evaluation.config import EvaluationConfig
     from aviot.evaluation.endpoint import Endpoint
@@ -118,7 +115,7 @@ def evaluate(
                 instruction=choice_instruction is not None or open_instruction is not None,
             )
         from aviot.evaluation.config import EvaluationConfig
-        from aviot.evaluation.prompts import Instructions
+        from aviot.evaluation.prompts import MAX_NEW_TOKENS, Instructions
 
         given = {"choice": choice_instruction, "open": open_instruction}
         config = EvaluationConfig(
@@ -131,7 +128,7 @@ def evaluate(
             compressors=tuple(compressor) or ("aviot",),
             sampling={"fps": fps, "max_frames": max_frames, "frames": frames, "source_fps": source_fps},
             instructions=Instructions(**{name: text for name, text in given.items() if text is not None}),
-            max_new_tokens=DEFAULT_TOKENS if max_new_tokens is None else max_new_tokens,
+            max_new_tokens=MAX_NEW_TOKENS if max_new_tokens is None else max_new_tokens,
             batch=batch,
             seed=seed,
             judge=_endpoint(judge, judge_model, judge_key, judge_timeout, judge_attempts),

@@ -106,7 +106,7 @@ def _reason(benchmark: Benchmark, data: Path) -> str | None:
         return f"no folder {benchmark.name}"
     alone = len(benchmark.parts) == 1
     if not any(record_files(folder, part, alone=alone) for part in benchmark.parts):
-        return f"no records in {benchmark.name}"
+        return f"no records in {benchmark.name} (split {benchmark.parts[0].split})"
     return None
 
 
