@@ -64,6 +64,8 @@ def test_phases_follow_each_other():
     assert TAUGHT.at(6)[1] == 2
     assert TAUGHT.rate(0) == pytest.approx(2e-3 / 4)
     assert TAUGHT.rate(11) == pytest.approx(2.5e-4)
+    firsts = [TAUGHT.first_video(step) for step in range(15)]
+    assert firsts == [0, 3, 6, 10, 14, 16, 18, *range(20, 36, 2)]
     with pytest.raises(ValueError, match="step must lie in 0 to 14, got 15"):
         TAUGHT.at(15)
 

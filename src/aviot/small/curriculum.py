@@ -47,6 +47,17 @@ class Curriculum:
         number = next(i for i, end in enumerate(ends) if step < end)
         return self.phases[number], step - ends[number] + self.phases[number].steps
 
+    def first_video(self, step: int) -> int:
+        """The number of a step's first video: no two steps share one."""
+        phase, within = self.at(step)
+        start, total = step - within, within * phase.videos
+        for earlier in self.phases:
+            if start <= 0:
+                break
+            total += earlier.steps * earlier.videos
+            start -= earlier.steps
+        return total
+
     def rate(self, step: int) -> float:
         """The learning rate of a step: along a line through its phase, less in the first steps of all."""
         phase, within = self.at(step)

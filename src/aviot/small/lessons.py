@@ -13,7 +13,7 @@ from aviot.compressor.schedule import sample_ratio
 from aviot.models.configuration import VIDEO_PLACEHOLDER
 from aviot.models.sequence import IGNORED
 from aviot.small.architecture import small_processor
-from aviot.small.curriculum import Curriculum, Phase
+from aviot.small.curriculum import Curriculum
 from aviot.small.naming import names_seen
 from aviot.small.patches import Objects, objects_of
 from aviot.synthetic import Plan, Question, Scene, World, WorldConfig, descriptions, plan, sights
@@ -63,9 +63,9 @@ class Lessons(Dataset[Lesson | Pictures]):
         return self.curriculum.steps
 
     def __getitem__(self, step: int) -> Lesson | Pictures:
-        phase, within = self.curriculum.at(step)
+        phase, _ = self.curriculum.at(step)
         draws = Draws("lesson", self.curriculum.seed, step)
-        first = sum(p.steps * p.videos for p in self._before(phase)) + within * phase.videos
+        first = self.curriculum.first_video(step)
         length = draws.pick(tuple(phase.frames))
         numbers = range(first, first + phase.videos)
         if phase.task == "patches":
@@ -83,9 +83,6 @@ class Lessons(Dataset[Lesson | Pictures]):
         ratio = sample_ratio(torch.Generator().manual_seed(draws.below(2**31)))
         asked = [(scene, [put(q, bool(draws.below(2)))]) for scene in scenes for q in self.world.questions(scene)]
         return self.writer.conversations(asked, ratio)
-
-    def _before(self, phase: Phase) -> Sequence[Phase]:
-        return self.curriculum.phases[: self.curriculum.phases.index(phase)]
 
     def _turns(self, scene: Scene, draws: Draws) -> list[tuple[str, str]]:
         """Every question and descriptions of two objects, in any order.
