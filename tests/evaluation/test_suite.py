@@ -144,7 +144,7 @@ def test_the_table_says_whose_model_it_is_and_what_is_missing(ran):
     assert "no records in nextqa (split test)" in text
     assert "exact match; the paper's figure is a GPT-4o judge's" in text
     assert "another checkpoint" in text
-    assert "1 of 3 questions could not be asked and count as wrong, like videomme-3: there is no file gone.mp4" in text
+    assert "1 of 3 questions could not be asked, like videomme-3: there is no file gone.mp4" in text
     assert re.search(r"\| MVBench \[\d\] \| aviot@4 \| .* \| 61.58 \| ", text)
     assert "2 of 20 parts: the folder holds only action_count, moving_count" in text
     assert "caption matching and captioning are left to lmms-eval" in text
@@ -233,7 +233,7 @@ def test_a_judge_decides_where_there_is_one():
     (line,) = compare(BY_NAME["activitynetqa"], said, DENSE)
     assert (line.counted, line.score, line.paper, line.answered) == (4, 50.0, 68.23, 4)
     assert line.notes == (
-        "1 of 5 questions could not be asked and count as wrong, like x-5: no file; activitynetqa/summary.json has all",
+        "1 of 5 questions could not be asked, like x-5: no file; activitynetqa/summary.json has all",
         "1 of 5 answers were not judged and are not in the figure; --resume asks again",
     )
 

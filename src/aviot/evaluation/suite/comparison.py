@@ -105,7 +105,7 @@ def _notes(
     failed = [row for row in rows if has_failed(row)]
     if failed and part is None:
         yield (
-            f"{len(failed)} of {len(rows)} questions could not be asked and count as wrong, like {failed[0]['id']}: "
+            f"{len(failed)} of {len(rows)} questions could not be asked, like {failed[0]['id']}: "
             f"{failed[0]['reason']}; {benchmark.name}/summary.json has all"
         )
     unjudged = sum("unjudged" in row.get("judge", {}) for row in rows)
