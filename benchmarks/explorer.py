@@ -90,7 +90,8 @@ def keep(what, path):
     """A screenshot of a page or of a part of it, in few colours."""
     what.screenshot(path=path)
     with Image.open(path) as shot:
-        shot.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(path, optimize=True)
+        few = shot.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        few.save(path, optimize=True)
 
 
 def photograph_app(videos, video, question, out):

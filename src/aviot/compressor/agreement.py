@@ -55,9 +55,9 @@ def _over(
     return torch.stack(values) if values else like.new_full((1, *like.shape[:-1]), math.nan)
 
 
-def top_cells(maps: Float[Tensor, "... S"], share: float = TOP_SHARE) -> Bool[Tensor, "... S"]:
-    """The ceil(share * S) positions with the largest values; of equal ones, those that come first."""
-    count = math.ceil(share * maps.shape[-1] - 1e-9)  # 0.2 * 55 is a hair above 11
+def top_cells(maps: Float[Tensor, "... S"]) -> Bool[Tensor, "... S"]:
+    """The ceil(0.2 S) positions with the largest values; of equal ones, those that come first."""
+    count = math.ceil(TOP_SHARE * maps.shape[-1] - 1e-9)  # 0.2 * 55 is a hair above 11
     order = maps.argsort(dim=-1, descending=True, stable=True)[..., :count]
     return torch.zeros_like(maps, dtype=torch.bool).scatter(-1, order, True)
 
