@@ -15,9 +15,11 @@ from rich.table import Table
 
 from aviot.accounting import Backbone
 from aviot.accounting import account as account_rows
+from aviot.commands.app import app as serve_app
 from aviot.commands.bench import bench
 from aviot.commands.demo import demo
 from aviot.commands.evaluate import evaluate
+from aviot.commands.explain import explain
 from aviot.commands.options import (
     CompressorOption,
     Device,
@@ -25,6 +27,7 @@ from aviot.commands.options import (
     Frames,
     Json,
     MaxFrames,
+    MaxNewTokens,
     Model,
     ModelRatio,
     Question,
@@ -46,8 +49,9 @@ app = typer.Typer(
 PAPER_RATIOS = [2.0, 4.0, 10.0]
 _PAPER = Backbone()
 
-for verb in (evaluate, bench, train, demo):
+for verb in (explain, evaluate, bench, train, demo):
     app.command()(verb)
+app.command("app")(serve_app)
 
 
 def _print_version(wanted: bool) -> None:
@@ -75,7 +79,7 @@ def answer(
     model: Model,
     ratio: ModelRatio = None,
     compressor: CompressorOption = "aviot",
-    max_new_tokens: Annotated[int, typer.Option(help="Longest answer, in tokens.")] = 64,
+    max_new_tokens: MaxNewTokens = 64,
     fps: Fps = None,
     max_frames: MaxFrames = None,
     frames: Frames = None,

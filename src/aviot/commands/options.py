@@ -22,3 +22,4 @@ ModelRatio = Annotated[
     ),
 ]
 CompressorOption = Annotated[str, typer.Option("--compressor", help="aviot, uniform, segment-mean or none.")]
+MaxNewTokens = Annotated[int, typer.Option(help="Longest answer, in tokens.")]

@@ -15,6 +15,7 @@ from aviot.compressor.inputs import check_inputs, require_finite
 from aviot.compressor.layout import Layout
 from aviot.compressor.numerics import working_dtype
 from aviot.compressor.objective import zero_terms
+from aviot.compressor.provenance import ALL
 from aviot.compressor.result import Compression
 from aviot.compressor.schedule import ramp
 from aviot.compressor.segments import Segments
@@ -31,7 +32,11 @@ class FixedMixture:
     budgets: Int[Tensor, "B M"]
     shares: Mapping[str, Tensor] = field(default_factory=dict)  # baselines have no granularities
 
-    def branch(self, name: str) -> tuple[Tensor, Tensor]:
+    def mixture(self, patches: slice = ALL, videos: slice = ALL) -> Float[Tensor, "b s K N"]:
+        """The mixture at some positions, for some videos of the batch."""
+        return self.coefficients[videos, patches]
+
+    def branch(self, name: str, patches: slice = ALL, videos: slice = ALL) -> tuple[Tensor, Tensor]:
         """Baselines have no granularities."""
         raise ValueError(f"a baseline has no branch {name!r}; use the provenance's own coefficients")
 

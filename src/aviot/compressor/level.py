@@ -54,10 +54,6 @@ class Plan:
         """The region that holds each patch."""
         return self.partition.region_of_patch(self.rows.device)
 
-    def on_patches(self, dtype: torch.dtype) -> Float[Tensor, "B S K N"]:
-        """A spread from the regions to their patches."""
-        return self.conditional.to(dtype).index_select(1, self.region_of_patch)
-
 
 def start_rows(
     level: LevelConfig, layout: Layout, parent: Float[Tensor, "B R K n"] | None, dtype: torch.dtype

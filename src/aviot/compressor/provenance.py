@@ -1,6 +1,6 @@
 """Exact provenance: the mixture of source frames behind every output, composed over stages."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -9,14 +9,20 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from aviot.compressor.numerics import full_precision, working_dtype
+from aviot.ot.device import on_gpu
+from aviot.values import as_whole
+
+# Coefficients of one stage that are held at a time: 83 positions of 224 frames, or all of several videos.
+CPU_ELEMENTS = 2**22
+ACCELERATOR_ELEMENTS = 2**28
+ALL = slice(None)
 
 
 class Mixture(Protocol):
     """A stage as provenance sees it: outputs that are mixtures of its sources, position by position."""
 
-    @property
-    def coefficients(self) -> Float[Tensor, "B S K N"]:
-        """The mixture behind each output."""
+    def mixture(self, patches: slice = ALL, videos: slice = ALL) -> Float[Tensor, "b s K N"]:
+        """The mixture behind each output, at some positions, for some videos of the batch."""
         ...
 
     @property
@@ -29,7 +35,9 @@ class Mixture(Protocol):
         """How much of the outputs came by each granularity, in the mean; no gradient."""
         ...
 
-    def branch(self, name: str) -> tuple[Float[Tensor, "B S K N"], Float[Tensor, "B S K"]]:
+    def branch(
+        self, name: str, patches: slice = ALL, videos: slice = ALL
+    ) -> tuple[Float[Tensor, "b s K N"], Float[Tensor, "b s K"]]:
         """One granularity's distributions over sources, and its share of each output."""
         ...
 
@@ -56,6 +64,24 @@ class Provenance:
         """omega, the coefficients averaged over positions: each output's distribution over frames."""
         return self.coefficients.mean(-2)
 
+    def tokens(self) -> Float[Tensor, "*B K S T"]:
+        """The coefficients position by position: `tokens()[j, :, i]` is output j's map over frame i's patches."""
+        return self.coefficients
+
+    def trace(self, frame: int, patch: int | None = None) -> Float[Tensor, "*B K"]:
+        """Where a patch of a frame went: its weight in every output at its own position.
+
+        Without a patch, where the whole frame went: the mean over positions, a column of `frames()`.
+        """
+        patches, frames = self.coefficients.shape[-2:]
+        column = self.coefficients[..., _place("frame", frame, frames)]
+        return column.mean(-1) if patch is None else column[..., _place("patch", patch, patches)]
+
+    @property
+    def branch_names(self) -> tuple[str, ...]:
+        """The granularities that can be looked at apart, coarse to fine; none for a baseline."""
+        return tuple(self._stages[-1].shares) if self._stages else ()
+
     def branch(self, name: str) -> "Provenance":
         """The path of one granularity: "global", "medium" or "local" for the paper's chain.
 
@@ -64,30 +90,73 @@ class Provenance:
         """
         if not self._stages:
             raise ValueError("no stage was executed (nothing to compress), so there are no branches; use .coefficients")
-        conditional, share = self._stages[-1].branch(name)
-        with full_precision(conditional.device):
-            earlier = _compose(self._stages[:-1])
-            composed = conditional if earlier is None else conditional @ earlier
-        return _provenance(composed.detach(), share.detach(), self._stages, self._batched)
+        *earlier, last = self._stages
+
+        def part(patches: slice) -> tuple[Tensor, Tensor]:
+            conditional, share = last.branch(name, patches)
+            return _over(conditional, earlier, patches), share
+
+        whole = self.coefficients if self._batched else self.coefficients[None]
+        return _gathered(part, whole.transpose(1, 2), self._stages, self._batched)
+
+    def branches(self) -> Iterator[tuple[str, "Provenance"]]:
+        """Every granularity's name and path, one after the other."""
+        for name in self.branch_names:
+            yield name, self.branch(name)
 
 
-@torch.no_grad()
+def _place(what: str, value: int, count: int) -> int:
+    place = as_whole(value)
+    if place is None or not 0 <= place < count:
+        raise ValueError(f"{what} must be a whole number from 0 to {count - 1}, got {value!r}")
+    return place
+
+
 def provenance_of(stages: Sequence[Mixture], features: Float[Tensor, "B K S D"], *, batched: bool) -> Provenance:
     """C = B_J ... B_2 B_1 at every position (eq:supp_progressive_composition); the identity without stages."""
     batch, kept, patches = features.shape[:3]
-    composed = _compose(stages)
-    if composed is None:
-        eye = torch.eye(kept, dtype=working_dtype(features.dtype), device=features.device)
-        composed = eye.expand(batch, patches, kept, kept)
-    return _provenance(composed, composed.new_ones(composed.shape[:-1]), tuple(stages), batched)
+    like = features.new_empty((), dtype=working_dtype(features.dtype))
+    if not stages:
+        eye = torch.eye(kept, dtype=like.dtype, device=like.device).expand(batch, patches, kept, kept)
+        return _provenance(eye, eye.new_ones(eye.shape[:-1]), (), batched)
+    *earlier, last = stages
+
+    def part(patches: slice) -> tuple[Tensor, Tensor]:
+        composed = _over(last.mixture(patches), earlier, patches)
+        return composed, composed.new_ones(composed.shape[:-1])
+
+    frames = stages[0].mixture(slice(1)).shape[-1]
+    return _gathered(part, like.expand(batch, patches, kept, frames), tuple(stages), batched)
 
 
-def _compose(stages: Sequence[Mixture]) -> Float[Tensor, "B S K T"] | None:
-    composed: Tensor | None = None
-    for stage in stages:
-        step = stage.coefficients.detach()
-        composed = step if composed is None else step @ composed
-    return composed
+def _over(rows: Float[Tensor, "B s K N"], earlier: Sequence[Mixture], patches: slice) -> Float[Tensor, "B s K T"]:
+    """Mixtures of a stage's sources as mixtures of the video's frames.
+
+    From the last of the earlier stages to the first: in this order every product has the few rows of the last stage.
+    """
+    for stage in reversed(earlier):
+        rows = rows @ stage.mixture(patches)
+    return rows
+
+
+@torch.no_grad()
+def _gathered(
+    part: Callable[[slice], tuple[Tensor, Tensor]],
+    like: Float[Tensor, "B S K T"],
+    stages: tuple[Mixture, ...],
+    batched: bool,
+) -> Provenance:
+    """Coefficients and shares of all positions, a few at a time: a stage's own mixtures are large."""
+    batch, patches, _, frames = like.shape
+    coefficients = like.new_empty(like.shape)
+    share = like.new_empty(like.shape[:-1])
+    elements = ACCELERATOR_ELEMENTS if on_gpu(like) else CPU_ELEMENTS
+    at_once = max(1, elements // (batch * frames * frames))
+    with full_precision(like.device):
+        for first in range(0, patches, at_once):
+            here = slice(first, first + at_once)
+            coefficients[:, here], share[:, here] = part(here)
+    return _provenance(coefficients, share, stages, batched)
 
 
 def _provenance(

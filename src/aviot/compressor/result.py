@@ -13,7 +13,7 @@ from torch import Tensor
 from aviot.compressor.finite import FiniteCheck
 from aviot.compressor.numerics import full_precision
 from aviot.compressor.objective import ObjectiveTerms
-from aviot.compressor.provenance import Mixture, Provenance, provenance_of
+from aviot.compressor.provenance import ALL, Mixture, Provenance, provenance_of
 from aviot.compressor.usage import Usage, usage_of
 from aviot.config import ObjectiveConfig
 
@@ -114,10 +114,9 @@ class VideoMixture:
     stage: Mixture
     index: int
 
-    @property
-    def coefficients(self) -> Float[Tensor, "1 S K N"]:
-        """The mixture behind each output."""
-        return self.stage.coefficients[self.index, None]
+    def mixture(self, patches: slice = ALL, videos: slice = ALL) -> Float[Tensor, "1 s K N"]:
+        """The mixture behind each output, at some positions."""
+        return self.stage.mixture(patches, self._alone)[videos]
 
     @property
     def budgets(self) -> Int[Tensor, "1 M"]:
@@ -129,10 +128,16 @@ class VideoMixture:
         """How much of the outputs came by each granularity, in the mean."""
         return {name: share[self.index, None] for name, share in self.stage.shares.items()}
 
-    def branch(self, name: str) -> tuple[Float[Tensor, "1 S K N"], Float[Tensor, "1 S K"]]:
+    def branch(
+        self, name: str, patches: slice = ALL, videos: slice = ALL
+    ) -> tuple[Float[Tensor, "1 s K N"], Float[Tensor, "1 s K"]]:
         """One granularity's distributions over sources, and its share of each output."""
-        conditional, share = self.stage.branch(name)
-        return conditional[self.index, None], share[self.index, None]
+        conditional, share = self.stage.branch(name, patches, self._alone)
+        return conditional[videos], share[videos]
+
+    @property
+    def _alone(self) -> slice:
+        return slice(self.index, self.index + 1)
 
 
 def _terms_of(batch: Compression, index: int) -> ObjectiveTerms:

@@ -15,6 +15,7 @@ from aviot.compressor.layers import Linear
 from aviot.compressor.layout import Layout
 from aviot.compressor.level import Plan, finish, start_rows, transport
 from aviot.compressor.metric import Metric
+from aviot.compressor.provenance import ALL
 from aviot.compressor.regions import Partition, descriptors, region_means
 from aviot.compressor.segments import Segments
 from aviot.config import CompressorConfig
@@ -59,11 +60,17 @@ class Stage:
     applied: Float[Tensor, "B S K L"]  # gamma as it was applied, warm-up included
     regions: AllRegions | None = None  # the plans together, where kernels made them with gradients
 
-    @cached_property
+    @property
     def coefficients(self) -> Float[Tensor, "B S K N"]:
         """B, the mixture behind every output."""
-        rows = [plan.rows.to(self.applied.dtype)[:, plan.region_of_patch] for plan in self.plans]
-        return self.layout.dense(combine(torch.stack(rows, 2), self.applied, self.layout.kept))
+        return self.mixture()
+
+    def mixture(self, patches: slice = ALL, videos: slice = ALL) -> Float[Tensor, "b s K N"]:
+        """B at some positions, for some videos of the batch."""
+        shares = self.applied[videos, patches]
+        rows = [plan.rows[videos, plan.region_of_patch[patches]].to(shares.dtype) for plan in self.plans]
+        layout = replace(self.layout, budgets=self.layout.budgets[videos])
+        return layout.dense(combine(torch.stack(rows, 2), shares, layout.kept))
 
     @property
     def appearance(self) -> tuple[Float[Tensor, "B R D"], ...]:
@@ -81,13 +88,16 @@ class Stage:
         means = self.applied.detach().mean((1, 2)).unbind(-1)
         return dict(zip((plan.name for plan in self.plans), means, strict=True))
 
-    def branch(self, name: str) -> tuple[Float[Tensor, "B S K N"], Float[Tensor, "B S K"]]:
+    def branch(
+        self, name: str, patches: slice = ALL, videos: slice = ALL
+    ) -> tuple[Float[Tensor, "b s K N"], Float[Tensor, "b s K"]]:
         """One granularity's distributions over sources, and its share of each output."""
         names = [plan.name for plan in self.plans]
         if name not in names:
             raise ValueError(f"branch must be one of {', '.join(map(repr, names))}, got {name!r}")
         level = names.index(name)
-        return self.plans[level].on_patches(self.applied.dtype), self.applied[..., level]
+        plan, share = self.plans[level], self.applied[videos, patches, :, level]
+        return plan.conditional[videos, plan.region_of_patch[patches]].to(share.dtype), share
 
 
 @dataclass(frozen=True)

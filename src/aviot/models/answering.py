@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
@@ -119,8 +120,31 @@ def answer_question(
     video, compression, embeds, watch = compress_video(
         model, processor, source, question, ratio=ratio, compressor=compressor, report=report, **sampling
     )
+    text = generate_text(model, processor, embeds, max_new_tokens, watch)
+    supports = len(video) if compression is None else compression.features.shape[0]
+    per_support = model.model.connector.tokens_per_support
+    return Answer(
+        text=text,
+        frames=len(video),
+        supports=supports,
+        tokens_before=len(video) * per_support,
+        tokens_after=supports * per_support,
+        path=(len(video),) if compression is None else compression.path,
+        budgets=() if compression is None else compression.budgets,
+        milliseconds={name: round(value, 1) for name, value in watch.spent.items()},
+    )
+
+
+def generate_text(
+    model: AviotForConditionalGeneration,
+    processor: AviotProcessor,
+    embeds: Float[Tensor, "1 L d"],
+    max_new_tokens: int,
+    watch: Stopwatch,
+) -> str:
+    """The greedy answer to one merged prompt, its prefill and the rest timed apart."""
     first = _FirstToken(watch.now)
-    report("generate")
+    watch.report("generate")
     start = watch.now()
     mask = torch.ones(embeds.shape[:2], dtype=torch.long, device=embeds.device)
     tokens = model.generate(
@@ -131,18 +155,7 @@ def answer_question(
         logits_processor=LogitsProcessorList([first]),
     )
     watch.spent |= {"prefill": 1000 * (first.at - start), "generate": 1000 * (watch.now() - first.at)}
-    supports = len(video) if compression is None else compression.features.shape[0]
-    per_support = model.model.connector.tokens_per_support
-    return Answer(
-        text=processor.tokenizer.decode(tokens[0], skip_special_tokens=True).strip(),
-        frames=len(video),
-        supports=supports,
-        tokens_before=len(video) * per_support,
-        tokens_after=supports * per_support,
-        path=(len(video),) if compression is None else compression.path,
-        budgets=() if compression is None else compression.budgets,
-        milliseconds={name: round(value, 1) for name, value in watch.spent.items()},
-    )
+    return processor.tokenizer.decode(tokens[0], skip_special_tokens=True).strip()
 
 
 def save_compression(path: Path, video: Video, compression: Compression, question: str) -> None:

@@ -196,7 +196,7 @@ class AviotForConditionalGeneration(AviotPreTrainedModel, GenerationMixin):
             compressor=compressor,
             record=False,
         )
-        self._check_length(merged.embeds.shape[1], kwargs.get("max_new_tokens") or 0)
+        self.check_length(merged.embeds.shape[1], kwargs.get("max_new_tokens") or 0)
         return super().generate(inputs_embeds=merged.embeds, attention_mask=merged.attention_mask, **kwargs)
 
     def merge_prompts(
@@ -235,10 +235,11 @@ class AviotForConditionalGeneration(AviotPreTrainedModel, GenerationMixin):
         merged, compressions = self.model.merge(
             prompts, encoded, ratio=ratio, compressor=compressor, step=step, record=record
         )
-        self._check_length(merged.embeds.shape[1], 0)
+        self.check_length(merged.embeds.shape[1], 0)
         return merged, compressions
 
-    def _check_length(self, prompt: int, answer: int) -> None:
+    def check_length(self, prompt: int, answer: int) -> None:
+        """Refuse a prompt that leaves no room for the answer among the positions that the decoder knows."""
         limit = self.config.text_config.max_position_embeddings
         if prompt + answer > limit:
             asked = f" and the answer may have {answer:,}" if answer else ""

@@ -17,7 +17,7 @@ from aviot.models.configuration import VIDEO_PLACEHOLDER
 from aviot.models.conversation import chat_conversation, refuse_marks
 from aviot.models.prompt import ChatPrompt, chat_prompt
 from aviot.models.sequence import IGNORED
-from aviot.video import Video, read_video
+from aviot.video import Transform, Video, read_video
 
 SETTINGS_FILE = "processor_config.json"
 SETTINGS = ("image_size", "fps", "max_frames")
@@ -115,7 +115,7 @@ class AviotProcessor(ProcessorMixin):
             raise ValueError(
                 f"give one video, or one a question: got {len(sources)} videos and {len(questions)} questions"
             )
-        sampling = {"fps": fps, "max_frames": max_frames, "frames": frames, "source_fps": source_fps}
+        sampling: dict[str, Any] = {"fps": fps, "max_frames": max_frames, "frames": frames, "source_fps": source_fps}
         read = [source if isinstance(source, Video) else self.read(source, **sampling) for source in sources]
         index = [min(i, len(read) - 1) for i in range(len(questions))]
         turns = [()] * len(questions) if histories is None else [_turns(history) for history in histories]
@@ -127,10 +127,10 @@ class AviotProcessor(ProcessorMixin):
         ]
         return self._collate(prompts, read, index, padding_side)
 
-    def read(self, source: Any, **sampling: Any) -> Video:
-        """Sample a video; its frames come scaled to the encoder's size."""
+    def read(self, source: Any, *, transform: Transform | None = None, **sampling: Any) -> Video:
+        """Sample a video; its frames come scaled to the encoder's size, or as a transform leaves them."""
         chosen = {"fps": self.fps, "max_frames": self.max_frames} | {k: v for k, v in sampling.items() if v is not None}
-        return read_video(source, transform=self._scale, **chosen)
+        return read_video(source, transform=transform or self.scale, **chosen)
 
     def prompt(
         self, question: str, video: Video, history: History = (), span: tuple[int, int] | None = None
@@ -177,7 +177,7 @@ class AviotProcessor(ProcessorMixin):
         """uint8 frames [T,H,W,3] as the model takes them: uint8 [T,3,H,W], which it scales a few at a time."""
         return torch.from_numpy(np.ascontiguousarray(frames)).permute(0, 3, 1, 2)
 
-    def _scale(self, frame: np.ndarray) -> np.ndarray:
+    def scale(self, frame: np.ndarray) -> np.ndarray:
         """Bicubic to the encoder's square, whatever the aspect."""
         size = (self.image_size, self.image_size)
         return np.asarray(Image.fromarray(frame).resize(size, Image.Resampling.BICUBIC))

@@ -1,0 +1,156 @@
+"""What a report costs besides the model, and pictures of it: python benchmarks/explorer.py --help
+
+Times are CPU seconds of this process as well as those on the clock, since other work may share the machine. The model
+is a tiny one with random weights unless --model names another.
+"""
+
+import argparse
+import resource
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from PIL import Image
+
+from aviot.explain.build import Outputs, explain
+from aviot.explain.server import App, Limits
+from aviot.explain.study import read_with_pictures
+from aviot.explain.videos import Videos
+from aviot.models import AviotForConditionalGeneration, AviotProcessor
+from aviot.models.session import Session
+from aviot.synthetic import World, WorldConfig, save
+
+ROOT = Path(__file__).parents[1]
+
+
+class Clock:
+    """Seconds inside and outside the model: on the clock, and of the CPU."""
+
+    def __init__(self):
+        self.model = [0.0, 0.0]
+
+    @staticmethod
+    def now():
+        return time.perf_counter(), time.process_time()
+
+    def counting(self, call):
+        def counted(*arguments, **options):
+            before = self.now()
+            try:
+                return call(*arguments, **options)
+            finally:
+                self.model = [spent + b - a for spent, a, b in zip(self.model, before, self.now(), strict=True)]
+
+        return counted
+
+
+def peak():
+    """MB of this process at its largest."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def measure(options, folder):
+    world = World(WorldConfig(seed=0, frames=(options.frames,)))
+    scene = world.scene("test", options.scene)
+    video = folder / "world.mp4"
+    save(scene, video)
+    questions = options.question or [world.question(scene, n).open.splitlines()[0] for n in range(2)]
+    model = AviotForConditionalGeneration.from_pretrained(options.model).eval()
+    processor, clock = AviotProcessor.from_pretrained(options.model), Clock()
+    for name in ("__init__", "compress", "answer"):
+        setattr(Session, name, clock.counting(getattr(Session, name)))
+    print(f"loaded: {peak():.0f} MB")
+    start, page = clock.now(), folder / "report.html"
+    read, pictures = read_with_pictures(processor, video)
+    session = Session(model, processor, read)
+    session.compress(questions[0], ratio=options.ratio)
+    print(f"the model alone, one compression: {peak():.0f} MB")
+    found, _ = explain(
+        session,
+        pictures,
+        questions,
+        Outputs(page, options.figures),
+        ratio=options.ratio,
+        compressor="aviot",
+        max_new_tokens=16,
+    )
+    spent = [b - a - inside for a, b, inside in zip(start, clock.now(), clock.model, strict=True)]
+    print(f"{len(read)} frames, {len(found.questions)} questions, ratio {options.ratio:g}")
+    print(f"besides the model: {spent[0]:.1f} s on the clock, {spent[1]:.1f} s of CPU; {peak():.0f} MB in all")
+    print(f"page: {page.stat().st_size / 1e6:.2f} MB")
+    if options.screenshots is not None:
+        photograph_app(Videos(model, processor, 16), video, questions[0], options.screenshots)
+    return page
+
+
+def keep(what, path):
+    """A screenshot of a page or of a part of it, in few colours."""
+    what.screenshot(path=path)
+    with Image.open(path) as shot:
+        shot.convert("RGB").quantize(96, dither=Image.Dither.NONE).save(path, optimize=True)
+
+
+def photograph_app(videos, video, question, out):
+    """The app after a question was asked."""
+    from playwright.sync_api import sync_playwright
+
+    with App(("127.0.0.1", 0), videos, Limits(10**9), print) as server, sync_playwright() as playwright:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 960, "height": 1000}, color_scheme="light")
+        page.goto(server.url)
+        page.set_input_files("#file", str(video))
+        page.fill("#question", question)
+        page.wait_for_selector("#submit:enabled", timeout=600_000)
+        page.click("#submit")
+        page.wait_for_selector("#explorer[data-ready]", timeout=600_000)
+        page.wait_for_timeout(500)
+        keep(page, out / "app.png")
+        browser.close()
+        server.shutdown()
+
+
+def photograph(page, out):
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        start = time.perf_counter()
+        desk = browser.new_page(viewport={"width": 960, "height": 800}, color_scheme="light")
+        desk.goto(page.as_uri())
+        desk.wait_for_selector("#explorer[data-ready]")
+        print(f"opened in {time.perf_counter() - start:.2f} s")
+        if out is None:
+            return browser.close()
+        desk.wait_for_timeout(500)
+        keep(desk, out / "explorer.png")
+        desk.add_style_tag(content=".chooser { position: static !important; }")
+        for name in ("map", "support", "paths", "compare"):
+            keep(desk.locator(f"#{name}"), out / f"explorer-{name}.png")
+        phone = browser.new_page(viewport={"width": 390, "height": 844}, color_scheme="dark")
+        phone.goto(page.as_uri())
+        phone.wait_for_selector("#explorer[data-ready]")
+        phone.locator("#support").scroll_into_view_if_needed()
+        phone.evaluate("window.scrollTo(0, document.querySelector('#support').offsetTop - 120)")
+        phone.wait_for_timeout(500)
+        keep(phone, out / "explorer-phone.png")
+        return browser.close()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, default=ROOT / "tests" / "golden" / "checkpoint")
+    parser.add_argument("--frames", type=int, default=224)
+    parser.add_argument("--ratio", type=float, default=4.0)
+    parser.add_argument("--scene", type=int, default=12, help="number of a scene of the world's test split")
+    parser.add_argument("--question", action="append", help="instead of the scene's own; repeat")
+    parser.add_argument("--figures", type=Path, help="folder for the paper's kinds of figure")
+    parser.add_argument("--screenshots", type=Path, help="folder for pictures of the page")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        photograph(measure(options, Path(folder)), options.screenshots)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""`aviot explain`."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aviot.commands.options import (
+    CompressorOption,
+    Device,
+    Fps,
+    Frames,
+    Json,
+    MaxFrames,
+    MaxNewTokens,
+    Model,
+    ModelRatio,
+    SourceFps,
+    VideoPath,
+)
+from aviot.terminal import counted, load_model, mistakes, say, working
+
+
+def explain(
+    video: VideoPath,
+    question: Annotated[list[str], typer.Option("--question", "-q", help="What to ask; repeat to compare, up to 4.")],
+    model: Model,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file to write.", show_default=False)],
+    ratio: ModelRatio = None,
+    figures: Annotated[
+        Path | None, typer.Option(help="A folder for figures, PDF and PNG; needs matplotlib.", show_default=False)
+    ] = None,
+    export: Annotated[
+        Path | None, typer.Option(help="A safetensors file for the exact coefficients.", show_default=False)
+    ] = None,
+    support: Annotated[int | None, typer.Option(help="Support that figures show, from 0; else the clearest.")] = None,
+    frame: Annotated[int | None, typer.Option(help="Frame that figures show, from 0; else the strongest.")] = None,
+    compressor: CompressorOption = "aviot",
+    max_new_tokens: MaxNewTokens = 64,
+    fps: Fps = None,
+    max_frames: MaxFrames = None,
+    frames: Frames = None,
+    source_fps: SourceFps = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Show which frames and patches an answer was made from, as one page that opens without a network.
+
+    Example: aviot explain cooking.mp4 -q "What is cooked?" -q "Who cooks?" --ratio 5 -o report.html --model MODEL
+    """
+    with mistakes(), working() as report:
+        from aviot.explain.build import Outputs
+        from aviot.explain.build import explain as write_explanation
+        from aviot.explain.figures import Wanted
+        from aviot.explain.study import check_questions, read_with_pictures
+        from aviot.models.session import Session
+
+        outputs = Outputs(output, figures, export, Wanted(support, frame))
+        outputs.check()
+        check_questions(question)
+        loaded, processor = load_model(model, device, report)
+        report("decode")
+        read, pictures = read_with_pictures(
+            processor, video, fps=fps, max_frames=max_frames, frames=frames, source_fps=source_fps
+        )
+        found, written = write_explanation(
+            Session(loaded, processor, read, report),
+            pictures,
+            question,
+            outputs,
+            ratio=ratio,
+            compressor=compressor,  # type: ignore[arg-type]
+            max_new_tokens=max_new_tokens,
+        )
+    if as_json:
+        print(
+            json.dumps(
+                {
+                    "files": [str(path) for path in written],
+                    "questions": found.questions,
+                    "ratio": found.ratio,
+                    "compressor": found.compressor,
+                    "answers": [asdict(condition) for condition in found.conditions],
+                    "comparisons": [asdict(comparison) for comparison in found.comparisons],
+                },
+                indent=2,
+            )
+        )
+        return
+    for path in written:
+        print(path)
+    say(f"{counted(len(read), 'frame')}, {counted(len(found.questions), 'question')}; open {output} in a browser")

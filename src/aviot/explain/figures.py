@@ -1,0 +1,220 @@
+"""The paper's kinds of figure, as PDF and PNG: what a question moves, three paths of a pair, one support's sources."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from aviot.compressor.agreement import Agreement, agreement, mass_inside, top_cells
+from aviot.explain.study import Study
+from aviot.explain.view import View
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PATH_COLOURS = ("#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#f0e442")  # Okabe and Ito
+OUTLINE = "#f0e442"
+SHOWN_FRAMES = 5
+DOTS = 200  # an inch, of the PNGs
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The pair that figures are drawn for, as far as somebody chose it."""
+
+    support: int | None = None
+    frame: int | None = None
+
+    def pair(self, view: View) -> tuple[int, int]:
+        """A support and a frame of it: those chosen, and the strongest for what was not."""
+        outputs, frames = view.frames.shape
+        for name, value, count in (("support", self.support, outputs), ("frame", self.frame, frames)):
+            if value is not None and not 0 <= value < count:
+                raise ValueError(f"--{name} must be from 0 to {count - 1}, got {value}")
+        support, frame = view.strongest_pair
+        if self.support is not None:
+            support, frame = self.support, int(view.frames[self.support].argmax())
+        elif self.frame is not None:
+            support = int(view.frames[:, self.frame].argmax())
+        return support, frame if self.frame is None else self.frame
+
+
+@dataclass
+class FigureViews:
+    """Takes what figures need of each view as it comes; the pair is the first view's."""
+
+    wanted: Wanted
+    budgets: list[tuple[tuple[int, ...], ...]] = field(default_factory=list)
+    frames: list[Float[Tensor, "K T"]] = field(default_factory=list)
+
+    def keep(self, view: View) -> None:
+        """Keep budgets and distributions; of the first view, the maps of a pair and of a support."""
+        if not self.frames:
+            self.support, self.frame = self.wanted.pair(view)
+            self.names, self.segments = view.names, view.segments
+            self.maps = view.mass[:, self.support, :, self.frame].clone()  # [L,S]
+            weights = view.frames[self.support]
+            best = weights.argsort(descending=True)[:SHOWN_FRAMES]
+            self.shown = sorted({self.frame, *(int(frame) for frame in best if weights[frame] > 0)})[:SHOWN_FRAMES]
+            self.fields = view.mass[:, self.support][:, :, self.shown].sum(0).T.clone()  # [n,S]
+        self.budgets.append(view.budgets)
+        self.frames.append(view.frames.clone())
+
+
+def write_figures(folder: Path, study: Study, views: FigureViews) -> list[Path]:
+    """Every figure there is something to draw for, each as PDF and PNG."""
+    import matplotlib
+
+    drawn: dict[str, Callable[[Study, FigureViews], Figure]] = {"support": support_figure}
+    if views.budgets[0] and len(views.frames) > 1:
+        drawn["allocation"] = allocation_figure
+    if len(views.names) > 1:
+        drawn["paths"] = paths_figure
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    with matplotlib.rc_context({"font.size": 8, "pdf.fonttype": 42, "text.parse_math": False}):
+        for name, draw in drawn.items():
+            figure = draw(study, views)
+            for suffix in ("pdf", "png"):
+                written.append(folder / f"{name}.{suffix}")
+                figure.savefig(written[-1], dpi=DOTS)
+    return written
+
+
+def allocation_figure(study: Study, views: FigureViews) -> "Figure":
+    """Budgets of the first stage over maps of the supports' sources: a row a question, a column a condition."""
+    largest = max(budget / sum(stages[0]) for stages in views.budgets for budget in stages[0])
+    kinds = list(dict.fromkeys(each.kind for each in study.conditions))
+    figure = _figure(2.9 * len(kinds), 3.2 * len(study.questions))
+    grid = figure.add_gridspec(2 * len(study.questions), len(kinds), height_ratios=[1, 2] * len(study.questions))
+    for each in study.conditions:
+        column, budgets = kinds.index(each.kind), views.budgets[each.view][0]
+        bars = figure.add_subplot(grid[2 * each.question, column])
+        shares = [budget / sum(budgets) for budget in budgets]
+        drawn = bars.bar(range(1, len(budgets) + 1), shares, color="#0072b2")
+        bars.bar_label(drawn, [str(budget) for budget in budgets], fontsize=7)
+        bars.set(ylim=(0, 1.25 * largest), xlabel="segment", ylabel="share" if column == 0 else "")
+        bars.set_xticks(range(1, len(budgets) + 1))
+        bars.set_title(f"{each.kind}: {shortened(each.answer)}" if each.answer else each.kind)
+        image = figure.add_subplot(grid[2 * each.question + 1, column])
+        image.imshow(_by_row(views.frames[each.view]), aspect="auto", cmap="cividis", interpolation="nearest")
+        image.set(xlabel="source frame", ylabel="support" if column == 0 else "")
+        if column == 0:
+            image.set_title(shortened(study.questions[each.question], 60), loc="left", fontsize=7)
+    return figure
+
+
+def paths_figure(study: Study, views: FigureViews) -> "Figure":
+    """The paths of one pair, each by its own scale, and the union of their top 20 %."""
+    found = agreement(views.maps.double(), study.grid)
+    figure = _figure(2.4 * (len(views.names) + 1), 3.0)
+    axes = figure.subplots(1, len(views.names) + 1)
+    for level, (name, axis) in enumerate(zip(views.names, axes[:-1], strict=True)):
+        _picture(axis, study, views.frame, grey=True)
+        _heat(axis, study, views.maps[level], alpha=0.7)
+        _boxes(axis, study, top_cells(views.maps[level]), PATH_COLOURS[level % len(PATH_COLOURS)])
+        axis.set_title(f"{name}: {float(found.shares[level]):.1%}")
+    _picture(axes[-1], study, views.frame)
+    for level in range(len(views.names)):
+        _boxes(
+            axes[-1], study, top_cells(views.maps[level]), PATH_COLOURS[level % len(PATH_COLOURS)], 0.16 * level + 0.06
+        )
+    axes[-1].set_title("top 20 %, together")
+    time = study.video.times[views.frame]
+    figure.suptitle(f"Frame {views.frame} ({time:.2f} s) to support {views.support}. {_said(found)}", fontsize=8)
+    return figure
+
+
+def support_figure(study: Study, views: FigureViews) -> "Figure":
+    """One support: its curve over the frames, its strongest frames with their top 20 %, and the whole field of one."""
+    figure = _figure(2.0 * (len(views.shown) + 1), 4.2)
+    grid = figure.add_gridspec(2, len(views.shown) + 1, height_ratios=[1, 1.3])
+    curve = figure.add_subplot(grid[0, :])
+    weights = views.frames[0][views.support].numpy()
+    curve.plot(range(len(weights)), weights, color="#0072b2", marker="o" if len(weights) == 1 else None)
+    for frame in views.shown:
+        curve.axvspan(frame - 0.5, frame + 0.5, color="#bbbbbb", alpha=0.6, linewidth=0)
+    curve.axvline(views.frame, color="#cc79a7")
+    curve.set(xlabel="source frame", ylabel="ω", title=f"Support {views.support}: share of every frame")
+    curve.set_ylim(bottom=0)
+    for place, frame in enumerate(views.shown):
+        axis = figure.add_subplot(grid[1, place])
+        _picture(axis, study, frame)
+        top = top_cells(views.fields[place])
+        _boxes(axis, study, top, OUTLINE)
+        inside = float(mass_inside(views.fields[place], top))
+        axis.set_title(
+            f"frame {frame}, {study.video.times[frame]:.2f} s\nω {weights[frame]:.1%}, top 20 %: {inside:.1%}",
+            fontsize=7,
+        )
+    axis = figure.add_subplot(grid[1, -1])
+    field_ = views.fields[views.shown.index(views.frame)] if views.frame in views.shown else views.maps.sum(0)
+    axis.imshow(field_.reshape(study.grid).numpy(), cmap="cividis", vmin=0, interpolation="nearest")
+    axis.set(xticks=[], yticks=[])
+    axis.set_title(f"frame {views.frame}: all positions", fontsize=7)
+    return figure
+
+
+def shortened(text: str, most: int = 40) -> str:
+    """Text in one line of a title."""
+    line = "".join(c if c.isprintable() else " " for c in " ".join(text.split()))
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def _said(found: Agreement) -> str:
+    return (
+        f"Centroids {float(found.centroid_mean):.3f} apart (at most {float(found.centroid_largest):.3f}), "
+        f"IoU {float(found.overlap):.3f}, JSD {float(found.divergence):.3f} bits, in all {float(found.common):.1%}"
+    )
+
+
+def _figure(width: float, height: float) -> "Figure":
+    from matplotlib.figure import Figure
+
+    return Figure((width, height), layout="constrained")
+
+
+def _by_row(frames: Float[Tensor, "K T"]) -> np.ndarray:
+    return (frames / frames.amax(-1, keepdim=True)).numpy()
+
+
+def _picture(axis: "Axes", study: Study, frame: int, *, grey: bool = False) -> None:
+    image = study.pictures.images[frame]
+    axis.imshow(np.asarray(image.convert("L").convert("RGB") if grey else image), extent=_extent(study))
+    axis.set(xticks=[], yticks=[])
+
+
+def _extent(study: Study) -> tuple[float, float, float, float]:
+    """The picture's edges in the video's pixels, so that it has its own shape."""
+    return (0, study.pictures.size[0], study.pictures.size[1], 0)
+
+
+def _heat(axis: "Axes", study: Study, values: Float[Tensor, "S"], alpha: float) -> None:
+    width, height = (side * study.cover for side in study.pictures.size)
+    shown: Any = values.reshape(study.grid).numpy()
+    axis.imshow(shown, cmap="cividis", vmin=0, alpha=alpha, extent=(0, width, height, 0), interpolation="nearest")
+    axis.set(xlim=(0, study.pictures.size[0]), ylim=(study.pictures.size[1], 0))
+
+
+def _boxes(axis: "Axes", study: Study, cells: Tensor, colour: str, inset: float = 0.0) -> None:
+    """A box in every cell, smaller by `inset` of its side all round."""
+    from matplotlib.collections import PatchCollection
+    from matplotlib.patches import Rectangle
+
+    rows, columns = study.grid
+    width, height = study.pictures.size[0] * study.cover / columns, study.pictures.size[1] * study.cover / rows
+    boxes = [
+        Rectangle(
+            ((cell % columns + inset) * width, (cell // columns + inset) * height),
+            (1 - 2 * inset) * width,
+            (1 - 2 * inset) * height,
+        )
+        for cell in torch.nonzero(cells).flatten().tolist()
+    ]
+    axis.add_collection(PatchCollection(boxes, facecolor="none", edgecolor=colour, linewidth=0.7))

@@ -1,0 +1,84 @@
+// The app's page: a video goes to the server once; questions and ratios as often as one likes.
+
+(() => {
+  const settings = JSON.parse(document.getElementById("settings").textContent);
+  // The slider and the number beside it are one setting; the number is what counts.
+  const [form, file, drop, question, second, ratio, exact, submit, status, problem, root] =
+    ["form", "file", "drop", "question", "second", "ratio", "ratio-number", "submit", "status", "problem", "explorer"].map((id) => document.getElementById(id));
+  let video = null, asked = false, turn = 0;
+
+  const say = (text) => { status.textContent = text; };
+  const complain = (text) => { problem.textContent = text; if (text) say(""); };
+
+  // One request, and one sentence if it fails.
+  const request = async (path, headers, body) => {
+    let reply;
+    try {
+      reply = await fetch(path, { method: "POST", headers, body });
+    } catch {
+      throw new Error("The app does not answer; is it still running in its terminal?");
+    }
+    const said = await reply.json();
+    if (!reply.ok) throw new Error(said.error);
+    return said;
+  };
+
+  const attempt = async (work) => {
+    const mine = ++turn;
+    complain("");
+    submit.disabled = true;
+    document.body.setAttribute("aria-busy", "true");
+    try {
+      await work(() => mine === turn);
+    } catch (error) {
+      if (mine === turn) complain(error.message);
+    } finally {
+      if (mine === turn) {
+        submit.disabled = !video;
+        document.body.removeAttribute("aria-busy");
+      }
+    }
+  };
+
+  const upload = (chosen) => attempt(async (current) => {
+    video = null;
+    asked = false;
+    root.replaceChildren();
+    delete root.dataset.ready;
+    const suffix = /\.[^.]*$/.exec(chosen.name.toLowerCase())?.[0] ?? "";
+    if (!settings.types.includes(suffix)) throw new Error(`“${chosen.name}” is no video file that can be read here; choose one of ${settings.types.join(", ")}.`);
+    if (chosen.size > settings.upload_bytes) throw new Error(`“${chosen.name}” is too large: at most ${Math.floor(settings.upload_bytes / 1e6)} MB.`);
+    say(`Reading “${chosen.name}” and looking at its frames…`);
+    const found = await request("/videos", { "Content-Type": "application/octet-stream", "X-File-Name": encodeURIComponent(chosen.name) }, chosen);
+    if (!current()) return;
+    video = found;
+    say(`“${found.name}” is ready: ${found.frames} ${found.frames === 1 ? "frame" : "frames"} of ${found.duration.toFixed(1)} s. Ask away; the video is not looked at again.`);
+  });
+
+  const ask = () => attempt(async (current) => {
+    if (!video) throw new Error("Choose a video first.");
+    if (!question.value.trim()) throw new Error("Type a question first.");
+    say("Compressing and answering…");
+    const questions = [question.value, second.value].filter((text) => text.trim());
+    const report = await request("/ask", { "Content-Type": "application/json" },
+      JSON.stringify({ video: video.video, name: video.name, questions, ratio: Number(exact.value) }));
+    if (!current()) return;
+    asked = true;
+    await explore(root, report);
+    say(`Answer: “${report.conditions[0].answer}”, from ${report.supports} of ${report.times.length} frames' worth. Below is where it came from.`);
+  });
+
+  form.addEventListener("submit", (event) => { event.preventDefault(); ask(); });
+  file.addEventListener("change", () => { if (file.files[0]) upload(file.files[0]); });
+  ratio.addEventListener("input", () => { exact.value = ratio.value; });
+  exact.addEventListener("input", () => { ratio.value = exact.value; });
+  for (const input of [ratio, exact]) input.addEventListener("change", () => { if (asked && exact.validity.valid) ask(); });
+  for (const kind of ["dragover", "drop", "dragleave"])
+    document.addEventListener(kind, (event) => {
+      event.preventDefault();
+      drop.classList.toggle("over", kind === "dragover");
+      if (kind === "drop" && event.dataTransfer.files[0]) upload(event.dataTransfer.files[0]);
+    });
+  file.accept = settings.types.join(",");
+  ratio.value = exact.value = settings.ratio;
+})();

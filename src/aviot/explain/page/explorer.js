@@ -1,0 +1,73 @@
+// The whole page: sections that follow one choice of answer, support, frame and patch.
+
+const introduction = (report) => {
+  if (report.supports === report.times.length)
+    return `The video is short enough as it is: the language model read ${report.supports === 1 ? "its one frame" : `all its ${report.supports} frames`}, and every support is a frame.`;
+  const read = report.supports === 1 ? "1 support: a compressed frame, an" : `${report.supports} supports: compressed frames, each an`;
+  return `Instead of ${report.times.length} frames, the language model read ${read} exact mixture of the video's. This page shows which moments and which parts of the picture went into it.`;
+};
+
+const guide = (report) =>
+  el("details", { class: "guide" }, el("summary", {}, "How to read this page"),
+    el("ul", {},
+      el("li", {}, el("strong", {}, "Frame: "), "a picture of the video that the model looked at, with its time. Frames, supports, rows and columns are counted from 0."),
+      el("li", {}, el("strong", {}, "Patch: "), `one of ${report.grid[0]} × ${report.grid[1]} squares that a frame is cut into.`),
+      el("li", {}, el("strong", {}, "Support: "), "one compressed frame. It has the same patches, and each is a mixture of that patch in all frames. The language model reads supports instead of frames."),
+      el("li", {}, el("strong", {}, "Share: "), "how much of a support is made from a frame. All shares of a support add up to 100 %."),
+      el("li", {}, el("strong", {}, "Compressor: "), "the part that decides the mixture, by optimal transport. It hears the question, so that a question can move supports to where it is answered.")));
+
+const chooser = (report, choose) => {
+  const options = report.conditions.map(({ question, kind }, number) =>
+    el("option", { value: number }, `Question ${question + 1}, ${report.compressor === "aviot" ? kind : report.compressor}`));
+  const answer = el("select", { id: "condition", onchange: () => choose({ condition: Number(answer.value) }) }, options);
+  const support = slider("support-number", "Support", report.supports - 1, (value) => choose({ support: value }));
+  const frame = slider("frame-number", "Frame", report.times.length - 1, (value) => choose({ frame: value, patch: null }));
+  return {
+    element: el("nav", { class: "chooser", "aria-label": "What is shown" },
+      el("div", { class: "slider" }, el("label", { for: "condition" }, "Answer"), answer), support.element, frame.element),
+    update: (state) => {
+      answer.value = state.condition;
+      support.show(state.support, `${state.support}`);
+      frame.show(state.frame, `${state.frame} · ${seconds(report.times[state.frame])}`);
+    },
+  };
+};
+
+// The support with most to see: mixed of several frames, with a clear peak.
+const startingSupport = (view) => {
+  let best = 0, most = -1;
+  for (let support = 0; support < view.supports; support++) {
+    const peak = Math.max(...view.row(support)), worth = peak < 0.9 ? peak : peak - 1;
+    if (worth > most) { most = worth; best = support; }
+  }
+  return best;
+};
+
+const explore = async (root, report) => {
+  const views = await Promise.all(report.views.map((raw) => View.open(raw, report)));
+  const pictures = new Pictures(report);
+  const state = { condition: 0, view: views[report.conditions[0].view], support: 0, frame: 0, patch: null };
+  state.support = startingSupport(state.view);
+  state.frame = state.view.strongest(state.support, 1)[0] ?? 0;
+  const choose = async (change) => {
+    Object.assign(state, change);
+    state.view = views[report.conditions[state.condition].view];
+    if ("support" in change && !("frame" in change)) {
+      state.frame = state.view.strongest(state.support, 1)[0] ?? state.frame;
+      state.patch = null;
+    }
+    await state.view.load();
+    for (const part of parts) part.update(state);
+    root.dataset.ready = `${state.condition} ${state.support} ${state.frame} ${state.patch ?? ""}`;
+  };
+  const parts = [chooser(report, choose), answers(report, choose), strip(report, views, pictures, choose), supportMap(report, choose),
+    supportPanel(report, pictures, choose), framePanel(report, pictures, choose), pathsPanel(report, views, pictures), comparePanel(report, views)];
+  const [bar, said, video, map, support, frame, paths, compare] = parts.map((part) => part.element);
+  root.replaceChildren(
+    el("header", {}, el("p", { class: "eyebrow" }, "AVIOT provenance explorer"), el("h1", {}, "Where did the answer come from?"),
+      el("p", { class: "file" }, report.name),
+      el("p", { class: "lead" }, introduction(report)),
+      guide(report)),
+    bar, said, facts(report), video, budgets(report, views), map, support, frame, paths, compare, checksPanel(report, views));
+  return choose({});
+};

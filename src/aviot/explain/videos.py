@@ -1,0 +1,68 @@
+"""Videos that were handed to the app: read, encoded once, and kept while there is room."""
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aviot.explain.build import build_report
+from aviot.explain.pictures import Pictures
+from aviot.explain.study import read_with_pictures
+from aviot.models import AviotForConditionalGeneration, AviotProcessor
+from aviot.models.session import Session
+
+KEPT = 4  # videos whose features are kept: of 224 frames of a 7B, 750 MB each in float32
+
+
+class UnknownVideo(ValueError):
+    """A video that is not kept, or not any more."""
+
+
+@dataclass
+class Videos:
+    """One model and the videos it has seen; one request at a time uses the model."""
+
+    model: AviotForConditionalGeneration
+    processor: AviotProcessor
+    max_new_tokens: int
+    encoded: int = 0  # how often the vision tower was run
+    _kept: OrderedDict[str, tuple[Session, Pictures]] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, path: Path, name: str) -> dict[str, Any]:
+        """Read and encode a file, unless the same one is kept already; says what is in it."""
+        with path.open("rb") as file:
+            number = hashlib.file_digest(file, "sha256").hexdigest()
+        with self._lock:
+            if number not in self._kept:
+                video, pictures = read_with_pictures(self.processor, path)
+                self._kept[number] = Session(self.model, self.processor, video), pictures
+                self.encoded += 1
+                while len(self._kept) > KEPT:
+                    self._kept.popitem(last=False)
+            session, _ = self._find(number)
+            video = session.video
+        return {"video": number, "name": name, "frames": len(video), "duration": video.duration}
+
+    def ask(self, number: str, name: str, questions: Sequence[str], ratio: float) -> dict[str, Any]:
+        """The page's data for questions about a kept video; nothing is encoded again."""
+        with self._lock:
+            session, pictures = self._find(number)
+            _, report = build_report(
+                session,
+                pictures,
+                questions,
+                ratio=ratio,
+                compressor="aviot",
+                max_new_tokens=self.max_new_tokens,
+            )
+        return report | {"name": name}
+
+    def _find(self, number: str) -> tuple[Session, Pictures]:
+        if number not in self._kept:
+            raise UnknownVideo("this video is not kept any more; choose it again")
+        self._kept.move_to_end(number)
+        return self._kept[number]

@@ -1,0 +1,86 @@
+"""A tiny model, a made-up video, and a browser where there is one."""
+
+import json
+
+import pytest
+from showing import CHECKPOINT, CHROMIUM, DESKTOP, PHONE, QUESTIONS, Case, Shown, clip
+
+from aviot.explain.build import build_report
+from aviot.explain.page import page_of
+from aviot.explain.study import read_with_pictures
+from aviot.models import AviotForConditionalGeneration, AviotProcessor
+from aviot.models.session import Session
+
+
+@pytest.fixture(scope="session")
+def loaded():
+    return AviotForConditionalGeneration.from_pretrained(CHECKPOINT).eval(), AviotProcessor.from_pretrained(CHECKPOINT)
+
+
+@pytest.fixture(scope="session")
+def explained(loaded):
+    """Makes a report of a clip."""
+
+    def make(frames, questions=QUESTIONS[:1], ratio=4.0, compressor="aviot", **shape):
+        video, pictures = read_with_pictures(loaded[1], clip(frames, **shape), source_fps=2)
+        session, views = Session(*loaded, video), []
+        study, report = build_report(
+            session, pictures, questions, views.append, ratio=ratio, compressor=compressor, max_new_tokens=3
+        )
+        return Case(report, study, session, views)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def case(explained):
+    """Two questions about twelve frames."""
+    return explained(12, QUESTIONS)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if not CHROMIUM.exists():
+        pytest.skip(f"no browser at {CHROMIUM}; on Debian: apt-get install chromium")
+    with playwright.sync_playwright() as started:
+        chromium = started.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def tab(browser):
+    """Opens tabs of a size, light or dark."""
+    contexts = []
+
+    def make(size=DESKTOP, scheme="light"):
+        context = browser.new_context(
+            viewport={"width": size[0], "height": size[1]}, color_scheme=scheme, has_touch=size == PHONE
+        )
+        contexts.append(context)
+        shown = Shown(context.new_page())
+        shown.page.set_default_timeout(20_000)
+        shown.page.on("console", lambda message: shown.complaints.append(message.text))
+        shown.page.on("pageerror", lambda error: shown.complaints.append(str(error)))
+        shown.page.on("request", lambda request: shown.requests.append(request.url))
+        return shown
+
+    yield make
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture
+def opened(tab, tmp_path):
+    """Opens a report from disk."""
+
+    def make(report, size=DESKTOP, scheme="light", name="report.html"):
+        file = tmp_path / name
+        file.write_text(page_of(json.loads(json.dumps(report))), encoding="utf-8")
+        shown = tab(size, scheme)
+        shown.page.goto(file.as_uri())
+        shown.settled()
+        return shown
+
+    return make

@@ -1,0 +1,176 @@
+"""The app: its server by hand, and its page in a real browser."""
+
+import json
+import threading
+from http.client import HTTPConnection
+from urllib.request import urlopen
+
+import numpy as np
+import pytest
+from showing import clip, serious_faults
+
+from aviot.explain.server import App, Limits
+from aviot.explain.videos import Videos
+
+av = pytest.importorskip("av")
+
+
+def written(path, frames):
+    """An H.264 file of two frames a second."""
+    with av.open(str(path), "w") as file:
+        stream = file.add_stream("libx264", rate=2)
+        stream.height, stream.width = frames.shape[1:3]
+        stream.pix_fmt = "yuv420p"
+        for frame in frames:
+            file.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24")))
+        file.mux(stream.encode())
+    return path
+
+
+@pytest.fixture(scope="module")
+def video(tmp_path_factory):
+    return written(tmp_path_factory.mktemp("app") / "wandering 'square'.mp4", clip(10))
+
+
+@pytest.fixture
+def app(loaded):
+    said = []
+    with App(("127.0.0.1", 0), Videos(*loaded, max_new_tokens=3), Limits(2_000_000), said.append) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+    assert said == []  # nothing that was not foreseen
+
+
+def post(app, path, body=b"", **headers):
+    connection = HTTPConnection(*app.server_address[:2], timeout=30)
+    connection.request("POST", path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+    reply = connection.getresponse()
+    said = json.loads(reply.read())
+    connection.close()
+    return reply.status, said
+
+
+def upload(app, body, name="a.mp4", **headers):
+    return post(app, "/videos", body, Content_Type="application/octet-stream", X_File_Name=name, **headers)
+
+
+def ask(app, **asked):
+    return post(app, "/ask", json.dumps(asked).encode(), Content_Type="application/json")
+
+
+def test_one_encoding_serves_questions_ratios_and_the_same_file_again(app, video):
+    status, found = upload(app, video.read_bytes(), "a%20b.mp4")
+    assert (status, found["name"], found["frames"]) == (200, "a b.mp4", 10)
+    first = ask(app, video=found["video"], name="x", questions=["Why?"], ratio=5)[1]
+    second = ask(app, video=found["video"], name="x", questions=["Why?", "What?"], ratio=2)[1]
+    assert (first["supports"], second["supports"]) == (2, 5)
+    assert [each["kind"] for each in second["conditions"]] == ["matched", "rotated", "none"] * 2
+    assert upload(app, video.read_bytes(), "again.mp4")[1]["video"] == found["video"]
+    assert app.videos.encoded == 1
+    with urlopen(f"{app.url}status") as reply:
+        assert json.load(reply) == {"encoded": 1}
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "status", "sentence"),
+    [
+        (b"no video at all", {}, 422, "a.mp4"),
+        (b"", {}, 422, "a.mp4"),
+        (b"x", {"name": "a.txt"}, 415, "choose a video file (.mp4"),
+        (b"x", {"name": "../../a.sh"}, 415, "not 'a.sh'"),
+        (b"x", {"Content_Length": "9000000"}, 413, "at most 2 MB"),
+        (b"x", {"Origin": "http://elsewhere"}, 403, "only the app's own page"),
+        (b"x", {"Host": "elsewhere:80"}, 403, "only to the address"),
+        (b"x", {"Content_Length": "many"}, 411, "how long"),
+    ],
+)
+def test_uploads_that_are_refused(app, body, headers, status, sentence):
+    got, said = upload(app, body, **headers)
+    assert got == status
+    assert sentence in said["error"]
+    assert "/tmp" not in said["error"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "sentence"),
+    [
+        ({"video": "0", "name": "", "questions": ["a"], "ratio": 4}, 404, "not kept any more"),
+        ({"video": "0", "name": "", "questions": "a", "ratio": 4}, 400, "a list of text"),
+        ({"video": "0", "name": "", "questions": ["a"], "ratio": "4"}, 400, "ratio a number"),
+        ({"video": "0"}, 400, "expected JSON"),
+    ],
+)
+def test_questions_that_are_refused(app, asked, status, sentence):
+    got, said = ask(app, **asked)
+    assert got == status
+    assert sentence in said["error"]
+
+
+def test_mistakes_in_asking(app, video):
+    number = upload(app, video.read_bytes())[1]["video"]
+    assert ask(app, video=number, name="", questions=[" "], ratio=4) == (
+        422,
+        {"error": "the question is empty; ask something about the video"},
+    )
+    assert "ratio must be" in ask(app, video=number, name="", questions=["a"], ratio=1)[1]["error"]
+    assert post(app, "/videos", b"x", Content_Type="text/plain")[0] == 415
+    assert post(app, "/elsewhere", b"")[0] == 404
+
+
+def test_in_a_browser(app, video, tab, tmp_path):
+    shown = tab()
+    page = shown.page
+    page.goto(app.url)
+    assert serious_faults(page) == []
+    page.set_input_files("#file", str(video))
+    page.wait_for_selector("#status:has-text('10 frames')")
+    page.fill("#question", "What <b>moves</b>?")
+    page.click("#submit")
+    shown.settled()
+    assert page.locator(".question").all_inner_texts() == ["What <b>moves</b>?"]
+    assert "wandering 'square'.mp4" in shown.text(".file")
+    before = shown.text(".facts")
+    page.get_by_label("Compression ratio", exact=False).first.fill("1.5")
+    page.wait_for_function("before => document.querySelector('.facts')?.innerText !== before", arg=before)
+    page.fill("#second", "Why?")
+    page.click("#submit")
+    page.wait_for_function("document.querySelectorAll('.question').length === 2")
+    assert app.videos.encoded == 1
+    assert serious_faults(page) == []
+    other = tab()
+    other.page.goto(app.url)
+    other.page.set_input_files("#file", str(written(tmp_path / "other.mp4", clip(5, seed=1))))
+    other.page.fill("#question", "Where?")
+    other.page.wait_for_selector("#submit:enabled")
+    other.page.click("#submit")
+    other.settled()
+    assert "other.mp4" in other.text(".file")
+    assert "wandering" in shown.text(".file")
+    assert app.videos.encoded == 2
+    assert shown.complaints == other.complaints == []
+    assert not [url for url in shown.requests if not url.startswith((app.url, "data:"))]
+
+
+def test_one_clear_message(app, video, tab, tmp_path):
+    page = tab().page
+    page.goto(app.url)
+    (tmp_path / "text.mp4").write_text("this is a text")
+    (tmp_path / "broken.mp4").write_bytes(video.read_bytes()[:300])
+    (tmp_path / "notes.txt").write_text("notes")
+    (tmp_path / "large.mp4").write_bytes(bytes(2_000_001))
+    for name, sentence in (
+        ("text.mp4", "text.mp4"),
+        ("broken.mp4", "broken.mp4"),
+        ("notes.txt", "no video file"),
+        ("large.mp4", "at most 2 MB"),
+    ):
+        page.set_input_files("#file", str(tmp_path / name))
+        page.wait_for_selector(f"#problem:has-text('{sentence}')")
+        assert page.locator("#status").inner_text() == ""
+        assert page.locator("#submit").is_disabled()
+    page.set_input_files("#file", str(video))
+    page.wait_for_selector("#status:has-text('is ready')")
+    assert page.locator("#problem").inner_text() == ""

@@ -1,0 +1,134 @@
+"""The page in a real browser, from disk."""
+
+import pytest
+from showing import DESKTOP, PHONE, QUESTIONS, serious_faults
+
+
+def numbers_of(shown, section):
+    """The cells of a section's first table of numbers, opened."""
+    details = shown.page.locator(f"#{section} details.numbers").first
+    details.locator("summary").click()
+    return [row.split("\t") for row in details.locator("tbody").inner_text().splitlines()]
+
+
+@pytest.mark.parametrize(("size", "scheme"), [(DESKTOP, "light"), (PHONE, "dark")])
+def test_it_opens_quietly_and_without_a_fault(case, opened, size, scheme):
+    shown = opened(case.report, size, scheme)
+    shown.page.wait_for_timeout(200)
+    assert shown.complaints == []
+    assert [url for url in shown.requests if not url.startswith(("file:", "data:"))] == []
+    assert not shown.overflows()
+    shown.page.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    shown.page.evaluate(
+        "document.querySelectorAll('tr:nth-child(n+4)').forEach((row) => row.remove())"
+    )  # as the others
+    assert serious_faults(shown.page) == []
+    assert not shown.overflows()
+
+
+def test_questions_are_shown_as_they_were_typed(case, opened):
+    shown = opened(case.report | {"name": "a \"quoted\" <b>'file'</b>.mp4"}, name="a \"quoted\" 'file'.html")
+    assert shown.page.evaluate("window.broken") is None
+    assert shown.page.locator(".question").all_inner_texts() == list(QUESTIONS)
+    assert shown.text(".file") == "a \"quoted\" <b>'file'</b>.mp4"
+    assert "a \"quoted\" <b>'file'</b>.mp4" in shown.page.title()
+    assert shown.complaints == []
+
+
+def test_choosing_a_support_a_frame_a_patch_and_the_second_question(case, opened):
+    shown = opened(case.report)
+    page, view = shown.page, case.views[0]
+    page.locator("#support-number").fill("2")
+    best = int(view.frames[2].argmax())
+    shown.ready(0, 2, best)
+    assert shown.text("#support .now").startswith("Support 2 of 3")
+    rows = numbers_of(shown, "support")
+    assert [float(row[2]) for row in rows] == pytest.approx(view.frames[2].tolist(), abs=1e-6)
+    page.locator('.thumb[data-frame="5"]').click()
+    shown.ready(0, 2, 5)
+    assert "Frame 5, at 2.5 s" in shown.text("#frame .now")
+    assert "From frame 5" in shown.text("#paths .now")
+    canvas = page.locator("#frame canvas")
+    box = canvas.bounding_box()
+    canvas.click(position={"x": box["width"] * (4.5 / 27), "y": box["height"] * (13.5 / 27)})
+    shown.ready(0, 2, 5, 13 * 27 + 4)
+    assert "row 13, column 4 of frame 5" in shown.text("#frame .now")
+    traced = [float(row[1]) for row in numbers_of(shown, "frame")]
+    assert traced == pytest.approx(view.coefficients[:, 13 * 27 + 4, 5].tolist(), abs=0.005)
+    before = page.locator(".matrix").evaluate("canvas => canvas.toDataURL()")
+    page.locator('[data-condition="3"]').click()
+    shown.ready(3, 2, 5, 13 * 27 + 4)
+    assert page.locator(".matrix").evaluate("canvas => canvas.toDataURL()") != before
+    assert page.locator('[data-condition="3"]').get_attribute("aria-pressed") == "true"
+    assert page.locator("#condition").input_value() == "3"
+
+
+def test_the_keyboard_is_enough(case, opened):
+    shown = opened(case.report)
+    page = shown.page
+    page.locator('.thumb[aria-pressed="true"]').focus()
+    page.keyboard.press("Home")
+    page.wait_for_selector('.thumb[data-frame="0"][aria-pressed="true"]')
+    page.keyboard.press("ArrowRight")
+    page.wait_for_selector('.thumb[data-frame="1"][aria-pressed="true"]:focus')
+    page.locator("#patch-row").focus()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("document.querySelector('#frame .now').textContent.includes('row 1, column 0')")
+    page.locator("#support-number").focus()
+    page.keyboard.press("Home")
+    page.wait_for_function("document.querySelector('#support .now').textContent.startsWith('Support 0 ')")
+    page.locator("#condition").select_option("2")
+    page.wait_for_selector('[data-condition="2"][aria-pressed="true"]')
+
+
+def test_touch_chooses_on_the_map(case, opened):
+    shown = opened(case.report, PHONE)
+    holder = shown.page.locator(".matrix-holder")
+    holder.scroll_into_view_if_needed()
+    box = holder.bounding_box()
+    shown.page.touchscreen.tap(box["x"] + box["width"] * (7.5 / 12), box["y"] + box["height"] * (1.5 / 3))
+    shown.ready(0, 1, 7)
+
+
+def test_the_paths_figures_are_the_librarys(case, opened):
+    shown = opened(case.report)
+    shown.page.locator("#support-number").fill("1")
+    frame = int(case.views[0].frames[1].argmax())
+    shown.ready(0, 1, frame)
+    from aviot.compressor.agreement import agreement
+
+    exact = agreement(case.views[0].mass[:, 1, :, frame].double(), (27, 27))
+    said = shown.text("#paths table >> nth=0")
+    assert f"{float(exact.overlap):.3f}" in said
+    assert f"{float(exact.centroid_mean):.3f}" in said
+    assert f"{float(exact.divergence):.3f} bits" in said
+    for name, share in zip(case.views[0].names, exact.shares, strict=True):
+        assert f"Share of the {name} path" in said
+        assert f"{100 * float(share):.1f} %" in said
+
+
+@pytest.mark.parametrize(
+    ("frames", "ratio", "shape", "compressor", "supports"),
+    [
+        (1, 4.0, {}, "aviot", 1),  # one frame
+        (12, 1.01, {}, "aviot", 12),  # nothing to compress
+        (6, 20.0, {"height": 96, "width": 40}, "aviot", 1),  # K = 1, portrait
+        (6, 2.0, {}, "uniform", 3),  # a baseline
+    ],
+)
+def test_awkward_videos(explained, opened, frames, ratio, shape, compressor, supports):
+    case = explained(frames, ratio=ratio, compressor=compressor, **shape)
+    shown = opened(case.report, PHONE)
+    assert shown.complaints == []
+    assert not shown.overflows()
+    assert len(shown.page.locator(".thumb").all()) == frames
+    rows = numbers_of(shown, "map")
+    assert len(rows) == supports
+    assert all(sum(map(float, row[1:])) == pytest.approx(1, abs=1e-4) for row in rows)
+    box = shown.page.locator("#frame canvas").bounding_box()
+    assert box["width"] / box["height"] == pytest.approx(case.report["size"][0] / case.report["size"][1], rel=0.02)
+    shown.page.locator("#patch-column").focus()
+    shown.page.keyboard.press("ArrowRight")
+    shown.page.wait_for_function("document.querySelector('#frame .now').textContent.includes('row 0, column 1')")
+    assert shown.complaints == []
+    assert serious_faults(shown.page) == []
