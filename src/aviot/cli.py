@@ -34,6 +34,7 @@ from aviot.commands.options import (
     SourceFps,
     VideoPath,
 )
+from aviot.commands.reproduce import reproduce
 from aviot.commands.train import train
 from aviot.terminal import counted, load_model, mistakes, say, working
 
@@ -49,7 +50,7 @@ app = typer.Typer(
 PAPER_RATIOS = [2.0, 4.0, 10.0]
 _PAPER = Backbone()
 
-for verb in (explain, evaluate, bench, train, demo):
+for verb in (explain, evaluate, bench, train, demo, reproduce):
     app.command()(verb)
 app.command("app")(serve_app)
 

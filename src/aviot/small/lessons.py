@@ -118,13 +118,20 @@ class LessonWriter:
         asked: Sequence[tuple[Scene, Sequence[tuple[str, str]]]],
         ratio: float | None = None,
         frame: int | None = None,
+        sampled: Sequence[int] | None = None,
     ) -> Lesson:
-        """A row for each scene with its turns, about all of it or one frame; neighbours may share a scene."""
+        """A row for each scene with its turns; neighbours may share a scene.
+
+        They are about all of it, about one frame by itself, or about `sampled` frames at their times.
+        """
         scenes = tuple({id(scene): scene for scene, _ in asked}.values())
         places = {id(scene): place for place, scene in enumerate(scenes)}
-        frames = None if frame is None else [frame]
-        times = scenes[0].times if frame is None else (0.0,)
-        said = [self.processor.encode_conversation(turns, len(times) / 2, times) for _, turns in asked]
+        frames = sampled if frame is None else [frame]
+        times = tuple(scenes[0].times[at] for at in sampled) if sampled is not None else scenes[0].times
+        duration = scenes[0].frames / scenes[0].fps
+        if frame is not None:
+            times, duration = (0.0,), 1 / scenes[0].fps
+        said = [self.processor.encode_conversation(turns, duration, times) for _, turns in asked]
         place = said[0].ids.index(VIDEO_PLACEHOLDER)  # the same in all, since what stands before it is
         length = max(len(one.ids) for one in said) - place - 1
         ids = torch.full((len(said), length), self.padding)
