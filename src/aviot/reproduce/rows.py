@@ -40,7 +40,7 @@ class Row:
     @property
     def key(self) -> str:
         """A name for files."""
-        said = [self.compressor if self.ratio is not None else "uncompressed"]
+        said: list[str] = [self.compressor if self.ratio is not None else "uncompressed"]
         said += [] if self.ratio is None else [f"r{self.ratio:g}"]
         said += [f"{name}={value}" for name, value in self.switches]
         said += [] if self.weights == "model" else ["fine-tuned"]

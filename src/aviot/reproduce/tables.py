@@ -32,8 +32,8 @@ def sections(report: Mapping[str, Any]) -> list[Section]:
     return [
         Section(
             f"Controlled comparison at {size['frames']} frames",
-            "All rows answer the same questions about the same encoded videos. Baselines are applied at inference on the "
-            "same weights, as in the paper, and where their folders were given also with weights fine-tuned with them.",
+            "All rows answer the same questions about the same encoded videos. Baselines are applied at inference on "
+            "the same weights, as in the paper, and with weights fine-tuned with them where their folders were given.",
             (*_with_differences(controlled), *_missing(controlled["missing"])),
             "controlled",
         ),
@@ -77,8 +77,8 @@ def sections(report: Mapping[str, Any]) -> list[Section]:
         ),
         Section(
             "Gates and allocation",
-            "Share of the outputs by granularity, and the entropy of the supports' shares of the segments (one: equal), "
-            "averaged over stages.",
+            "Share of the outputs by granularity, and the entropy of how supports are spread over segments (one: "
+            "equally), averaged over stages.",
             (_gates(figures["gates"]),),
             "gates",
         ),
@@ -90,17 +90,17 @@ def preamble(report: Mapping[str, Any]) -> list[str]:
     counts, machine = report["questions"], report["machine"]
     models = ", ".join(f"{name}: {model['sha256'][:12]}" for name, model in report["models"].items())
     return [
-        f"{counts['short']:,} questions of the test split about {counts['scenes']:,} videos, and {counts['long']:,} about "
-        f"{counts['long_scenes']:,} long ones; world of seed {report['seed']}. Setting: {report['setting']}.",
+        f"{counts['short']:,} questions of the test split about {counts['scenes']:,} videos, and {counts['long']:,} "
+        f"about {counts['long_scenes']:,} long ones; world of seed {report['seed']}. Setting: {report['setting']}.",
         f"Command: {report['command']}",
         f"Weights (SHA-256): {models}.",
         f"Commit {report['commit'] or 'unknown'}; {machine['device']}, {report['dtype']}; "
         + ", ".join(f"{name} {number}" for name, number in report["versions"].items())
         + ".",
         f"Measured in {report['seconds']:,.0f} s.",
-        "An answer is right if every token of it is what greedy decoding would say; open questions and such with options "
-        "take turns. Intervals are 95 %: Wilson's for a row, and for a difference the percentiles over scenes drawn anew, "
-        "with the questions of both rows paired.",
+        "An answer is right if every token of it is what greedy decoding would say; open questions and such with "
+        "options take turns. Intervals are 95 %: Wilson's for a row, and for a difference the percentiles over scenes "
+        "drawn anew, with the questions of both rows paired.",
     ]
 
 
