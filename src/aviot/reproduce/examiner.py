@@ -80,7 +80,7 @@ class Examiner:
         return encode(self.base[name], sheet.lesson.plans, sheet.lesson.videos)
 
     def _answer(self, row: Row, u: Tensor, lesson: Lesson, turned: Sequence[int] | None = None) -> Answers:
-        return answer(
+        found = answer(
             self.models[row],
             u,
             lesson,
@@ -89,6 +89,9 @@ class Examiner:
             hears=turned if row.hears == "rotated" else None,
             ask=row.hears != "none",
         )
+        if found.compression is not None:
+            found.compression.check()
+        return found
 
 
 def _about(sheet: Sheet) -> Record:

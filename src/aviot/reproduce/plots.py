@@ -90,6 +90,7 @@ def _families(panel: Any, figures: Mapping[str, Any]) -> None:
         panel.plot(_shares(list(found.values())), heights, "o", markersize=4, label=title)
         panel.set_yticks(range(len(found)), list(found))
     panel.invert_yaxis()
+    panel.set_xlim(-2, 102)
     panel.set_xlabel("right, %")
     panel.grid(axis="y", alpha=0.2)
     panel.legend(fontsize=7)

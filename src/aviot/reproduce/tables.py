@@ -71,7 +71,8 @@ def sections(report: Mapping[str, Any]) -> list[Section]:
         Section(
             "What the compressor is told",
             "The decoder always reads the right question. The compressor is told the same one (matched), the next one "
-            "about the same video (rotated), or none. Videos with one question are left out.",
+            "about the same video (rotated), or none. Videos with one question are left out. Distances between "
+            "questions are those of a video's first two under each condition, where it has a third to rotate to.",
             (*_with_differences(figures["intervention"]), _distances(figures["intervention"]["distances"])),
             "distances",
         ),

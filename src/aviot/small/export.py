@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from aviot.machine import commit, versions
+from aviot.models.shards import SINGLE
 from aviot.small.architecture import new_model, small_processor
 from aviot.small.curriculum import CURRICULUM, Curriculum
 from aviot.small.state import load_weights
@@ -35,6 +36,7 @@ def export(run: Path, target: Path, curriculum: Curriculum = CURRICULUM) -> None
         )
     target.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(target)
+    (target / SINGLE).chmod((target / "config.json").stat().st_mode)  # safetensors are written for their owner alone
     small_processor(tokenizer).save_pretrained(target)
     (target / CARD).write_text(_card(read_log(run), curriculum, step, size), encoding="utf-8")
 
@@ -54,9 +56,9 @@ def _card(log: Sequence[dict[str, Any]], curriculum: Curriculum, step: int, size
         "---",
         "# The small model of AVIOT",
         "A video language model of the 7B's classes, a few hundred channels wide, for trying AVIOT out and for",
-        "repeating the paper's experiments. **It knows its own world and nothing else**: ten shapes in ten colours that",
-        "stand, move and change (`docs/world.md`). Of any other video, and to any other question, its answers mean",
-        "nothing.",
+        "repeating the paper's experiments. **It knows its own world and nothing else**: ten shapes in ten colours",
+        "that stand, move and change (`docs/world.md`). Of any other video, and to any other question, its answers",
+        "mean nothing.",
         "",
         f"{size:,} bytes of weights in bfloat16.",
         "",
