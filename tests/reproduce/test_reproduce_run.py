@@ -1,11 +1,13 @@
 """One reproduction with an untrained model: every row is answered as it says, and a killed run goes on."""
 
+import copy
 import json
 import re
 from dataclasses import replace
 
 import pytest
 import torch
+from common import GOLDEN
 
 from aviot.compressor.intervention import allocation_distance, temporal_divergence
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
@@ -14,13 +16,13 @@ from aviot.reproduce.examiner import Examiner
 from aviot.reproduce.rows import ABLATION, aviot, needed
 from aviot.reproduce.run import JOURNAL, Options, reproduce
 from aviot.reproduce.size import Size
-from aviot.small.accuracy import accuracy, write_sheet
+from aviot.small.accuracy import write_sheet
 from aviot.small.learning import answer, encode
 from aviot.small.lessons import LessonWriter
 from aviot.synthetic import World, WorldConfig, draw, render
 
 SIZE = Size(
-    questions=7,
+    questions=5,
     frames=16,
     ratios=(2.0, 4.0),
     ablation_ratios=(4.0,),
@@ -30,7 +32,7 @@ SIZE = Size(
     long_frames=32,
     sampled=16,
     long_ratio=4.0,
-    videos=2,
+    videos=1,
     long_videos=1,
 )
 PARTS = ("question_cost", "question_allocation", "granularities", "fusion", "pilot")
@@ -46,24 +48,28 @@ def writer(tokenizer):
     return LessonWriter(tokenizer)
 
 
-@pytest.fixture
-def marked(monkeypatch):
+def mark_answers(patch):
     """Answers that show how they were asked for: an untrained model's are all wrong."""
     calls = []
 
     def answer_and_mark(model, u, lesson, *, ratio, compressor, hears, ask):
         found = answer(model, u, lesson, ratio=ratio, compressor=compressor, hears=hears, ask=ask)
         switches = tuple(getattr(model.config.compressor, part) for part in PARTS)
-        calls.append((compressor, ratio, switches, hears, ask, u.shape[1]))
+        calls.append((compressor, ratio, switches, hears, ask, u.shape[1], model.lm_head.weight.data_ptr()))
         good = torch.tensor([(number * len(calls)) % 3 == 0 for number in range(len(found.right))])
         return replace(found, right=good)
 
-    monkeypatch.setattr(examining, "answer", answer_and_mark)
+    patch.setattr(examining, "answer", answer_and_mark)
     return calls
 
 
+@pytest.fixture
+def marked(monkeypatch):
+    return mark_answers(monkeypatch)
+
+
 def options(folder, out, **changed):
-    given = {"folders": {"model": folder}, "setting": "small", "size": SIZE, "seed": 0, "out": out}
+    given = {"folders": {"model": folder, "uniform": folder}, "setting": "small", "size": SIZE, "seed": 0, "out": out}
     return Options(**(given | {"device": torch.device("cpu")} | changed))
 
 
@@ -71,25 +77,35 @@ def load(folder):
     return AviotForConditionalGeneration.from_pretrained(folder).eval(), AviotProcessor.from_pretrained(folder)
 
 
+@pytest.fixture(scope="module")
+def finished(folder, tmp_path_factory):
+    """A run's folder and report."""
+    out = tmp_path_factory.mktemp("run")
+    with pytest.MonkeyPatch.context() as patch:
+        mark_answers(patch)
+        return out, reproduce(options(folder, out), load)
+
+
 def test_every_row_is_answered_as_it_says(model, writer, world, marked):
-    rows = needed(SIZE, model.config.compressor, set())
-    sheet = write_sheet(writer, world, "test", (0, 1), SIZE.frames)
-    record = Examiner({"model": model}, rows, SIZE, writer).short(sheet)
+    tuned = copy.deepcopy(model)
+    rows = needed(SIZE, model.config.compressor, {"uniform"})
+    sheet = write_sheet(writer, world, "test", (0,), SIZE.frames)
+    record = Examiner({"model": model, "uniform": tuned}, rows, SIZE, writer).short(sheet)
     short = [row for row in rows if row.sight == "short"]
     assert list(record["right"]) == [row.key for row in short]
     own = tuple(getattr(model.config.compressor, part) for part in PARTS)
     calls = dict(zip((row.key for row in short), marked, strict=True))
-    assert calls["uncompressed"] == ("none", None, own, None, True, 16)
-    assert calls["segment-mean r2"] == ("segment-mean", 2.0, own, None, True, 16)
+    here, there = (each.lm_head.weight.data_ptr() for each in (model, tuned))
+    assert calls["uncompressed"] == ("none", None, own, None, True, 16, here)
+    assert calls["segment-mean r2"] == ("segment-mean", 2.0, own, None, True, 16, here)
+    assert calls["uniform r2"] == ("uniform", 2.0, own, None, True, 16, here)
+    assert calls["uniform r2 fine-tuned"] == ("uniform", 2.0, own, None, True, 16, there)
     for switches in ABLATION.values():
         expected = tuple(switches.get(part, value) for part, value in zip(PARTS, own, strict=True))
-        assert calls[aviot(4.0, **switches).key] == ("aviot", 4.0, expected, None, True, 16)
+        assert calls[aviot(4.0, **switches).key] == ("aviot", 4.0, expected, None, True, 16, here)
     assert calls["aviot r4 pilot=unbalanced"][2][-1] == "unbalanced"
     assert calls["aviot r4 query=none"][4] is False
-    scenes = record["scenes"]
-    heard = calls["aviot r4 query=rotated"][3]
-    assert all(scenes[row] == scenes[other] for row, other in enumerate(heard))
-    assert sorted(heard) == list(range(len(scenes)))
+    assert calls["aviot r4 query=rotated"][3] == [1, 2, 0]
     assert list(record["usage"]) == ["2", "4"]
     shares = record["usage"]["4"]
     assert all(sum(shares[level][row] for level in ("global", "medium", "local")) == pytest.approx(1) for row in (0, 1))
@@ -120,6 +136,15 @@ def test_distances_are_those_of_compressions_made_one_by_one(model, writer, worl
     assert found["matched to none"]["temporal"] > 1e-6
 
 
+def test_an_encoder_that_was_left_alone_encodes_once(model, writer):
+    changed = copy.deepcopy(model)
+    with torch.no_grad():
+        next(changed.model.vision_tower.parameters()).add_(0.1)
+    models = {"model": model, "uniform": copy.deepcopy(model), "segment-mean": changed}
+    found = Examiner(models, (), SIZE, writer).encoders
+    assert found == {"model": "model", "uniform": "model", "segment-mean": "segment-mean"}
+
+
 def test_sampled_frames_are_those_frames_at_their_times(writer, world, tokenizer, model):
     sheet = write_sheet(writer, world, "test", (0,), 32)
     at = [0, 15, 31]
@@ -140,63 +165,50 @@ def test_forms_do_not_depend_on_what_is_asked_together(writer, world):
     assert forms == {True, False}
 
 
-def test_a_killed_run_goes_on_and_reports_the_same(folder, tmp_path, marked):
-    whole = reproduce(options(folder, tmp_path / "whole"), load)
-    assert whole["questions"]["short"] >= 7
-    journal = (tmp_path / "whole" / JOURNAL).read_bytes().splitlines(keepends=True)
+def test_a_killed_run_goes_on_and_reports_the_same(folder, finished, tmp_path, marked):
+    out, whole = finished
+    journal = (out / JOURNAL).read_bytes().splitlines(keepends=True)
     assert len(journal) == 1 + 2 + 1  # what the run is, two sheets of short videos, one of long ones
-    (tmp_path / "torn").mkdir()
-    (tmp_path / "torn" / JOURNAL).write_bytes(b"".join(journal[:3]) + journal[3][:40])
-    marked.clear()
-    again = reproduce(options(folder, tmp_path / "torn"), load)
+    (tmp_path / JOURNAL).write_bytes(b"".join(journal[:3]) + journal[3][:40])
+    again = reproduce(options(folder, tmp_path), load)
     assert len(marked) == 4  # the rows of the long sheet and no other
-    for name in ("controlled", "ablation", "pilot", "curve", "intervention", "gates", "families"):
+    for name in whole["figures"].keys() - {"frames"}:
         assert again["figures"][name] == whole["figures"][name]
+
+
+def test_another_run_does_not_go_on_in_its_place(folder, finished):
+    out, _ = finished
     with pytest.raises(ValueError, match=r"would not go on as it began: seed was 0, is 1\. Put it back, or name"):
-        reproduce(options(folder, tmp_path / "whole", seed=1), load)
+        reproduce(options(folder, out, seed=1), load)
 
 
-def test_the_report_says_what_was_found(folder, tmp_path, marked):
-    report = reproduce(options(folder, tmp_path), load)
-    assert json.loads((tmp_path / "report.json").read_text())["figures"]["ablation"] == json.loads(
-        json.dumps(report["figures"]["ablation"])
-    )
-    markdown, page = ((tmp_path / name).read_text() for name in ("report.md", "report.html"))
+def test_the_report_says_what_was_found(finished):
+    out, report = finished
+    assert json.loads((out / "report.json").read_text()) == json.loads(json.dumps(report))
+    markdown, page = ((out / name).read_text() for name in ("report.md", "report.html"))
     for line in report["figures"]["ablation"]["lines"]:
         low, high = line["interval"]
         cells = f"{line['title']} | 4 | {100 * line['accuracy']:.1f} | {100 * low:.1f} to {100 * high:.1f} |"
         assert cells in markdown
-    assert "python -m aviot.small.train RUN-uniform --compressor uniform" in markdown
     assert page.count("data:image/svg+xml;base64,") == 6
     assert not re.search(r"(?:src|href)=\"(?!data:)", page)
-    assert {path.name for path in (tmp_path / "plots").iterdir()} >= {"controlled.svg", "curve.svg"}
+    for name in re.findall(r"\]\((\S+)\)", markdown):
+        assert (out / name).is_file()
     assert report["models"]["model"]["sha256"][:12] in page
 
 
-def test_fine_tuned_baselines_have_rows_of_their_own(folder, tmp_path, marked):
-    report = reproduce(options(folder, tmp_path, folders={"model": folder, "uniform": folder}), load)
+def test_fine_tuned_baselines_are_rows_of_their_own_or_missing(finished):
+    out, report = finished
     controlled = report["figures"]["controlled"]
     assert [line["row"] for line in controlled["lines"] if line["title"] == "Uniform Keep, fine-tuned"] == [
         "uniform r2 fine-tuned",
         "uniform r4 fine-tuned",
     ]
     assert {one["title"] for one in controlled["missing"]} == {"Segment Mean, fine-tuned"}
-
-
-def test_shares_are_those_of_the_models_own_examination(model, tokenizer, writer, world):
-    """Against `accuracy`, on a model that has been made to say something: the end of every answer."""
-    sheet = write_sheet(writer, world, "test", (0, 1), 16)
-    record = Examiner({"model": model}, needed(SIZE, model.config.compressor, set()), SIZE, writer).short(sheet)
-    found = accuracy(
-        model, tokenizer, world, split="test", scenes=(0, 1), frames=16, settings=(("none", None), ("aviot", 4.0))
-    )
-    for setting, key in ((("none", None), "uncompressed"), (("aviot", 4.0), "aviot r4")):
-        for family, right in found[setting].items():
-            mine = [r for r, f in zip(record["right"][key], record["families"], strict=True) if f == family]
-            assert mine == right
+    assert "python -m aviot.small.train RUN-segment-mean --compressor segment-mean" in (out / "report.md").read_text()
 
 
 def test_a_model_of_other_pictures_is_refused(tmp_path):
-    golden = "tests/golden/checkpoint"
-    with pytest.raises(ValueError, match="pixels, those of the world have 108; name a model that aviot.small.export"):
+    golden = GOLDEN.parent / "checkpoint"
+    with pytest.raises(ValueError, match=r"pixels, those of the world have 108; name a model that aviot\.small"):
         reproduce(options(golden, tmp_path), load)

@@ -57,5 +57,5 @@ def test_a_variant_shares_weights_and_leaves_its_model_alone(model, own):
 
 
 def test_what_needs_other_weights_is_no_variant(model):
-    with pytest.raises(ValueError, match="a variant changes question_cost, .*, got cost_dim; build a model"):
+    with pytest.raises(ValueError, match=r"a variant changes question_cost, .*, got cost_dim; build a model"):
         variant(model, cost_dim=16)
