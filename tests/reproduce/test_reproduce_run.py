@@ -8,14 +8,16 @@ from dataclasses import replace
 import pytest
 import torch
 from common import GOLDEN
+from typer.testing import CliRunner
 
+from aviot.cli import app
 from aviot.compressor.intervention import allocation_distance, temporal_divergence
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.reproduce import examiner as examining
 from aviot.reproduce.examiner import Examiner
 from aviot.reproduce.rows import ABLATION, aviot, needed
 from aviot.reproduce.run import JOURNAL, Options, reproduce
-from aviot.reproduce.size import Size
+from aviot.reproduce.size import SIZES, Size
 from aviot.small.accuracy import write_sheet
 from aviot.small.learning import answer, encode
 from aviot.small.lessons import LessonWriter
@@ -206,6 +208,19 @@ def test_fine_tuned_baselines_are_rows_of_their_own_or_missing(finished):
     ]
     assert {one["title"] for one in controlled["missing"]} == {"Segment Mean, fine-tuned"}
     assert "python -m aviot.small.train RUN-segment-mean --compressor segment-mean" in (out / "report.md").read_text()
+
+
+def test_the_command_finds_a_finished_run(folder, finished, monkeypatch):
+    """And asks nothing again: it takes no answers of an untrained model for those of the run."""
+    out, report = finished
+    monkeypatch.setitem(SIZES, "small", SIZE)
+    given = ["reproduce", "--model", str(folder), "--uniform", str(folder), "--device", "cpu", "-o", str(out)]
+    done = CliRunner().invoke(app, given)
+    assert done.exit_code == 0, done.output
+    last = report["figures"]["controlled"]["lines"][-1]
+    assert f"AVIOT at ratio 4: {last['accuracy']:.1%} [" in done.output
+    refused = CliRunner().invoke(app, [*given, "--setting", "full", "--questions", "100"])
+    assert refused.exit_code == 2
 
 
 def test_a_model_of_other_pictures_is_refused(tmp_path):

@@ -42,9 +42,10 @@ class Summary:
 
     def figures(self) -> dict[str, Any]:
         """Everything."""
+        controlled = self.controlled()
         return {
-            "controlled": self.controlled(),
-            "families": self.families(),
+            "controlled": controlled,
+            "families": {line["row"]: self.short.by_family(line["row"]) for line in controlled["lines"]},
             "ablation": self.ablation(),
             "pilot": self.pilot(),
             "curve": self.curve(),
@@ -69,11 +70,6 @@ class Summary:
             lines.append({"title": "AVIOT", "ratio": ratio, **self.short.share(ours.key)})
             apart.append({"title": "AVIOT minus uncompressed", "ratio": ratio, **self._minus(ours, UNCOMPRESSED)})
         return {"lines": lines, "differences": apart, "missing": missing}
-
-    def families(self) -> Figures:
-        """The controlled table's rows, family by family."""
-        rows = [line["row"] for line in self.controlled()["lines"]]
-        return {row: self.short.by_family(row) for row in rows}
 
     def ablation(self) -> Figures:
         """Every row of the paper's component ablation."""
@@ -100,8 +96,9 @@ class Summary:
     def curve(self) -> Figures:
         """AVIOT from ratio to ratio; beyond training's, against its largest."""
         lines = [{"title": "AVIOT", "ratio": ratio, **self.short.share(aviot(ratio).key)} for ratio in self.size.curve]
+        last, title = aviot(TRAINED_TO), f"AVIOT minus AVIOT at {TRAINED_TO:g}"
         apart = [
-            {"title": f"AVIOT minus AVIOT at {TRAINED_TO:g}", "ratio": ratio, **self._minus(aviot(ratio), aviot(10.0))}
+            {"title": title, "ratio": ratio, **self._minus(aviot(ratio), last)}
             for ratio in self.size.curve
             if ratio > TRAINED_TO
         ]
