@@ -64,8 +64,10 @@ def measure(options, folder):
     start, page = clock.now(), folder / "report.html"
     read, pictures = read_with_pictures(processor, video)
     session = Session(model, processor, read)
-    session.compress(questions[0], ratio=options.ratio)
-    print(f"the model alone, one compression: {peak():.0f} MB")
+    for question in (*questions, None):
+        tokens = session.compress(question, ratio=options.ratio).tokens
+        session.answer(questions[0], tokens, max_new_tokens=16)
+    print(f"the model alone, the same compressions and answers: {peak():.0f} MB")
     found, _ = explain(
         session,
         pictures,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-PACKAGES = ("aviot", "torch", "transformers", "triton", "av", "numpy")
+PACKAGES = ("aviot", "torch", "transformers", "triton", "av", "numpy", "lmms-eval")
 GIT_SECONDS = 10
 
 
@@ -26,6 +26,11 @@ def machine(device: torch.device) -> dict[str, object]:
     properties = torch.cuda.get_device_properties(device)
     memory = round(properties.total_memory / 2**30, 1)
     return {"device": properties.name, "memory_gib": memory} | host
+
+
+def own_gpu() -> torch.device:
+    """The GPU of this process: under torchrun and accelerate each process of a machine has one of its own."""
+    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
 
 
 def versions() -> dict[str, str]:

@@ -150,7 +150,7 @@ def test_an_encoder_that_was_left_alone_encodes_once(model, writer):
 def test_sampled_frames_are_those_frames_at_their_times(writer, world, tokenizer, model):
     sheet = write_sheet(writer, world, "test", (0,), 32)
     at = [0, 15, 31]
-    fewer = writer.conversations(sheet.rows, sampled=at)
+    fewer = writer.conversations(sheet.rows, frames=at, sampled=True)
     assert torch.equal(draw(fewer.plans, "cpu"), render(sheet.scenes).frames[0, at])
     assert "0.00s,7.50s,15.50s" in tokenizer.decode(fewer.ids[0])
     assert "16.00 seconds" in tokenizer.decode(fewer.ids[0])

@@ -11,13 +11,14 @@ from aviot.small.naming import NAMES, names_at, names_seen
 from aviot.small.patches import KINDS, objects_of, patch_targets
 from aviot.small.tokenizer import TURN_END, build_tokenizer
 from aviot.synthetic import World, WorldConfig, descriptions, draw, render, sights, tracks
+from aviot.synthetic.description import size_word
 from aviot.synthetic.split import belongs, number_of
-from aviot.synthetic.words import COLOUR_NAMES, SHAPES
+from aviot.synthetic.words import COLOUR_NAMES, SHAPES, TEXTURES
 
 TAUGHT = Curriculum(
     (
         Phase("patches", steps=2, videos=3, frames=(2,), rates=(2e-3, 1e-3)),
-        Phase("pictures", steps=2, videos=4, frames=(1,), rates=(1e-3, 1e-3)),
+        Phase("pictures", steps=2, videos=4, frames=(2,), rates=(1e-3, 1e-3)),
         Phase("whole", steps=3, videos=2, frames=(16,), rates=(1e-3, 5e-4)),
         Phase("compressed", steps=8, videos=2, frames=(16, 32), rates=(5e-4, 0.0)),
     ),
@@ -46,8 +47,8 @@ def test_any_text_survives_the_tokenizer(tokenizer):
 
 
 def test_words_of_the_world_are_single_tokens(tokenizer):
-    for word in (*SHAPES, *COLOUR_NAMES):
-        assert len(tokenizer(f" {word}")["input_ids"]) == len(tokenizer(word)["input_ids"]) == 1
+    for word in NAMES:
+        assert len(tokenizer(f" {word}")["input_ids"]) == 1
 
 
 def test_phases_follow_each_other():
@@ -63,6 +64,8 @@ def test_phases_follow_each_other():
     assert TAUGHT.at(6)[1] == 2
     assert TAUGHT.rate(0) == pytest.approx(2e-3 / 4)
     assert TAUGHT.rate(11) == pytest.approx(2.5e-4)
+    firsts = [TAUGHT.first_video(step) for step in range(15)]
+    assert firsts == [0, 3, 6, 10, 14, 16, 18, *range(20, 36, 2)]
     with pytest.raises(ValueError, match="step must lie in 0 to 14, got 15"):
         TAUGHT.at(15)
 
@@ -74,7 +77,7 @@ def test_every_step_has_a_lesson_of_its_task(lessons):
     ratios = [lesson.ratio for lesson in kinds[7:]]
     assert any(ratio is None for ratio in ratios)
     assert all(2 <= ratio <= 10 for ratio in ratios if ratio is not None)
-    assert kinds[2].seen.shape[1] == 1  # one frame
+    assert kinds[2].seen.shape[1] == 2  # frames
 
 
 def test_a_step_is_the_same_lesson_whenever_it_is_made(lessons, tokenizer):
@@ -131,13 +134,31 @@ def test_patches_are_told_what_covers_them(world):
 
 
 def test_names_of_frames_and_of_cells_agree(world):
-    scene = world.scene("train", 7, 16)
-    seen = names_seen([scene], [5])[0, 0]
-    looks, _ = patch_targets(objects_of([scene], [5]), torch.device("cpu"))
-    cells = names_at(looks, (27, 27), 3)
-    assert cells.shape == (1, 81, len(NAMES))
-    assert bool((cells.any(1)[0] <= seen).all())  # what a cell shows, the frame shows
-    assert bool(cells.any())
+    """What a cell shows, its frame shows; and an object's cell has its six names."""
+    for number in range(6):
+        scene = world.scene("train", number, 64)
+        truth = tracks(scene, [30])
+        seen = names_seen([scene], [30])[0, 0]
+        looks, place = patch_targets(objects_of([scene], [30]), torch.device("cpu"))
+        cells = names_at(looks, place, (27, 27), 3)[0]
+        assert cells.shape == (81, len(NAMES))
+        assert bool((cells.any(0) <= seen).all())
+        assert set(cells.sum(-1).tolist()) <= {0, 6}
+        shapes = [SHAPES[truth.shape[i, 0]] for i in range(len(scene.actors)) if truth.visible[i, 0]]
+        for i in np.flatnonzero(truth.visible[:, 0]):
+            if shapes.count(SHAPES[truth.shape[i, 0]]) > 1 or truth.size[i, 0] > 0.2:
+                continue
+            expected = {
+                SHAPES[truth.shape[i, 0]],
+                COLOUR_NAMES[truth.colour[i, 0]],
+                TEXTURES[truth.texture[i, 0]],
+                size_word(truth.size[i, 0]),
+                "bottom" if truth.y[i, 0] > 0.5 else "top",
+                "right" if truth.x[i, 0] > 0.5 else "left",
+            }
+            assert {NAMES[n] for n in np.flatnonzero(seen)} >= expected
+            named = [{NAMES[n] for n in np.flatnonzero(cell)} for cell in cells]
+            assert all(names == expected for names in named if SHAPES[truth.shape[i, 0]] in names)
 
 
 def test_descriptions_tell_the_truth_and_keep_to_their_split(world):
@@ -152,21 +173,27 @@ def test_descriptions_tell_the_truth_and_keep_to_their_split(world):
             assert [part.rsplit(" ", 1)[1] for part in answer.split("; ") if ": colour " in part] == changes
 
 
-def test_sights_name_what_a_frame_shows(world):
-    told = 0
-    for number in range(40):
+def test_sights_tell_what_frames_show(world):
+    named = described = 0
+    for number in range(60):
         scene = world.scene("validation", number, 64)
-        truth = tracks(scene, [30])
-        visible = [i for i in range(len(scene.actors)) if truth.visible[i, 0]]
-        for question, answer in sights(scene, 30):
-            told += 1
-            if question.startswith("Name"):
-                colour = question.split()[2]
-                (which,) = [i for i in visible if COLOUR_NAMES[truth.colour[i, 0]] == colour]
-                assert answer == SHAPES[truth.shape[which, 0]]
-            else:
+        for frames in ([30], [12, 40]):
+            truth = tracks(scene, frames)
+            visible = [i for i in range(len(scene.actors)) if truth.visible[i].all()]
+            for question, answer in sights(scene, frames):
+                if question.startswith("Name"):
+                    (which,) = [i for i in visible if COLOUR_NAMES[truth.colour[i, 0]] == question.split()[2]]
+                    assert answer == SHAPES[truth.shape[which, 0]]
+                    named += 1
+                    continue
                 shape = question.removeprefix("Describe the ").removesuffix(".")
                 (which,) = [i for i in visible if SHAPES[truth.shape[i, 0]] == shape]
-                assert COLOUR_NAMES[truth.colour[which, 0]] in answer
-                assert ("left" in answer) == (truth.x[which, 0] <= 0.5)
-    assert told > 40
+                states = answer.split("; ")
+                assert len(states) == len(frames)
+                described += len(frames) == 2
+                for t, state in enumerate(states):
+                    assert COLOUR_NAMES[truth.colour[which, t]] in state
+                    assert size_word(truth.size[which, t]) in state
+                    assert ("left" in state) == (truth.x[which, t] <= 0.5)
+    assert named > 10
+    assert described > 10

@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +12,11 @@ import typer
 from rich.console import Console
 
 from aviot.commands.options import Device, Fps, Frames, Json, MaxFrames, SourceFps
+from aviot.machine import own_gpu
 from aviot.terminal import device_named, load_model, mistakes, refuse, say
+
+DEFAULT_TOKENS = 64
+"""Longest answer to people's own items."""
 
 if TYPE_CHECKING:
     from aviot.evaluation.config import EvaluationConfig
@@ -20,7 +24,10 @@ if TYPE_CHECKING:
     from aviot.evaluation.verify import Verification
 
 Items = Annotated[
-    Path | None, typer.Argument(help="JSON, JSONL or a dataset folder: video, question, options, answer, id.")
+    Path | None,
+    typer.Argument(
+        help="JSON, JSONL or a dataset folder: video, question, options, answer, id. With --suite: the data's folder."
+    ),
 ]
 ModelFolder = Annotated[Path | None, typer.Option("--model", "-m", help="A checkpoint folder.", show_default=False)]
 Ratios = Annotated[
@@ -32,6 +39,10 @@ Compressors = Annotated[
 ]
 Out = Annotated[Path | None, typer.Option(help="Folder of the run; ITEMS' name and -evaluation if not given.")]
 Videos = Annotated[Path | None, typer.Option(help="Folder that videos count from; that of ITEMS if not given.")]
+MaxNewTokens = Annotated[
+    int | None, typer.Option(help="Longest answer, in tokens; 64, or the benchmark's, if not given.")
+]
+Suite = Annotated[str | None, typer.Option(help="paper: all ten benchmarks, beside the paper's figures.")]
 JudgeUrl = Annotated[str | None, typer.Option(help="OpenAI-compatible address that judges open answers, up to /v1.")]
 JudgeKey = Annotated[str | None, typer.Option(help="Name of the environment variable that holds the judge's key.")]
 
@@ -43,12 +54,13 @@ def evaluate(
     compressor: Compressors = [],  # noqa: B006
     out: Out = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was ended.")] = False,
+    suite: Suite = None,
     verify: Annotated[Path | None, typer.Option(help="Ask a sample of a finished run again.", metavar="RUN")] = None,
     sample: Annotated[int, typer.Option(help="Questions that --verify asks again.")] = 20,
     videos: Videos = None,
     split: Annotated[str | None, typer.Option(help="Which split of a dataset folder.")] = None,
     batch: Annotated[int, typer.Option(help="Questions of a video at a time.")] = 1,
-    max_new_tokens: Annotated[int, typer.Option(help="Longest answer, in tokens.")] = 64,
+    max_new_tokens: MaxNewTokens = None,
     choice_instruction: Annotated[str | None, typer.Option(help="Said after options; empty for nothing.")] = None,
     open_instruction: Annotated[str | None, typer.Option(help="Said after a question without options.")] = None,
     judge: JudgeUrl = None,
@@ -67,7 +79,8 @@ def evaluate(
     """Ask and score your own items: several ratios and compressors over one encoding of each video.
 
     The run's folder gets results.jsonl, summary.json and manifest.json. Killed at any moment it goes on with --resume;
-    torchrun shares it among processes. Exit code 1: nothing could be answered, or --verify found a difference.
+    torchrun shares it among processes. --suite paper takes a folder that holds one for each benchmark, and ends in
+    suite.md, suite.json and plots. Exit code 1: nothing could be answered, or --verify found a difference.
 
     Example: aviot evaluate items.jsonl -m checkpoints/aviot-7b -r 4 -r 10 --compressor aviot --compressor uniform
     """
@@ -78,6 +91,8 @@ def evaluate(
             return
         if items is None or model is None:
             raise ValueError("give ITEMS and --model, or --verify RUN")
+        if suite is not None:
+            _check_suite(suite, videos=videos, split=split, instructions=choice_instruction or open_instruction)
         from aviot.evaluation.config import EvaluationConfig
         from aviot.evaluation.prompts import Instructions
 
@@ -92,12 +107,15 @@ def evaluate(
             compressors=tuple(compressor) or ("aviot",),
             sampling={"fps": fps, "max_frames": max_frames, "frames": frames, "source_fps": source_fps},
             instructions=Instructions(**{name: text for name, text in given.items() if text is not None}),
-            max_new_tokens=max_new_tokens,
+            max_new_tokens=DEFAULT_TOKENS if max_new_tokens is None else max_new_tokens,
             batch=batch,
             seed=seed,
             judge=_endpoint(judge, judge_model, judge_key, judge_timeout, judge_attempts),
         )
-        _evaluate(config, device, resume=resume, as_json=as_json, first=first)
+        if suite is not None:
+            _suite(config, device, max_new_tokens, resume=resume, as_json=as_json, first=first)
+        else:
+            _evaluate(config, device, resume=resume, as_json=as_json, first=first)
 
 
 def _endpoint(url: str | None, model: str, key: str | None, timeout: float, attempts: int) -> "Endpoint | None":
@@ -128,6 +146,40 @@ def _evaluate(config: "EvaluationConfig", device: str, *, resume: bool, as_json:
         refuse("no item could be asked; see the reasons above", code=1)
 
 
+def _check_suite(suite: str, **unfit: object) -> None:
+    """There is one suite, and it has its own videos and words."""
+    if suite != "paper":
+        raise ValueError(f"--suite must be paper, got {suite!r}")
+    given = [name for name, value in unfit.items() if value is not None]
+    if given:
+        raise ValueError(f"--suite paper has the benchmarks' own {' and '.join(given)}; leave the option out")
+
+
+def _suite(
+    config: "EvaluationConfig", device: str, max_new_tokens: int | None, *, resume: bool, as_json: bool, first: bool
+) -> None:
+    from aviot.evaluation.suite.files import as_json as plain
+    from aviot.evaluation.suite.markdown import as_markdown
+    from aviot.evaluation.suite.suite import paper_ratios, paper_sampling, run_suite
+
+    place = _device_here(device)
+    report = say if first and sys.stderr.isatty() else _silent
+    sampling = paper_sampling(config.sampling)
+    base = replace(config, sampling=sampling, ratios=paper_ratios(config.ratios, sampling))
+    found = run_suite(
+        base,
+        lambda: load_model(base.model, str(place), report),
+        place,
+        max_new_tokens=max_new_tokens,
+        resume=resume,
+        report=report,
+    )
+    if found is None:
+        return
+    print(json.dumps(plain(found), indent=2) if as_json else as_markdown(found))
+    say(f"{base.out}: suite.md, suite.json, plots where matplotlib is installed, and a run for each benchmark")
+
+
 def _verify(
     run: Path, items: Path | None, model: Path | None, videos: Path | None, *, device: str, as_json: bool, **how: int
 ) -> None:
@@ -154,9 +206,8 @@ def _print_verification(found: "Verification") -> None:
 
 def _device_here(name: str) -> torch.device:
     """The device that was asked for; under torchrun each process of a machine takes a GPU of its own."""
-    local = os.environ.get("LOCAL_RANK")
-    if local is not None and name in ("auto", "cuda") and torch.cuda.is_available():
-        return device_named(f"cuda:{int(local) % torch.cuda.device_count()}")
+    if "LOCAL_RANK" in os.environ and name in ("auto", "cuda") and torch.cuda.is_available():
+        return own_gpu()
     return device_named(name)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from aviot.compressor.schedule import support_count
+from aviot.evaluation.benchmarks.ten import BY_NAME
 from aviot.evaluation.endpoint import Endpoint
 from aviot.evaluation.prompts import Instructions
 from aviot.models.path import CompressorName
@@ -35,7 +36,7 @@ class EvaluationConfig:
     """What is asked, of which checkpoint, and how. `ratios` may be empty: then it is the checkpoint's.
 
     `batch` questions of a video go through the decoder at a time. One is the default since then no answer can depend
-    on its neighbours; more is faster on a GPU.
+    on its neighbours; more is faster on a GPU. `benchmark` says whose records `items` is a folder of.
     """
 
     items: Path
@@ -51,6 +52,7 @@ class EvaluationConfig:
     batch: int = 1
     seed: int = 0
     judge: Endpoint | None = None
+    benchmark: str | None = None
 
     def __post_init__(self) -> None:
         require_whole(self, "max_new_tokens", "batch")
@@ -61,6 +63,8 @@ class EvaluationConfig:
         for name in self.compressors:
             if name not in COMPRESSORS:
                 raise ValueError(f"compressor must be one of {', '.join(map(repr, COMPRESSORS))}, got {name!r}")
+        if self.benchmark is not None and self.benchmark not in BY_NAME:
+            raise ValueError(f"benchmark must be one of {', '.join(BY_NAME)}, got {self.benchmark!r}")
         if not self.compressors:
             raise ValueError(f"compressors must hold at least one of {', '.join(COMPRESSORS)}, got none")
         if not self.model.is_dir():

@@ -21,10 +21,19 @@ class ItemError(ValueError):
 
 
 @dataclass(frozen=True)
+class Asked:
+    """A user turn, and the range of its characters that ask."""
+
+    text: str
+    span: tuple[int, int]
+
+
+@dataclass(frozen=True)
 class Item:
     """A checked item. `right` is the right option's number; `answers` are what an open question accepts.
 
-    An item that has neither can be asked and not scored; `problem` says why.
+    An item that has neither can be asked and not scored; `problem` says why. `asked` is the user turn where a benchmark
+    words its own, and `part` the task of a benchmark that has several.
     """
 
     id: str
@@ -34,6 +43,8 @@ class Item:
     right: int | None
     answers: tuple[str, ...]
     problem: str | None = None
+    asked: Asked | None = None
+    part: str | None = None
 
     @property
     def is_choice(self) -> bool:

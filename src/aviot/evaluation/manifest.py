@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +40,11 @@ def identity(
 ) -> dict[str, Any]:
     """Everything that decides an answer or a score; two runs with the same are the same run."""
     stored = config.model / "generation_config.json"
-    sampling = {"fps": processor.fps, "max_frames": processor.max_frames, "image_size": processor.image_size}
     return {
-        "items": {"sha256": items.digest, "count": len(items), "split": config.split},
+        "items": {"sha256": items.digest, "count": len(items), "split": config.split, "benchmark": config.benchmark},
         "weights": weight_hashes(config.model),
         "settings": [asdict(setting) for setting in settings],
-        "sampling": sampling | {name: value for name, value in config.sampling.items() if value is not None},
+        "sampling": sampling_of(processor, config.sampling),
         "prompt": _prompt(config),
         "generation": {
             "do_sample": False,
@@ -55,6 +55,12 @@ def identity(
         },
         "seed": config.seed,
     }
+
+
+def sampling_of(processor: AviotProcessor, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """How frames are taken: as the checkpoint says, but for what was chosen."""
+    stored = {"fps": processor.fps, "max_frames": processor.max_frames, "image_size": processor.image_size}
+    return stored | {name: value for name, value in chosen.items() if value is not None}
 
 
 def weight_hashes(folder: Path) -> dict[str, str]:
@@ -171,5 +177,12 @@ def _judge(run: Path, stored: Mapping[str, Any] | None, endpoint: Endpoint | Non
 
 
 def _sha256(path: Path) -> str:
+    found = path.stat()
+    return _hash_once(path.resolve(), found.st_size, found.st_mtime_ns)
+
+
+@cache
+def _hash_once(path: Path, size: int, changed: int) -> str:
+    """A suite begins ten runs of one checkpoint; its files are hashed for the first, unless they change."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

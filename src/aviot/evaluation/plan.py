@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aviot.evaluation.config import Setting
+from aviot.evaluation.item import Item
 from aviot.evaluation.reading import Items
 
 Key = tuple[int, str]
@@ -61,10 +62,15 @@ class Visit:
 
 
 def plan(items: Items, settings: Sequence[Setting], size: int) -> list[Visit]:
+    """The visits of a source's items."""
+    return plan_items(items.items, items.folder, settings, size)
+
+
+def plan_items(items: Sequence[Item], folder: Path, settings: Sequence[Setting], size: int) -> list[Visit]:
     """A visit for each video, in the order in which they come up, with its questions `size` at a time."""
     by_video: dict[Path, list[int]] = {}
-    for number, item in enumerate(items.items):
-        by_video.setdefault(items.video_path(item), []).append(number)
+    for number, item in enumerate(items):
+        by_video.setdefault(folder / item.video, []).append(number)
     return [
         Visit(video, tuple(Batch(chunk, setting) for setting in settings for chunk in _chunks(numbers, size)))
         for video, numbers in by_video.items()

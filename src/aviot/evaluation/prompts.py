@@ -6,7 +6,7 @@ The question span is what compression listens to: question and options, without 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from aviot.evaluation.item import Item
+from aviot.evaluation.item import Asked, Item
 
 CHOICE_INSTRUCTION = "Answer with the option's letter from the given choices directly."
 OPEN_INSTRUCTION = "Answer the question using a single word or phrase."
@@ -20,14 +20,6 @@ class Instructions:
     open: str = OPEN_INSTRUCTION
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A user turn, and the range of its characters that ask."""
-
-    text: str
-    span: tuple[int, int]
-
-
 def ask(question: str, options: Sequence[str], instruction: str) -> Asked:
     """Question, lettered options a line each, instruction; the span ends before the instruction."""
     lines = [question, *(f"{chr(ord('A') + i)}. {option}" for i, option in enumerate(options))]
@@ -36,5 +28,7 @@ def ask(question: str, options: Sequence[str], instruction: str) -> Asked:
 
 
 def ask_item(item: Item, instructions: Instructions) -> Asked:
-    """The user turn of an item."""
+    """The user turn of an item: a benchmark's, or ours."""
+    if item.asked is not None:
+        return item.asked
     return ask(item.question, item.options, instructions.choice if item.is_choice else instructions.open)

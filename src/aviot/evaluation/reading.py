@@ -8,7 +8,7 @@ from typing import Any
 
 from aviot.data.scan import Scanner
 from aviot.evaluation.item import Item, ItemError, parse_item
-from aviot.evaluation.tables import dataset_files, read_table
+from aviot.evaluation.tables import Columns, dataset_files, item_columns, read_table
 
 TABLES = (".parquet", ".arrow")
 NAMED = 20
@@ -50,7 +50,7 @@ def read_items(source: Path, *, videos: Path | None = None, split: str | None = 
     digests = []
     for file in files:
         place = str(file)
-        for where, number, value, problem in _values(file):
+        for where, number, value, problem in values_of(file):
             try:
                 if problem is not None:
                     raise ItemError(problem)
@@ -64,15 +64,15 @@ def read_items(source: Path, *, videos: Path | None = None, split: str | None = 
             found.append(item)
         with file.open("rb") as handle:
             digests.append(hashlib.file_digest(handle, "sha256").hexdigest())
-    _refuse(problems, source, found)
+    refuse(problems, source, found)
     whole = digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
     return Items(tuple(found), whole, videos or (source if source.is_dir() else source.parent))
 
 
-def _values(file: Path) -> Iterator[tuple[str, str, Any, str | None]]:
+def values_of(file: Path, columns: Columns = item_columns) -> Iterator[tuple[str, str, Any, str | None]]:
     """Place in words, number, value and problem of everything that should be an item."""
     if file.suffix in TABLES:
-        for number, row in enumerate(read_table(file), 1):
+        for number, row in enumerate(read_table(file, columns), 1):
             yield f"row {number}", str(number), row, None
         return
     with file.open("rb") as handle:
@@ -82,7 +82,8 @@ def _values(file: Path) -> Iterator[tuple[str, str, Any, str | None]]:
             yield where, str(found.number), found.value, found.problem
 
 
-def _refuse(problems: list[str], source: Path, found: list[Item]) -> None:
+def refuse(problems: list[str], source: Path, found: list[Item]) -> None:
+    """One error for everything that is wrong, or for nothing at all."""
     if problems:
         listed = "".join(f"\n  {problem}" for problem in problems[:NAMED])
         more = f"\n  and {len(problems) - NAMED} more" if len(problems) > NAMED else ""

@@ -48,6 +48,7 @@ def _common(number: int, item: Item, setting: Setting) -> Row:
         "setting": setting.name,
         "compressor": setting.compressor,
         "ratio": setting.ratio,
+        **({"part": item.part} if item.part else {}),
         "kind": "choice" if item.is_choice else "open",
         "answer": answer_text(item),
     } | ({"unscored": item.problem} if item.problem else {})

@@ -10,6 +10,8 @@ import torch
 
 from aviot.evaluation import manifest
 from aviot.evaluation.asking import Interviewer, ask_visits
+from aviot.evaluation.benchmarks.folder import read_benchmark
+from aviot.evaluation.benchmarks.ten import BY_NAME
 from aviot.evaluation.config import EvaluationConfig, Setting
 from aviot.evaluation.journal import Journal, Row, alone, as_line, read_rows, write_durably
 from aviot.evaluation.judging import judge_rows, verdicts, wants_judge, with_verdict
@@ -41,7 +43,10 @@ class Prepared:
     @classmethod
     def of(cls, config: EvaluationConfig) -> "Prepared":
         """Read everything but the weights."""
-        items = read_items(config.items, videos=config.videos, split=config.split)
+        if config.benchmark is None:
+            items = read_items(config.items, videos=config.videos, split=config.split)
+        else:
+            items = read_benchmark(BY_NAME[config.benchmark], config.items)
         settings = config.settings(read_source(config.model).config.ratio)
         processor = AviotProcessor.from_pretrained(config.model)
         return cls(config, items, settings, plan(items, settings, config.batch), processor)
@@ -58,6 +63,15 @@ class Prepared:
         return Interviewer(model, processor, how.instructions, how.max_new_tokens, how.sampling)
 
 
+@dataclass(frozen=True)
+class Begun:
+    """A run whose manifest is written; `was_whole` if all its rows were there already."""
+
+    prepared: Prepared
+    shard: Shard
+    was_whole: bool
+
+
 def evaluate(
     config: EvaluationConfig,
     load: Load,
@@ -68,6 +82,18 @@ def evaluate(
     report: Report = lambda _: None,
 ) -> Summary | None:
     """Evaluate, or go on with what was begun; None if other processes still have rows to add, or have said it all."""
+    return carry_out(begin(config, device, resume=resume, shard=shard, report=report), load)
+
+
+def begin(
+    config: EvaluationConfig,
+    device: torch.device,
+    *,
+    resume: bool = False,
+    shard: Shard | None = None,
+    report: Report = lambda _: None,
+) -> Begun:
+    """Read everything but the weights, and write down what the run is; other processes wait for the first's word."""
     shard = shard or Shard.here()
     _check_start(config.out, resume=resume, shard=shard)
     report("reading items")
@@ -75,11 +101,15 @@ def evaluate(
     report("hashing weights")
     same = manifest.identity(config, prepared.items, prepared.settings, prepared.processor)
     manifest.begin(config, same, manifest.environment(device), shard)
-    was_whole = resume and (config.out / RESULTS).is_file()
-    _ask(prepared, load, shard)
-    if config.judge is not None:
-        _judge(prepared, shard)
-    return _put_together(prepared, shard, was_whole=was_whole)
+    return Begun(prepared, shard, resume and (config.out / RESULTS).is_file())
+
+
+def carry_out(begun: Begun, load: Load) -> Summary | None:
+    """Ask, judge and put together what is missing of a run."""
+    _ask(begun.prepared, load, begun.shard)
+    if begun.prepared.config.judge is not None:
+        _judge(begun.prepared, begun.shard)
+    return _put_together(begun.prepared, begun.shard, was_whole=begun.was_whole)
 
 
 def _check_start(run: Path, *, resume: bool, shard: Shard) -> None:

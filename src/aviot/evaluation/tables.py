@@ -1,11 +1,24 @@
 """A folder that holds a Hugging Face dataset: which files are its rows, and the rows of one."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from aviot.evaluation.item import FIELDS, ItemError
+
+Columns = Callable[[Any], list[str]]
+"""Which columns of a schema are read; videos and images as bytes are not."""
+
+
+def item_columns(schema: Any) -> list[str]:
+    """Those an item has."""
+    return [name for name in schema.names if name in FIELDS]
+
+
+def all_but_bytes(schema: Any) -> list[str]:
+    """All but bytes."""
+    return [field.name for field in schema if "binary" not in str(field.type)]
 
 
 def dataset_files(folder: Path, split: str | None) -> list[Path]:
@@ -25,7 +38,7 @@ def dataset_files(folder: Path, split: str | None) -> list[Path]:
     )
 
 
-def read_table(path: Path) -> Iterator[dict[str, Any]]:
+def read_table(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
     """The rows of a Parquet or Arrow file, a few at a time."""
     try:
         import pyarrow
@@ -33,17 +46,12 @@ def read_table(path: Path) -> Iterator[dict[str, Any]]:
     except ModuleNotFoundError as error:
         raise ItemError(f"{path} needs pyarrow to be read; pip install pyarrow, or write the items as JSONL") from error
     if path.suffix == ".parquet":
-        for batch in parquet.ParquetFile(path).iter_batches(columns=_wanted(parquet.read_schema(path).names)):
+        for batch in parquet.ParquetFile(path).iter_batches(columns=columns(parquet.read_schema(path))):
             yield from batch.to_pylist()
         return
     with pyarrow.memory_map(str(path)) as mapped, ipc.open_stream(mapped) as reader:
         for batch in reader:
-            yield from batch.select(_wanted(batch.schema.names)).to_pylist()
-
-
-def _wanted(columns: list[str]) -> list[str]:
-    """Columns an item has; videos as bytes in others are not read."""
-    return [name for name in columns if name in FIELDS]
+            yield from batch.select(columns(batch.schema)).to_pylist()
 
 
 def _of_split(folder: Path, files: list[Path], split: str | None) -> list[Path]:

@@ -52,6 +52,7 @@ def recorded_config(
         out=run,
         videos=videos or videos_before,
         split=same["items"]["split"],
+        benchmark=same["items"].get("benchmark"),
         ratios=tuple(dict.fromkeys(s["ratio"] for s in same["settings"] if s["ratio"] is not None)),
         compressors=tuple(dict.fromkeys(s["compressor"] for s in same["settings"])),
         sampling=sampling,

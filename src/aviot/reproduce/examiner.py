@@ -66,7 +66,7 @@ class Examiner:
     def long(self, sheet: Sheet) -> Record:
         """Answers about long videos, from all frames or from some; each frame is encoded once."""
         at = Sampling(frames=self.size.sampled).indices(self.size.long_frames, sheet.scenes[0].fps)
-        fewer = self.writer.conversations(sheet.rows, sampled=at)
+        fewer = self.writer.conversations(sheet.rows, frames=at, sampled=True)
         features = self._encode(self.encoders["model"], sheet)
         right: dict[str, Tensor] = {}
         for row in self.rows:

@@ -13,7 +13,7 @@ class Phase:
     """Some steps of one kind.
 
     * "patches": encoder and projector learn what every patch of single frames shows, and its name;
-    * "pictures": from here on the encoder stays as it is; the decoder learns to speak of single frames;
+    * "pictures": from here on the encoder stays as it is; the decoder learns to speak of one frame and of a few;
     * "whole": it learns to answer from all frames of a video;
     * "compressed": everything but the encoder learns to answer from compressed frames, at one of the paper's ratios,
       or now and then from all of them.
@@ -47,6 +47,17 @@ class Curriculum:
         number = next(i for i, end in enumerate(ends) if step < end)
         return self.phases[number], step - ends[number] + self.phases[number].steps
 
+    def first_video(self, step: int) -> int:
+        """The number of a step's first video: no two steps share one."""
+        phase, within = self.at(step)
+        start, total = step - within, within * phase.videos
+        for earlier in self.phases:
+            if start <= 0:
+                break
+            total += earlier.steps * earlier.videos
+            start -= earlier.steps
+        return total
+
     def rate(self, step: int) -> float:
         """The learning rate of a step: along a line through its phase, less in the first steps of all."""
         phase, within = self.at(step)
@@ -56,8 +67,9 @@ class Curriculum:
 
 CURRICULUM = Curriculum(
     (
-        Phase("patches", steps=400, videos=256, frames=(8,), rates=(1e-3, 1e-3)),
-        Phase("whole", steps=2000, videos=48, frames=(16, 16, 32), rates=(1e-3, 1e-3)),
-        Phase("compressed", steps=1500, videos=24, frames=(64, 64, 32), rates=(1e-3, 0.0)),
+        Phase("patches", steps=900, videos=32, frames=(8,), rates=(2e-3, 1e-3)),
+        Phase("pictures", steps=2000, videos=64, frames=(1, 2, 3, 4), rates=(1e-3, 1e-3)),
+        Phase("whole", steps=5000, videos=48, frames=(16,), rates=(1e-3, 1e-3)),
+        Phase("compressed", steps=1500, videos=16, frames=(64, 64, 32), rates=(1e-3, 0.0)),
     )
 )

@@ -16,7 +16,7 @@ from aviot.models.shards import SINGLE
 from aviot.small.architecture import new_model, small_processor
 from aviot.small.curriculum import CURRICULUM, Curriculum
 from aviot.small.state import load_weights
-from aviot.small.tokenizer import build_tokenizer
+from aviot.small.tokenizer import tokenizer_of
 
 LARGEST = 16_000_000  # bytes of weights that the package has room for
 CARD = "README.md"
@@ -25,7 +25,7 @@ LOG = "log.jsonl"
 
 def export(run: Path, target: Path, curriculum: Curriculum = CURRICULUM) -> None:
     """Write weights in bfloat16, configurations, tokenizer, processor and a model card."""
-    tokenizer = build_tokenizer()
+    tokenizer = tokenizer_of(run)
     model = new_model(tokenizer, curriculum.seed)
     step = load_weights(run, model, "model.")
     model = model.to(torch.bfloat16)

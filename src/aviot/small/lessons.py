@@ -13,7 +13,7 @@ from aviot.compressor.schedule import sample_ratio
 from aviot.models.configuration import VIDEO_PLACEHOLDER
 from aviot.models.sequence import IGNORED
 from aviot.small.architecture import small_processor
-from aviot.small.curriculum import Curriculum, Phase
+from aviot.small.curriculum import Curriculum
 from aviot.small.naming import names_seen
 from aviot.small.patches import Objects, objects_of
 from aviot.synthetic import Plan, Question, Scene, World, WorldConfig, descriptions, plan, sights
@@ -21,7 +21,7 @@ from aviot.synthetic.chance import Draws
 
 LENGTH = 64  # frames of the scenes that single frames are taken from
 DESCRIBED = 2  # objects of a video
-TOLD = 4  # things at most that are said of a picture
+TOLD = 3  # things at most that are said of a few frames
 WHOLE = 0.25  # of the steps of the last phase that leave the video as it is
 
 
@@ -63,9 +63,9 @@ class Lessons(Dataset[Lesson | Pictures]):
         return self.curriculum.steps
 
     def __getitem__(self, step: int) -> Lesson | Pictures:
-        phase, within = self.curriculum.at(step)
+        phase, _ = self.curriculum.at(step)
         draws = Draws("lesson", self.curriculum.seed, step)
-        first = sum(p.steps * p.videos for p in self._before(phase)) + within * phase.videos
+        first = self.curriculum.first_video(step)
         length = draws.pick(tuple(phase.frames))
         numbers = range(first, first + phase.videos)
         if phase.task == "patches":
@@ -73,19 +73,16 @@ class Lessons(Dataset[Lesson | Pictures]):
             frames = [draws.below(LENGTH) for _ in range(length)]
             return Pictures(plan(scenes, frames)[0], objects_of(scenes, frames))
         if phase.task == "pictures":
-            frame = draws.below(LENGTH)
+            frames = sorted(draws.sample(range(LENGTH), length))
             scenes = tuple(self.world.scene("train", number, LENGTH) for number in numbers)
-            told = [(scene, turns) for scene in scenes if (turns := draws.shuffled(sights(scene, frame))[:TOLD])]
-            return self.writer.conversations(told, frame=frame)
+            told = [(scene, turns) for scene in scenes if (turns := draws.shuffled(sights(scene, frames))[:TOLD])]
+            return self.writer.conversations(told, frames=frames)
         scenes = tuple(self.world.scene("train", number, length) for number in numbers)
         if phase.task == "whole" or draws.uniform(0, 1) < WHOLE:
             return self.writer.conversations([(scene, self._turns(scene, draws)) for scene in scenes])
         ratio = sample_ratio(torch.Generator().manual_seed(draws.below(2**31)))
         asked = [(scene, [put(q, bool(draws.below(2)))]) for scene in scenes for q in self.world.questions(scene)]
         return self.writer.conversations(asked, ratio)
-
-    def _before(self, phase: Phase) -> Sequence[Phase]:
-        return self.curriculum.phases[: self.curriculum.phases.index(phase)]
 
     def _turns(self, scene: Scene, draws: Draws) -> list[tuple[str, str]]:
         """Every question and descriptions of two objects, in any order.
@@ -117,20 +114,19 @@ class LessonWriter:
         self,
         asked: Sequence[tuple[Scene, Sequence[tuple[str, str]]]],
         ratio: float | None = None,
-        frame: int | None = None,
-        sampled: Sequence[int] | None = None,
+        frames: Sequence[int] | None = None,
+        *,
+        sampled: bool = False,
     ) -> Lesson:
-        """A row for each scene with its turns; neighbours may share a scene.
+        """A row for each scene with its turns, about all of it or some frames; neighbours may share a scene.
 
-        They are about all of it, about one frame by itself, or about `sampled` frames at their times.
+        Some frames are a short video of their own, or with `sampled` the long one at their times.
         """
         scenes = tuple({id(scene): scene for scene, _ in asked}.values())
         places = {id(scene): place for place, scene in enumerate(scenes)}
-        frames = sampled if frame is None else [frame]
-        times = tuple(scenes[0].times[at] for at in sampled) if sampled is not None else scenes[0].times
-        duration = scenes[0].frames / scenes[0].fps
-        if frame is not None:
-            times, duration = (0.0,), 1 / scenes[0].fps
+        at = range(scenes[0].frames) if frames is None else frames if sampled else range(len(frames))
+        times = tuple(scenes[0].times[place] for place in at)
+        duration = (scenes[0].frames if sampled else len(times)) / scenes[0].fps
         said = [self.processor.encode_conversation(turns, duration, times) for _, turns in asked]
         place = said[0].ids.index(VIDEO_PLACEHOLDER)  # the same in all, since what stands before it is
         length = max(len(one.ids) for one in said) - place - 1

@@ -4,7 +4,7 @@ Relevance, by which supports are allotted, is the cosine of a frame's mean with 
 gradient reaches it. A pretrained model brings such a likeness along; this one has to learn it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -13,10 +13,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedTokenizerFast
 
+from aviot.small.patches import SCALE
 from aviot.synthetic import Scene, tracks
-from aviot.synthetic.words import COLOUR_NAMES, SHAPES
+from aviot.synthetic.description import HUGE, SIZES
+from aviot.synthetic.words import COLOUR_NAMES, SHAPES, TEXTURES
 
-NAMES = (*SHAPES, *COLOUR_NAMES)
+SIZE_WORDS = (*SIZES.values(), HUGE)
+NAMES = (*SHAPES, *COLOUR_NAMES, *TEXTURES, *SIZE_WORDS, "top", "bottom", "left", "right")
 EPSILON = 0.1  # the least length a vector is divided by: the padding's embedding has none
 
 
@@ -46,21 +49,46 @@ class Naming(nn.Module):
 
 
 def names_seen(scenes: Sequence[Scene], frames: Sequence[int] | None = None) -> Bool[Tensor, "V T names"]:
-    """Which shapes and colours each frame shows, or each of these frames."""
+    """What each frame, or each of these frames, can be said to show."""
     shown = [tracks(scene, frames) for scene in scenes]
     seen = torch.zeros(len(scenes), shown[0].visible.shape[1], len(NAMES), dtype=torch.bool)
     for number, truth in enumerate(shown):
         actors, at = np.nonzero(truth.visible)
-        seen[number, at, truth.shape[actors, at]] = True
-        seen[number, at, len(SHAPES) + truth.colour[actors, at]] = True
+        looks = [torch.from_numpy(word[actors, at]) for word in (truth.shape, truth.colour, truth.texture)]
+        rest = [torch.from_numpy(part[actors, at]) for part in (truth.size, truth.y, truth.x)]
+        for name in _numbered(looks, *rest):
+            seen[number, torch.from_numpy(at), name] = True
     return seen
 
 
-def names_at(looks: Int[Tensor, "3 N S"], grid: tuple[int, int], stride: int) -> Bool[Tensor, "N cells names"]:
+def names_at(
+    looks: Int[Tensor, "3 N S"], place: Float[Tensor, "N S 3"], grid: tuple[int, int], stride: int
+) -> Bool[Tensor, "N cells names"]:
     """The names of what is at the middle of each pooled cell, of what `patch_targets` says of its patches."""
-    rows, columns = (slice(stride // 2, None, stride) for _ in grid)
-    shape, colour = (look.unflatten(1, grid)[:, rows, columns].flatten(1) for look in looks[:2])
-    named = [
-        F.one_hot(look, kinds + 1)[..., :-1] for look, kinds in ((shape, len(SHAPES)), (colour, len(COLOUR_NAMES)))
-    ]
-    return torch.cat(named, -1).bool()
+
+    def middles(values: Tensor) -> Tensor:
+        return values.unflatten(1, grid)[:, stride // 2 :: stride, stride // 2 :: stride].flatten(1, 2)
+
+    looks = torch.stack([middles(look) for look in looks])
+    across, down, radius = (middles(place) * SCALE).unbind(-1)  # patches
+    rows, columns = (torch.arange(stride // 2, side, stride, device=place.device) + 0.5 for side in grid)
+    y = (rows[:, None].expand(-1, len(columns)).flatten() + down) / grid[0]
+    x = (columns.expand(len(rows), -1).flatten() + across) / grid[1]
+    there = looks[0] < len(SHAPES)
+    seen = torch.zeros(*there.shape, len(NAMES), dtype=torch.bool, device=place.device)
+    for name in _numbered([look.where(there, 0) for look in looks], radius / grid[0], y, x):
+        seen |= F.one_hot(name, len(NAMES)).bool() & there[..., None]
+    return seen
+
+
+def _numbered(looks: Sequence[Tensor], size: Tensor, y: Tensor, x: Tensor) -> Iterator[Int[Tensor, "..."]]:
+    """The names of objects, as numbers in `NAMES`: of their looks, their size and the half of the frame they are in."""
+    yield looks[0]
+    yield looks[1] + len(SHAPES)
+    yield looks[2] + len(SHAPES) + len(COLOUR_NAMES)
+    after = len(SHAPES) + len(COLOUR_NAMES) + len(TEXTURES)
+    limits = torch.tensor([radius + 0.005 for radius in SIZES], dtype=size.dtype, device=size.device)
+    yield torch.bucketize(size.contiguous(), limits) + after
+    after += len(SIZE_WORDS)
+    yield (y > 0.5).long() + after
+    yield (x > 0.5).long() + after + 2

@@ -25,7 +25,7 @@ from aviot.small.lessons import Lesson, Lessons, Pictures
 from aviot.small.naming import Naming, names_at
 from aviot.small.patches import PatchReader, patch_targets
 from aviot.small.state import load_state, save_state
-from aviot.small.tokenizer import build_tokenizer
+from aviot.small.tokenizer import KEPT, tokenizer_of
 from aviot.synthetic import World, WorldConfig
 
 REPORT = 20  # steps between lines of the log
@@ -53,6 +53,12 @@ class Pupil(nn.Module):
         """The terms of a lesson's loss, and the share that was right."""
         return self._patches(lesson) if isinstance(lesson, Pictures) else self._answers(lesson, step)
 
+    def compile_layers(self) -> None:
+        """Compile each kind of layer once, for sequences of any length."""
+        path = self.model.model
+        for layer in (*path.vision_tower.encoder.layers, *path.language_model.layers):
+            layer.compile(dynamic=True)
+
     def keep_encoder(self) -> None:
         """Leave the encoder as it is from now on; on a GPU in the precision that it is used in."""
         tower = self.model.model.vision_tower.requires_grad_(False)
@@ -65,7 +71,7 @@ class Pupil(nn.Module):
         looks, place = patch_targets(lesson.objects, features.device)
         patches, right = self.reader.loss(features[:, 0], looks, place)
         cells = self._cells(path.project(path.prepare(features, relevance=False).x))
-        seen = names_at(looks, path.connector.grid, self.model.config.pool_stride)
+        seen = names_at(looks, place, path.connector.grid, self.model.config.pool_stride)
         return {"patches": patches, "naming": self.naming.loss(cells.flatten(1, 3), self._words, seen)}, right
 
     def _answers(self, lesson: Lesson, step: int) -> tuple[dict[str, Tensor], Tensor]:
@@ -97,14 +103,19 @@ def train(
     workers: int = 0,
     compressor: CompressorName = "aviot",
     start: Path | None = None,
+    compiled: bool = False,
 ) -> None:
     """Steps until the curriculum or the time is over, then the state and the accuracy so far.
 
-    A new run begins with the first step, or where the run in `start` stopped.
+    A new run begins with the first step, or where the run in `start` stopped. `compiled` has torch compile the layers
+    of encoder and decoder, which takes its time once.
     """
     began = time.monotonic()
-    tokenizer = build_tokenizer()
+    tokenizer = tokenizer_of(folder, start)
+    tokenizer.save_pretrained(folder / KEPT)
     pupil = Pupil(new_model(tokenizer, curriculum.seed), tokenizer, compressor).to(device)
+    if compiled:
+        pupil.compile_layers()
     optimizer = torch.optim.AdamW(
         pupil.parameters(), lr=1.0, betas=(0.9, 0.98), weight_decay=0.01, fused=device.type == "cuda"
     )
@@ -116,7 +127,6 @@ def train(
         num_workers=workers,
         prefetch_factor=4 if workers else None,
     )
-    folder.mkdir(parents=True, exist_ok=True)
     log = Log(folder / "log.jsonl")
     precision = partial(torch.autocast, device.type, torch.bfloat16, enabled=device.type == "cuda")
     for lesson in loader:
@@ -212,6 +222,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=8, help="processes that make lessons")
     parser.add_argument("--compressor", choices=get_args(CompressorName), default="aviot")
     parser.add_argument("--start", type=Path, help="a run to begin from")
+    parser.add_argument("--compiled", action="store_true", help="have torch compile the layers first")
     given = vars(parser.parse_args())
     train(given.pop("folder"), CURRICULUM, device=torch.device(given.pop("device")), **given)
 

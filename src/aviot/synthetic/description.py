@@ -3,14 +3,17 @@
 Only what is the split's own is told: an object whose shape, colour and texture are a combination of it.
 """
 
+from collections.abc import Sequence
+
 from aviot.synthetic.paths import Jumps, Lane, Orbit, Point
 from aviot.synthetic.scene import Actor, Scene
 from aviot.synthetic.split import belongs, number_of
 from aviot.synthetic.story import LARGE, MEDIUM, SMALL
-from aviot.synthetic.tracks import tracks
+from aviot.synthetic.tracks import Tracks, tracks
 from aviot.synthetic.words import COLOUR_NAMES, DIRECTIONS, QUADRANTS, QUARTERS, SHAPES, TEXTURES, TURNS
 
 SIZES = {SMALL: "small", MEDIUM: "medium", LARGE: "large"}
+HUGE = "huge"
 
 
 def descriptions(scene: Scene) -> list[tuple[str, str]]:
@@ -26,29 +29,47 @@ def descriptions(scene: Scene) -> list[tuple[str, str]]:
     ]
 
 
-def sights(scene: Scene, frame: int) -> list[tuple[str, str]]:
-    """What one frame shows.
+def sights(scene: Scene, frames: Sequence[int]) -> list[tuple[str, str]]:
+    """What a few frames show: every object that is in all of them, frame by frame, where its shape names it.
 
-    "Describe the star." "large red striped, top left". "Name the red object." "star"
+    "Describe the star." "large red striped, top left; large blue striped, top left". In a single frame colours name
+    objects too: "Name the red object." "star"
     """
-    truth = tracks(scene, [frame])
-    shown = [
-        (SHAPES[truth.shape[i, 0]], COLOUR_NAMES[truth.colour[i, 0]], TEXTURES[truth.texture[i, 0]], i)
-        for i in range(len(scene.actors))
-        if truth.visible[i, 0]
-    ]
-    shapes, colours = [look[0] for look in shown], [look[1] for look in shown]
+    truth = tracks(scene, frames)
+    looks = [_looks(truth, i) for i in range(len(scene.actors))]
     told = []
-    for shape, colour, texture, i in shown:
-        if not belongs(scene.split, number_of((shape, colour, texture))):
+    for i, mine in enumerate(looks):
+        if not all(truth.visible[i]) or not all(belongs(scene.split, number_of(look)) for look in mine):
             continue
-        if shapes.count(shape) == 1:
-            size = SIZES.get(float(truth.size[i, 0]), "huge")
-            place = _quadrant((truth.x[i, 0], truth.y[i, 0]))
-            told.append((f"Describe the {shape}.", f"{size} {colour} {texture}, {place}"))
-        if colours.count(colour) == 1:
-            told.append((f"Name the {colour} object.", shape))
+        others = [look for j, look in enumerate(looks) if j != i and any(truth.visible[j])]
+        if all(mine[0][0] != shape for other in others for shape, _, _ in other):
+            states = [
+                f"{_size(truth, i, t)} {colour} {texture}, {_place(truth, i, t)}"
+                for t, (_, colour, texture) in enumerate(mine)
+            ]
+            told.append((f"Describe the {mine[0][0]}.", "; ".join(states)))
+        if len(frames) == 1 and all(mine[0][1] != other[0][1] for other in others):
+            told.append((f"Name the {mine[0][1]} object.", mine[0][0]))
     return told
+
+
+def _looks(truth: Tracks, actor: int) -> list[tuple[str, str, str]]:
+    """Shape, colour and texture of an actor in each frame."""
+    words = zip(truth.shape[actor], truth.colour[actor], truth.texture[actor], strict=True)
+    return [(SHAPES[shape], COLOUR_NAMES[colour], TEXTURES[texture]) for shape, colour, texture in words]
+
+
+def _size(truth: Tracks, actor: int, frame: int) -> str:
+    return size_word(float(truth.size[actor, frame]))
+
+
+def _place(truth: Tracks, actor: int, frame: int) -> str:
+    return _quadrant((truth.x[actor, frame], truth.y[actor, frame]))
+
+
+def size_word(radius: float) -> str:
+    """A size by its name; what flashes up is larger than any other."""
+    return next((word for limit, word in SIZES.items() if radius < limit + 0.005), HUGE)
 
 
 def _of_split(scene: Scene, actor: Actor) -> bool:
@@ -56,7 +77,7 @@ def _of_split(scene: Scene, actor: Actor) -> bool:
 
 
 def _described(actor: Actor, frames: int) -> str:
-    return "; ".join([f"{SIZES[actor.size[0][1]]} {actor.colour[0][1]}, {_way(actor)}", *_events(actor, frames)])
+    return "; ".join([f"{size_word(actor.size[0][1])} {actor.colour[0][1]}, {_way(actor)}", *_events(actor, frames)])
 
 
 def _way(actor: Actor) -> str:
@@ -76,7 +97,7 @@ def _way(actor: Actor) -> str:
 def _events(actor: Actor, frames: int) -> list[str]:
     """Its changes in order, each with the quarter of the video."""
     changes: list[tuple[int, str]] = [(at, f"colour {value}") for at, value in actor.colour[1:]]
-    changes += [(at, f"size {SIZES[value]}") for at, value in actor.size[1:]]
+    changes += [(at, f"size {size_word(value)}") for at, value in actor.size[1:]]
     changes += [(at, f"pattern {value}") for at, value in actor.texture[1:]]
     if isinstance(actor.path, Jumps):
         changes += [(at, f"place {_quadrant(place)}") for at, place in actor.path.stops[1:]]

@@ -10,7 +10,7 @@ const strip = (report, views, pictures, choose) => {
     const level = el("span", { class: "level" });
     const button = el("button", { type: "button", tabindex: -1, "aria-pressed": "false", "data-frame": frame, class: segment % 2 ? "thumb" : "thumb odd",
       onclick: () => choose({ frame, patch: null }) },
-      el("span", { class: "segment" }, firsts.has(frame) ? `segment ${segment}` : "\u00a0"),
+      el("span", { class: firsts.has(frame) ? "segment first" : "segment" }, `segment ${segment}`),
       el("img", { src: pictures.source(frame), alt: "", loading: "lazy", style: `aspect-ratio:${report.size[0]}/${report.size[1]}` }),
       el("span", { class: "meter", "aria-hidden": "true" }, level),
       el("span", { class: "time" }, seconds(time)));

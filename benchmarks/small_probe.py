@@ -1,0 +1,100 @@
+"""What a training run of the small model knows so far, by kind of word and by family of question.
+
+python benchmarks/small_probe.py RUN [--scenes 48] [--frames 16]
+
+Uncompressed, teacher forced, on validation scenes. "describe" are words of what an object does in a video, "picture"
+those of single frames, "open" and "options" whole answers.
+"""
+
+import argparse
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+
+from aviot.models.sequence import IGNORED
+from aviot.small.accuracy import accuracy
+from aviot.small.architecture import new_model
+from aviot.small.learning import encode
+from aviot.small.lessons import LessonWriter
+from aviot.small.state import load_state
+from aviot.small.tokenizer import build_tokenizer
+from aviot.small.train import Pupil
+from aviot.synthetic import Scene, World, WorldConfig, descriptions, sights
+from aviot.synthetic.description import HUGE, SIZES
+from aviot.synthetic.words import COLOUR_NAMES, SHAPES, TEXTURES, TURNS
+
+KINDS = {
+    "shape": SHAPES,
+    "colour": COLOUR_NAMES,
+    "texture": TEXTURES,
+    "size": (*SIZES.values(), HUGE),
+    "top or bottom": ("top", "bottom"),
+    "left or right": ("left", "right"),
+    "up or down": ("up", "down"),
+    "quarter": ("first", "second", "third", "last"),
+    "turn": TURNS,
+    "another event": (";",),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--scenes", type=int, default=48)
+    parser.add_argument("--frames", type=int, default=16)
+    given = parser.parse_args()
+    tokenizer, world = build_tokenizer(), World(WorldConfig())
+    pupil = Pupil(new_model(tokenizer, 0), tokenizer, "none").eval()
+    load_state(given.run, pupil, torch.optim.AdamW(pupil.parameters()))
+    scenes = [world.scene("validation", number, given.frames) for number in range(given.scenes)]
+    told = [(scene, turn) for scene in scenes for turn in descriptions(scene)[:2]]
+    report("describe", words(pupil, told, None))
+    pictured = [(scene, turn) for scene in scenes for turn in sights(scene, [given.frames // 2])[:3]]
+    report("picture", words(pupil, pictured, [given.frames // 2]))
+    found = accuracy(
+        pupil.model,
+        tokenizer,
+        world,
+        split="validation",
+        scenes=range(given.scenes),
+        frames=given.frames,
+        settings=[("none", None)],
+        videos=8,
+    )
+    report("answer", ((family, right) for family, rights in found["none", None].items() for right in rights))
+
+
+@torch.no_grad()
+def words(
+    pupil: Pupil, told: Sequence[tuple[Scene, tuple[str, str]]], frames: Sequence[int] | None
+) -> Iterator[tuple[str, bool]]:
+    """Kind of every supervised word, and whether it would be said."""
+    tokenizer = build_tokenizer()
+    model, writer = pupil.model, LessonWriter(tokenizer)
+    kinds = {tokenizer(form)["input_ids"][0]: k for k, ws in KINDS.items() for w in ws for form in (w, f" {w}")}
+    for start in range(0, len(told), 16):
+        lesson = writer.conversations([(scene, [turn]) for scene, turn in told[start : start + 16]], frames=frames)
+        u = encode(model, lesson.plans, lesson.videos)
+        path, embed = model.model, model.get_input_embeddings()
+        tokens = path.project(path.prepare(u, relevance=False).for_prompts(tuple(lesson.video.tolist())).x)
+        before = embed(lesson.before).expand(len(lesson.ids), -1, -1)
+        whole = torch.cat((before, tokens, embed(lesson.ids)), 1)
+        hidden = path.language_model(inputs_embeds=whole, use_cache=False).last_hidden_state
+        said = model.lm_head(hidden[:, -lesson.ids.shape[1] :]).argmax(-1)[:, :-1]
+        goal = lesson.labels[:, 1:]
+        for word, right in zip(goal[goal != IGNORED].tolist(), (said == goal)[goal != IGNORED].tolist(), strict=True):
+            yield kinds.get(word, "other"), right
+
+
+def report(what: str, found: Iterator[tuple[str, bool]]) -> None:
+    by_kind = defaultdict(list)
+    for kind, right in found:
+        by_kind[kind].append(right)
+    for kind, rights in sorted(by_kind.items()):
+        print(f"{what:10} {kind:15} {sum(rights) / len(rights):6.1%} of {len(rights)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""`aviot convert`."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from aviot.terminal import mistakes, say
+
+
+def convert(
+    source: Annotated[Path, typer.Argument(help="A published AVIOT or LLaVA-Video checkpoint.", show_default=False)],
+    target: Annotated[Path, typer.Argument(help="The folder to write.", show_default=False)],
+) -> None:
+    """Write a published checkpoint in this package's own layout, one shard in memory at a time.
+
+    Example: aviot convert LLaVA-Video-7B-Qwen2 aviot-start
+    """
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    silent = not sys.stderr.isatty()
+    with mistakes(), Progress(*columns, console=Console(stderr=True), transient=True, disable=silent) as progress:
+        from aviot.models.conversion import convert_checkpoint
+
+        task = progress.add_task("shards", total=None)
+        for done, total in convert_checkpoint(source, target):
+            progress.update(task, completed=done, total=total)
+    say(f"wrote {target}")

@@ -1,0 +1,1 @@
+"""The plug-in for lmms-eval: `lmms-eval --model aviot`."""

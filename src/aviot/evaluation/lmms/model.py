@@ -1,0 +1,153 @@
+"""The model that lmms-eval asks: its requests by video, each video encoded once, answered as `aviot evaluate` does."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from lmms_eval.api.instance import Instance
+from lmms_eval.api.model import lmms
+from loguru import logger
+
+from aviot.evaluation.asking import Interviewer, ask_visits
+from aviot.evaluation.config import EvaluationConfig
+from aviot.evaluation.item import Item
+from aviot.evaluation.journal import Row, write_durably
+from aviot.evaluation.lmms.requests import Decoding, read_decoding, read_request
+from aviot.evaluation.manifest import environment, sampling_of, weight_hashes
+from aviot.evaluation.plan import plan_items
+from aviot.evaluation.progress import Display
+from aviot.evaluation.prompts import Instructions
+from aviot.evaluation.rows import FAILED
+from aviot.machine import own_gpu
+from aviot.models import AviotForConditionalGeneration, AviotProcessor
+
+NO_ANSWER = "-"
+"""The reply of a question that could not be asked: no task reads a letter in it, and none leaves it out as empty."""
+
+
+class Aviot(lmms):
+    """A checkpoint at one ratio with one compressor, as `--model_args` say.
+
+    `pretrained` is its folder; `ratio` (the checkpoint's if not given), `compressor` (aviot, uniform, segment-mean,
+    none), `fps`, `max_frames` and `frames` are those of `aviot evaluate`. `manifest` names a JSON file to write down
+    what ran. `--batch_size` questions of a video are asked at a time.
+    """
+
+    is_simple = False
+
+    def __init__(
+        self,
+        pretrained: str,
+        ratio: float | None = None,
+        compressor: str = "aviot",
+        fps: float | None = None,
+        max_frames: int | None = None,
+        frames: int | None = None,
+        manifest: str | None = None,
+        batch_size: int | str = 1,
+        device: str | None = None,
+    ) -> None:
+        super().__init__()
+        sampling = {"fps": fps, "max_frames": max_frames, "frames": frames}
+        checked = EvaluationConfig(
+            items=Path(),
+            model=Path(pretrained),
+            out=Path(),
+            ratios=() if ratio is None else (float(ratio),),
+            compressors=(compressor,),
+            sampling=sampling,
+            batch=_batch(batch_size),
+        )
+        self._device = _device_here(device)
+        model = AviotForConditionalGeneration.from_pretrained(pretrained).eval().to(self._device)
+        processor = AviotProcessor.from_pretrained(pretrained)
+        self._setting = checked.settings(model.config.ratio)[0]
+        self._batch = checked.batch
+        self._who = Interviewer(model, processor, Instructions(), 1, sampling)
+        self._manifest = None if manifest is None else Path(manifest)
+        self._pretrained = checked.model
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is, and where the harness gathers counts."""
+        return self._device
+
+    def generate_until(self, requests: list[Instance]) -> list[str]:
+        """A reply a request, in their order; what could not be asked is listed."""
+        replies = [NO_ANSWER] * len(requests)
+        failed: list[str] = []
+        asked: dict[Decoding, dict[int, Item]] = {}
+        for number, request in enumerate(requests):
+            decoding = read_decoding(request.args[2])
+            try:
+                asked.setdefault(decoding, {})[number] = self._item(request)
+            except (SystemExit, AssertionError, OSError) as error:  # how tasks say that a video is not there
+                failed.append(f"{request.task_name} {request.doc_id}: {error}")
+        with Display("asked", len(requests), len(failed), silent=self.rank > 0) as display:
+            for decoding, items in asked.items():
+                numbers = list(items)
+                for row in self._rows(list(items.values()), decoding):
+                    if row["status"] == FAILED:
+                        failed.append(f"{row['id']} ({row['video']}): {row['reason']}")
+                    else:
+                        replies[numbers[row["item"]]] = decoding.cut(row["prediction"])
+                    display.advance(f"{len(failed)} failed")
+        _tell(failed, len(requests))
+        self._write_manifest(requests, failed)
+        return replies
+
+    def loglikelihood(self, requests: list[Instance]) -> list[tuple[float, bool]]:
+        """Not a thing that a generating model is scored by in any of the tasks."""
+        raise NotImplementedError("aviot generates answers; choose the task's generate_until form, not mcppl")
+
+    def generate_until_multi_round(self, requests: list[Instance]) -> list[str]:
+        """Not asked for by any task about one video."""
+        raise NotImplementedError("aviot answers single turns; choose a task of one round")
+
+    def _item(self, request: Instance) -> Item:
+        _, to_messages, _, number, task, split = request.args
+        record = self.task_dict[task][split][number]
+        return read_request(to_messages(record), record, f"{task} {number}")
+
+    def _rows(self, items: Sequence[Item], decoding: Decoding) -> Iterator[Row]:
+        """Rows of `aviot evaluate`: the same videos, batches and answers."""
+        who = replace(self._who, max_new_tokens=decoding.max_new_tokens)
+        return ask_visits(who, items, plan_items(items, Path(), (self._setting,), self._batch), frozenset())
+
+    def _write_manifest(self, requests: Sequence[Instance], failed: Sequence[str]) -> None:
+        """What ran, of the first process; the harness's own results hold the replies."""
+        if self._manifest is None or self.rank > 0:
+            return
+        told: Mapping[str, Any] = {
+            "weights": weight_hashes(self._pretrained),
+            "setting": asdict(self._setting),
+            "sampling": sampling_of(self._who.processor, self._who.sampling),
+            "batch": self._batch,
+            "processes": self.world_size,
+            "tasks": sorted({request.task_name for request in requests}),
+            "failed_here": failed,
+            **environment(self._device),
+        }
+        write_durably(self._manifest, json.dumps(told, indent=2, ensure_ascii=False).encode() + b"\n")
+
+
+def _tell(failed: Sequence[str], count: int) -> None:
+    if failed:
+        lines = "".join(f"\n  {line}" for line in failed)
+        logger.error(f"{len(failed)} of {count} questions could not be asked, answered {NO_ANSWER!r}:{lines}")
+
+
+def _batch(size: int | str) -> int:
+    if not str(size).isdecimal() or int(size) < 1:
+        raise ValueError(f"--batch_size must be a whole number of at least 1, got {size!r}")
+    return int(size)
+
+
+def _device_here(name: str | None) -> torch.device:
+    """The device that was asked for, or a GPU a process where there are any."""
+    if name in (None, "cuda") and torch.cuda.is_available():
+        return own_gpu()
+    return torch.device(name or "cpu")

@@ -1,0 +1,1 @@
+"""`aviot evaluate --suite paper`: all ten benchmarks beside the paper's own figures."""
