@@ -62,9 +62,10 @@ def reproduce(options: Options, load: Load) -> dict[str, Any]:
     examiner = Examiner(
         models, needed(options.size, config, tuned), options.size, LessonWriter(loaded["model"][1].tokenizer)
     )
-    records = _measure(options, examiner, _identity(options, dtype))
+    identity = _identity(options, dtype)  # before anything is measured: files may change meanwhile
+    records = _measure(options, examiner, identity)
     short, long = ([one for one in records if one["part"] == part] for part in ("short", "long"))
-    report = _about(options, dtype, short, long) | {
+    report = _about(options, identity, short, long) | {
         "figures": Summary(options.size, config, tuned, short, long, options.seed).figures()
     }
     write_report(options.out, report)
@@ -132,16 +133,18 @@ def _identity(options: Options, dtype: torch.dtype) -> dict[str, Any]:
     }
 
 
-def _about(options: Options, dtype: torch.dtype, short: Sequence[Record], long: Sequence[Record]) -> dict[str, Any]:
-    identity = _identity(options, dtype)
+def _about(
+    options: Options, identity: Mapping[str, Any], short: Sequence[Record], long: Sequence[Record]
+) -> dict[str, Any]:
     models = {
         name: {
             "sha256": next(digest for file, digest in files.items() if file.endswith(".safetensors")),
             "files": files,
         }
-        for name, files in identity.pop("models").items()
+        for name, files in identity["models"].items()
     }
-    return identity | {
+    return {
+        **identity,
         "setting": options.setting,
         "split": SPLIT,
         "command": command_line(),

@@ -159,7 +159,7 @@ def training_command(name: Weights) -> str:
     """How the missing weights are made, from a run that has yet to learn to read compressed videos."""
     return (
         f"python -m aviot.small.train RUN-{name} --compressor {name} --start RUN && "
-        f"python -m aviot.small.export RUN-{name} {name} && aviot reproduce --{name} {name}"
+        f"python -m aviot.small.export RUN-{name} {name} && aviot reproduce --model MODEL --{name} {name}"
     )
 
 

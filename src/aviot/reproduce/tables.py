@@ -53,7 +53,7 @@ def sections(report: Mapping[str, Any]) -> list[Section]:
             "Balanced and unbalanced pilot",
             "The pilot as printed leaves row masses uniform whatever the video shows, so relevance alone decides the "
             "budgets; a pilot with relaxed marginals has masses that fall with the cost. "
-            f"This checkpoint was trained with the {figures['pilot']['own']} pilot.",
+            f"The checkpoint's own is the {figures['pilot']['own']} one.",
             _with_differences(figures["pilot"]),
         ),
         Section(
