@@ -59,9 +59,18 @@ def config(made: Path, out: Path, **changes: Any) -> EvaluationConfig:
     return EvaluationConfig(**(places | told))
 
 
-def run(made: Path, out: Path, *, resume: bool = False, shard: Shard | None = None, loading=load, **changes: Any):
-    told = config(made, out, **changes)
-    return evaluate(told, lambda: loading(told.model), torch.device("cpu"), resume=resume, shard=shard or Shard())
+def run(
+    made: Path,
+    out: Path,
+    *,
+    resume: bool = False,
+    retry: bool = False,
+    shard: Shard | None = None,
+    loading=load,
+    **changes: Any,
+):
+    told, device = config(made, out, **changes), torch.device("cpu")
+    return evaluate(told, lambda: loading(told.model), device, resume=resume, retry=retry, shard=shard or Shard())
 
 
 def rows(path: Path) -> list[dict]:

@@ -1,6 +1,8 @@
 """The command as a user meets it: summary, JSON, judge, --verify, exit codes."""
 
 import json
+import re
+import shutil
 
 import pytest
 from evaluation_sets import OPTIONS, rows, run, write_items
@@ -8,6 +10,7 @@ from test_judge import YES, Server, reply, says
 from typer.testing import CliRunner
 
 from aviot.cli import app
+from aviot.evaluation import asking
 
 
 def aviot(*words):
@@ -25,7 +28,8 @@ def test_the_summary_says_first_what_went_wrong(made, whole):
     done = evaluated(made, whole[0], "--resume")
     assert done.exit_code == 0
     lines = done.stdout.splitlines()
-    assert lines[0] == "2 of 12 items could not be asked and count as wrong:"
+    assert lines[0] == f"2 of 12 items could not be asked and count as wrong (videos in {made}):"
+    assert "missing (nowhere.mp4): there is no file nowhere.mp4" in done.stdout
     assert "no file" in done.stdout
     assert "1 of 12 items have no usable answer and are not scored:" in done.stdout
     assert "multiple choice" in done.stdout
@@ -51,9 +55,11 @@ def test_nothing_that_can_be_asked_is_exit_code_1(made, tmp_path):
         (("{made}/items.jsonl", "-m", "{made}/model", "--batch", "0"), "batch must be"),
         (("{made}/items.jsonl", "-m", "{made}/model", "--out", "{made}/items.jsonl"), "is a file"),
         (("{made}/items.jsonl", "-m", "{made}/model", "--out", "{made}/none", "--resume"), "no run to resume"),
+        (("{made}/items.jsonl", "-m", "{made}/model", "--retry"), "say --resume too"),
         (("{made}/items.jsonl", "-m", "{made}/model", "--judge", "ftp://x"), "http or https"),
         (("{made}/items.jsonl", "-m", "{made}/model", "--judge", "http://x", "--judge-key", "NOPE"), "it is not set"),
         (("--verify", "{made}"), "is no whole run of aviot evaluate"),
+        (("--verify", "{made}", "-r", "2", "--frames", "8"), "leave out the options for ratio, sampling"),
     ],
 )
 def test_mistakes(made, words, sentence):
@@ -82,6 +88,38 @@ def test_verify_finds_what_was_changed(made, tmp_path):
     assert any("is not the file that summary.json sums up" in line for line in told["broken"])
     assert any("its answer scores" in line for line in told["broken"])
     assert "now" in told["changed"][0]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        ("manifest.json", '{"format": 1, "judge": null}', "must hold .* it lacks identity, places, starts"),
+        ("results.jsonl", '{"item": 0, "status": "answered"}\n', "line 1 is no row .* lacks id, setting, correct"),
+        ("results.jsonl", "", "holds no results.jsonl; finish it with --resume"),
+    ],
+)
+def test_a_run_that_is_none_cannot_be_verified(whole, tmp_path, name, text, sentence):
+    shutil.copytree(whole[0], tmp_path / "run")
+    (tmp_path / "run" / name).write_text(text)
+    done = aviot("--verify", tmp_path / "run")
+    assert done.exit_code == 2
+    assert re.search(sentence, done.stderr)
+
+
+def test_what_fails_with_one_setting_is_listed_with_it(made, tmp_path, monkeypatch):
+    before = asking.Interviewer.replies
+
+    def fails(self, video, features, items, setting):
+        if setting.name == "none" and items[0].id == "open-1":
+            raise ValueError("the prompt is too long")
+        return before(self, video, features, items, setting)
+
+    monkeypatch.setattr(asking.Interviewer, "replies", fails)
+    one = [item for item in rows(made / "items.jsonl") if item["id"] == "open-1"]
+    write_items(tmp_path / "items.jsonl", one)
+    done = aviot(tmp_path / "items.jsonl", "-m", made / "model", *OPTIONS, "--out", tmp_path / "run", "--videos", made)
+    assert "open-1 (v1.mp4; none): the prompt is too long" in done.stdout
+    assert done.exit_code == 0, "it was asked with the others"
 
 
 def test_verify_notices_other_items(made, whole, tmp_path):
@@ -126,8 +164,6 @@ def test_a_judge_that_fails_for_some_is_reported_and_asked_again(made, tmp_path,
 
 
 def test_a_judge_that_turns_everyone_away_is_asked_little(made, whole, tmp_path):
-    import shutil
-
     shutil.copytree(whole[0], tmp_path / "run")
     server = Server(reply({"error": "bad key"}, 401))
     try:
@@ -141,8 +177,6 @@ def test_a_judge_that_turns_everyone_away_is_asked_little(made, whole, tmp_path)
 
 
 def test_the_judge_of_a_run_may_not_change(made, whole, tmp_path):
-    import shutil
-
     shutil.copytree(whole[0], tmp_path / "run")
     server = Server(YES)
     try:

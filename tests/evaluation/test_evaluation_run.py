@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from evaluation_sets import SETTINGS, load, rows, run, write_items
@@ -36,6 +37,15 @@ def test_problems_are_counted_and_listed(whole):
     assert counted[("aviot@2", "multiple choice")] == (7, 1)
     assert counted[("none", "exact match")] == (4, 1)
     assert json.loads((out / "summary.json").read_text())["results_sha256"] == summary.results_sha256
+
+
+def test_rows_do_not_tell_where_the_videos_lie(made, whole, tmp_path, monkeypatch):
+    """So that a run from another folder is the same, and repeats."""
+    monkeypatch.chdir(made)
+    summary = run(Path(), tmp_path / "run")
+    assert (tmp_path / "run" / "results.jsonl").read_bytes() == (whole[0] / "results.jsonl").read_bytes()
+    assert summary.videos == str(made)
+    assert not [problem for problem in summary.failed if str(made) in problem.reason]
 
 
 def test_an_answer_is_what_aviot_answer_gives(made, whole):
@@ -143,6 +153,19 @@ def test_a_batch_that_is_half_done_is_asked_whole_and_written_once(made, tmp_pat
     run(made, tmp_path / "run", batch=3, resume=True)
     assert (tmp_path / "run" / "results.jsonl").read_bytes() == (tmp_path / "alone" / "results.jsonl").read_bytes()
     assert len(rows(part)) == 36
+
+
+def test_what_could_not_be_asked_is_asked_again_when_told(made, whole, tmp_path):
+    folder = shutil.copytree(made, tmp_path / "set", ignore=shutil.ignore_patterns("v1.mp4", "whole"))
+    out = tmp_path / "run"
+    assert len(run(folder, out, batch=2).failed) == 5
+    shutil.copy(made / "v1.mp4", folder)
+    assert len(run(folder, out, batch=2, resume=True).failed) == 5
+    assert len(run(folder, out, batch=2, resume=True, retry=True).failed) == 2
+    run(made, tmp_path / "alone", batch=2)
+    assert (out / "results.jsonl").read_bytes() == (tmp_path / "alone" / "results.jsonl").read_bytes()
+    again = [key_of(row) for row in rows(out / "parts" / "rows-0000.jsonl")][36:]
+    assert len(again) == len(set(again)) == 9, "what fails as before is not written again"
 
 
 def test_a_finished_run_is_summed_up_without_a_model(made, whole):

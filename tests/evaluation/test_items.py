@@ -143,6 +143,19 @@ def test_a_folder_of_splits(tmp_path):
         read_items(tmp_path, split="dev")
 
 
+def test_splits_below_a_configurations_folder(tmp_path):
+    for name, items in {"hard/test-0": [CHOICE], "hard/train-0": [OPEN], "easy/train-0": [OPEN, CHOICE]}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write_items(tmp_path / f"{name}.jsonl", items)
+    with pytest.raises(ItemError, match="splits easy/train, hard/test, hard/train; say --split"):
+        read_items(tmp_path)
+    with pytest.raises(ItemError, match="'train' is several of them"):
+        read_items(tmp_path, split="train")
+    assert [len(read_items(tmp_path, split=name)) for name in ("easy", "test", "hard/train")] == [2, 1, 1]
+    with pytest.raises(ItemError, match="splits test, train; say --split"):
+        read_items(tmp_path / "hard")
+
+
 def test_tables_without_pyarrow_say_so(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     (tmp_path / "test-00000-of-00001.parquet").touch()

@@ -128,6 +128,8 @@ def test_a_verdict(serve):
         says("{'pred': 'yes', 'score': 5} {'pred': 'no', 'score': 0}"),
         says("{'pred': __import__('os').getcwd(), 'score': 5}"),
         reply(b" " * (2**20 + 10)),
+        reply(b"[" * 100_000),
+        says("{'pred': " + "[" * 100_000 + "}"),
     ],
 )
 def test_trouble_is_retried_then_reported(serve, trouble):
@@ -154,7 +156,10 @@ def test_a_server_that_is_not_there():
         Endpoint(url="http://127.0.0.1:9/v1", model="m", attempts=2).complete([], str, lambda _: None)
 
 
-@pytest.mark.parametrize(("header", "low", "high"), [("7", 7, 7), ("9999", 120, 120), ("nonsense", 0.5, 0.5)])
+@pytest.mark.parametrize(
+    ("header", "low", "high"),
+    [("7", 7, 7), ("9999", 120, 120), ("nonsense", 0.5, 0.5), ("0", 0.5, 0.5), ("nan", 0.5, 0.5)],
+)
 def test_retry_after_is_obeyed(serve, header, low, high):
     waits = []
     asked(serve(reply({}, 429, Retry_After=header), YES), waits)

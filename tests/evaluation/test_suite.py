@@ -11,7 +11,7 @@ from forked import run_forked
 from killed_worker import aviot as in_a_process
 from test_evaluate_command import aviot
 
-from aviot.evaluation.benchmarks.folder import read_benchmark
+from aviot.evaluation.benchmarks.folder import read_benchmark, record_files
 from aviot.evaluation.benchmarks.ten import BY_NAME, TEN
 from aviot.evaluation.config import Setting
 from aviot.evaluation.item import ItemError
@@ -141,9 +141,10 @@ def test_the_table_says_whose_model_it_is_and_what_is_missing(ran):
     assert "score (not the paper's model)" in text
     missing = set(re.findall(r"^\| ([^|]+) \| no (?:folder|records)[^|]* \| [\d.]+ \(aviot@4\) \|$", text, re.M))
     assert missing == {"Video-MMMU", "NExT-QA", "Perception Test", "LongVideoBench"}
-    assert "no records in nextqa" in text
+    assert "no records in nextqa (split test)" in text
     assert "exact match; the paper's figure is a GPT-4o judge's" in text
     assert "another checkpoint" in text
+    assert "1 of 3 questions could not be asked, like videomme-3: there is no file gone.mp4" in text
     assert re.search(r"\| MVBench \[\d\] \| aviot@4 \| .* \| 61.58 \| ", text)
     assert "2 of 20 parts: the folder holds only action_count, moving_count" in text
     assert "caption matching and captioning are left to lmms-eval" in text
@@ -227,10 +228,14 @@ def test_a_judge_decides_where_there_is_one():
         row(None, True, judge={"correct": False, "score": 0}),
         row(None, True, judge={"correct": True, "score": 4}),
         row(None, True, judge={"unjudged": "time-out"}),
-        row(None, False, status="failed"),
+        row(None, False, status="failed", id="x-5", reason="no file"),
     ]
     (line,) = compare(BY_NAME["activitynetqa"], said, DENSE)
-    assert (line.counted, line.score, line.paper, line.notes) == (4, 50.0, 68.23, ())
+    assert (line.counted, line.score, line.paper, line.answered) == (4, 50.0, 68.23, 4)
+    assert line.notes == (
+        "1 of 5 questions could not be asked, like x-5: no file; activitynetqa/summary.json has all",
+        "1 of 5 answers were not judged and are not in the figure; --resume asks again",
+    )
 
 
 @pytest.mark.parametrize(
@@ -239,7 +244,7 @@ def test_a_judge_decides_where_there_is_one():
         (("{data}", "--suite", "other"), "--suite must be paper"),
         (("{data}/nowhere", "--suite", "paper"), "is no folder"),
         (("{data}/nextqa", "--suite", "paper"), "holds none of the benchmarks"),
-        (("{data}", "--suite", "paper", "--split", "test"), "the benchmarks' own split"),
+        (("{data}", "--suite", "paper", "--split", "test"), "leave out the options for split"),
         (("{data}", "--suite", "paper", "--max-new-tokens", "0"), "max_new_tokens must be"),
     ],
 )
@@ -248,6 +253,23 @@ def test_suite_mistakes(made, data, tmp_path, words, sentence):
     done = aviot(*told, "-m", made / "model", "--out", tmp_path / "run")
     assert done.exit_code == 2, done.output
     assert sentence in done.stderr
+
+
+def test_a_suite_that_could_ask_nothing_is_exit_code_1(made, tmp_path):
+    (tmp_path / "videomme").mkdir()
+    record = {"videoID": "gone", "question": "?", "options": ["a", "b"], "answer": "A"}
+    write_items(tmp_path / "videomme" / "test.jsonl", [record])
+    done = aviot(tmp_path, "--suite", "paper", "-m", made / "model", "--out", tmp_path / "run")
+    assert done.exit_code == 1
+    assert "no question could be asked" in done.stderr
+
+
+def test_another_split_is_not_taken_for_the_benchmarks(tmp_path):
+    (part,) = BY_NAME["longvideobench"].parts
+    names = ("test-00000-of-00001.jsonl", "lvb_val.jsonl", "validation-00000-of-00001.jsonl")
+    for count, found in enumerate(([], ["lvb_val.jsonl"], ["validation-00000-of-00001.jsonl"]), 1):
+        (tmp_path / names[count - 1]).touch()
+        assert [path.name for path in record_files(tmp_path, part, alone=True)] == found
 
 
 def test_what_is_no_record_is_named(tmp_path):

@@ -15,9 +15,6 @@ from aviot.commands.options import Device, Fps, Frames, Json, MaxFrames, SourceF
 from aviot.machine import own_gpu
 from aviot.terminal import device_named, load_model, mistakes, refuse, say
 
-DEFAULT_TOKENS = 64
-"""Longest answer to people's own items."""
-
 if TYPE_CHECKING:
     from aviot.evaluation.config import EvaluationConfig
     from aviot.evaluation.endpoint import Endpoint
@@ -54,6 +51,7 @@ def evaluate(
     compressor: Compressors = [],  # noqa: B006
     out: Out = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was ended.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="With --resume: ask again what could not be asked.")] = False,
     suite: Suite = None,
     verify: Annotated[Path | None, typer.Option(help="Ask a sample of a finished run again.", metavar="RUN")] = None,
     sample: Annotated[int, typer.Option(help="Questions that --verify asks again.")] = 20,
@@ -87,14 +85,37 @@ def evaluate(
     first = os.environ.get("RANK", "0") == "0"
     with mistakes():
         if verify is not None:
+            _refuse_beside(
+                "--verify asks a run's own questions in its own way",
+                ratio=ratio,
+                compressor=compressor,
+                out=out,
+                resume=resume or retry,
+                suite=suite,
+                split=split,
+                batch=batch - 1,
+                max_new_tokens=max_new_tokens,
+                instruction=choice_instruction is not None or open_instruction is not None,
+                judge=judge,
+                sampling=any(value is not None for value in (fps, max_frames, frames, source_fps)),
+            )
             _verify(verify, items, model, videos, device=device, sample=sample, seed=seed, as_json=as_json)
             return
         if items is None or model is None:
             raise ValueError("give ITEMS and --model, or --verify RUN")
+        if retry and not resume:
+            raise ValueError("--retry asks again what a run could not ask; say --resume too")
         if suite is not None:
-            _check_suite(suite, videos=videos, split=split, instructions=choice_instruction or open_instruction)
+            if suite != "paper":
+                raise ValueError(f"--suite must be paper, got {suite!r}")
+            _refuse_beside(
+                "--suite has the benchmarks' own videos, splits and words",
+                videos=videos,
+                split=split,
+                instruction=choice_instruction is not None or open_instruction is not None,
+            )
         from aviot.evaluation.config import EvaluationConfig
-        from aviot.evaluation.prompts import Instructions
+        from aviot.evaluation.prompts import MAX_NEW_TOKENS, Instructions
 
         given = {"choice": choice_instruction, "open": open_instruction}
         config = EvaluationConfig(
@@ -107,15 +128,15 @@ def evaluate(
             compressors=tuple(compressor) or ("aviot",),
             sampling={"fps": fps, "max_frames": max_frames, "frames": frames, "source_fps": source_fps},
             instructions=Instructions(**{name: text for name, text in given.items() if text is not None}),
-            max_new_tokens=DEFAULT_TOKENS if max_new_tokens is None else max_new_tokens,
+            max_new_tokens=MAX_NEW_TOKENS if max_new_tokens is None else max_new_tokens,
             batch=batch,
             seed=seed,
             judge=_endpoint(judge, judge_model, judge_key, judge_timeout, judge_attempts),
         )
         if suite is not None:
-            _suite(config, device, max_new_tokens, resume=resume, as_json=as_json, first=first)
+            _suite(config, device, max_new_tokens, resume=resume, retry=retry, as_json=as_json, first=first)
         else:
-            _evaluate(config, device, resume=resume, as_json=as_json, first=first)
+            _evaluate(config, device, resume=resume, retry=retry, as_json=as_json, first=first)
 
 
 def _endpoint(url: str | None, model: str, key: str | None, timeout: float, attempts: int) -> "Endpoint | None":
@@ -126,38 +147,54 @@ def _endpoint(url: str | None, model: str, key: str | None, timeout: float, atte
     return Endpoint(url=url, model=model, key_variable=key, timeout=timeout, attempts=attempts)
 
 
-def _evaluate(config: "EvaluationConfig", device: str, *, resume: bool, as_json: bool, first: bool) -> None:
+def _evaluate(
+    config: "EvaluationConfig", device: str, *, resume: bool, retry: bool, as_json: bool, first: bool
+) -> None:
     from aviot.evaluation.report import as_plain, print_summary
+    from aviot.evaluation.run import RESULTS
     from aviot.evaluation.run import evaluate as run_evaluation
 
     place = _device_here(device)
     report = say if first and sys.stderr.isatty() else _silent
     summary = run_evaluation(
-        config, lambda: load_model(config.model, str(place), report), place, resume=resume, report=report
+        config, lambda: load_model(config.model, str(place), report), place, resume=resume, retry=retry, report=report
     )
     if summary is None:
+        _say_unfinished(config.out / RESULTS, first=first)
         return
     if as_json:
         print(json.dumps({"run": str(config.out)} | as_plain(summary), indent=2))
     else:
         print_summary(summary, Console())
         say(f"{config.out}: results.jsonl, summary.json, manifest.json")
-    if len(summary.failed) == summary.items:
+    if sum(len(problem.settings) for problem in summary.failed) == summary.rows:
         refuse("no item could be asked; see the reasons above", code=1)
 
 
-def _check_suite(suite: str, **unfit: object) -> None:
-    """There is one suite, and it has its own videos and words."""
-    if suite != "paper":
-        raise ValueError(f"--suite must be paper, got {suite!r}")
-    given = [name for name, value in unfit.items() if value is not None]
+def _refuse_beside(what: str, **unfit: object) -> None:
+    """An option that would not be listened to is a mistake."""
+    given = [name.replace("_", "-") for name, value in unfit.items() if value]
     if given:
-        raise ValueError(f"--suite paper has the benchmarks' own {' and '.join(given)}; leave the option out")
+        raise ValueError(f"{what}; leave out the options for {', '.join(given)}")
+
+
+def _say_unfinished(out: Path, *, first: bool) -> None:
+    """Why there are no figures yet."""
+    if first and not out.is_file():
+        say(f"other processes still have rows to add, the last of them writes {out}; if one was ended, --resume")
 
 
 def _suite(
-    config: "EvaluationConfig", device: str, max_new_tokens: int | None, *, resume: bool, as_json: bool, first: bool
+    config: "EvaluationConfig",
+    device: str,
+    max_new_tokens: int | None,
+    *,
+    resume: bool,
+    retry: bool,
+    as_json: bool,
+    first: bool,
 ) -> None:
+    from aviot.evaluation.suite.files import JSON
     from aviot.evaluation.suite.files import as_json as plain
     from aviot.evaluation.suite.markdown import as_markdown
     from aviot.evaluation.suite.suite import paper_ratios, paper_sampling, run_suite
@@ -172,12 +209,16 @@ def _suite(
         place,
         max_new_tokens=max_new_tokens,
         resume=resume,
+        retry=retry,
         report=report,
     )
     if found is None:
+        _say_unfinished(base.out / JSON, first=first)
         return
     print(json.dumps(plain(found), indent=2) if as_json else as_markdown(found))
     say(f"{base.out}: suite.md, suite.json, plots where matplotlib is installed, and a run for each benchmark")
+    if not any(line.answered for line in found.lines):
+        refuse("no question could be asked; each benchmark's summary.json has the reasons", code=1)
 
 
 def _verify(

@@ -105,8 +105,8 @@ def _read_ahead(visits: Sequence[Visit], read: Read) -> Iterator[tuple[Visit, Vi
     def load(visit: Visit) -> Video | str:
         try:
             return read(visit.video)
-        except Exception as error:
-            return _told(error)
+        except Exception as error:  # told by the item's name: rows are the same wherever the videos lie
+            return _told(error).replace(str(visit.video), visit.name)
 
     with ThreadPoolExecutor(1) as reader:
         upcoming = reader.submit(load, visits[0]) if visits else None

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from aviot.evaluation.mentions import ASSERTED_BEFORE, DENIED_AFTER, DENIED_BEFORE, MASK, REACH, Mention, find_mentions
-from aviot.evaluation.text import ARTICLES, LETTER, NO_ARTICLE, UNSPACED, fold, normal, words
+from aviot.evaluation.text import ARTICLES, LETTER, NO_ARTICLE, UNSPACED, fold, normal, spellings, words
 
 How = Literal["letter", "text", "ambiguous", "refusal", "outside", "none"]
 MAX_OPTIONS = 26
 
+_THOUGHT = re.compile(r"<think>.*?(?:</think>|$)", re.IGNORECASE | re.DOTALL)
 _TAGGED = re.compile(r"<answer>(.*?)(?:</answer>|$)", re.IGNORECASE | re.DOTALL)
 _BOXED = re.compile(r"\\(?:boxed|fbox)\s*\{([^{}]*)\}")
 _DRESSED = re.compile(r"\\(?:text|textbf|mathrm|mathbf|textit)\s*\{([^{}]*)\}")
@@ -35,6 +36,7 @@ _REFUSALS = (
 _REFUSING = re.compile("|".join(_REFUSALS), re.IGNORECASE)
 # One-word options that occur in any sentence: they count where they open a reply or are said to be the answer.
 _SMALL_WORDS = frozenset({"yes", "no", "true", "false", "not", "none", "one", "it", "in", "on", "up", "he", "she", "i"})
+_OPENED = re.compile(r"\s*[,.;:!\-]|\s+(?:it|he|she|they|there|this|that)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ def choose(reply: str, options: Sequence[str]) -> Choice:
 
 def _conclusion(text: str) -> str:
     """What a reply ends in: after its thoughts, inside its answer tags or box; emphasis and quotes taken off."""
-    text = text.rpartition("</think>")[2] or text
+    text = _THOUGHT.sub(" ", text).rpartition("</think>")[2]
     if tagged := _TAGGED.findall(text):
         text = tagged[-1]
     text = _DRESSED.sub(r" \1 ", text)
@@ -124,14 +126,14 @@ def _by_letters(letters: set[str], options: Sequence[str]) -> Choice:
 
 
 def _contradicts(text: str, mention: Mention, texts: Sequence[_Text], index: int) -> bool:
-    """Whether another option's text stands right beside a letter: "B) the cat" where the cat is A."""
+    """Whether another option's text stands right beside a letter, not ruled out: "B) the cat" where the cat is A."""
 
     def beside(found: _Text) -> bool:
         if found.start >= mention.end:
             return not text[mention.end : found.start].strip(" \t\n).:,;-]>")
         return text[mention.start] in "([" and not text[found.end : mention.start].strip()
 
-    options = {found.option for found in texts if beside(found)}
+    options = {found.option for found in texts if beside(found) and not _is_denied(text, found)}
     return bool(options) and index not in options
 
 
@@ -140,12 +142,11 @@ def _by_texts(text: str, texts: Sequence[_Text], options: Sequence[str]) -> Choi
     affirmed: set[int] = set()
     claimed: set[int] = set()
     for found in texts:
-        first = max(0, found.start - REACH)
-        if DENIED_BEFORE.search(text, first, found.start) or DENIED_AFTER.match(text, found.end):
+        if _is_denied(text, found):
             continue
-        is_claimed = bool(ASSERTED_BEFORE.search(text, first, found.start))
+        is_claimed = bool(ASSERTED_BEFORE.search(text, max(0, found.start - REACH), found.start))
         is_small = normal(options[found.option]) in _SMALL_WORDS or options[found.option].casefold() in _SMALL_WORDS
-        opens = is_small and found.start == 0 and bool(re.match(r"\s*[,.;:!\-]", text[found.end :]))
+        opens = is_small and found.start == 0 and bool(_OPENED.match(text, found.end))
         if is_claimed or opens:
             claimed.add(found.option)
         if not is_small or is_claimed or opens:
@@ -154,6 +155,11 @@ def _by_texts(text: str, texts: Sequence[_Text], options: Sequence[str]) -> Choi
     if len(standing) == 1:
         return Choice(standing.pop(), "text")
     return Choice(None, "ambiguous" if standing else "none")
+
+
+def _is_denied(text: str, found: _Text) -> bool:
+    first = max(0, found.start - REACH)
+    return bool(DENIED_BEFORE.search(text, first, found.start) or DENIED_AFTER.match(text, found.end))
 
 
 def _mask_options(text: str, options: Sequence[str]) -> tuple[str, list[_Text]]:
@@ -172,13 +178,14 @@ def _mask_options(text: str, options: Sequence[str]) -> tuple[str, list[_Text]]:
 
 def _option_pattern(option: str) -> re.Pattern[str] | None:
     """An option's words with anything but letters between them; None for a single letter, which is read as one."""
-    parts = [re.escape(word) for word in words(option)]
-    if not parts or (len(parts) == 1 and len(parts[0]) == 1 and parts[0].isalpha() and parts[0].isascii()):
+    found = words(option)
+    if not found or re.fullmatch("[a-z]", "".join(found)):
         return None
+    parts = ["|".join(map(re.escape, spellings(word))) for word in found]
     articles, gap = f"(?:{'|'.join(ARTICLES)})", rf"[^\w{MASK}]"
     article = rf"(?:(?<!{LETTER}){articles}\s+(?!{NO_ARTICLE}))?"
     between = rf"(?:{gap}+{articles}(?!{LETTER}))*{gap}*"
     edge = rf"(?<!{LETTER})", rf"(?!{LETTER})"
-    first = "" if re.match(f"[{UNSPACED}]", parts[0]) else edge[0]
-    last = "" if re.search(f"[{UNSPACED}]$", parts[-1]) else edge[1]
-    return re.compile(article + first + between.join(parts) + last, re.IGNORECASE)
+    first = "" if re.match(f"[{UNSPACED}]", found[0]) else edge[0]
+    last = "" if re.search(f"[{UNSPACED}]$", found[-1]) else edge[1]
+    return re.compile(article + first + between.join(f"(?:{part})" for part in parts) + last, re.IGNORECASE)

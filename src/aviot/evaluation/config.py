@@ -7,7 +7,7 @@ from typing import Any, get_args
 from aviot.compressor.schedule import support_count
 from aviot.evaluation.benchmarks.ten import BY_NAME
 from aviot.evaluation.endpoint import Endpoint
-from aviot.evaluation.prompts import Instructions
+from aviot.evaluation.prompts import MAX_NEW_TOKENS, Instructions
 from aviot.models.path import CompressorName
 from aviot.values import as_whole, require_whole
 
@@ -48,7 +48,7 @@ class EvaluationConfig:
     compressors: tuple[str, ...] = ("aviot",)
     sampling: dict[str, Any] = field(default_factory=dict)
     instructions: Instructions = field(default_factory=Instructions)
-    max_new_tokens: int = 64
+    max_new_tokens: int = MAX_NEW_TOKENS
     batch: int = 1
     seed: int = 0
     judge: Endpoint | None = None

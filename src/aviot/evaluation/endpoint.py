@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
-from typing import Any
+from typing import Any, NoReturn
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
@@ -105,7 +105,7 @@ class Endpoint:
             except _Passing as error:
                 reason, wait = str(error), error.wait
             if attempt + 1 < self.attempts:
-                sleep(min(LONGEST_WAIT, self.backoff * 2**attempt if wait is None else wait))
+                sleep(min(LONGEST_WAIT, wait or self.backoff * 2**attempt))
         raise EndpointError(f"{reason} (asked {self.attempts} times)")
 
     def _ask(self, messages: Sequence[Mapping[str, str]]) -> str:
@@ -124,11 +124,10 @@ class Endpoint:
         except HTTPError as error:
             with error:
                 self._refused(error)
-            raise AssertionError("unreachable") from error
         except (OSError, HTTPException) as error:  # no connection, a time-out, a reply that breaks off
             raise _Passing(self._masked(f"no reply: {getattr(error, 'reason', None) or error!r}")) from error
 
-    def _refused(self, error: HTTPError) -> None:
+    def _refused(self, error: HTTPError) -> NoReturn:
         """Sort a status other than success: it may pass, or it will not."""
         try:
             said = error.read(500).decode(errors="replace")
@@ -160,7 +159,7 @@ def _read(response: Any, deadline: float) -> bytes:
 def _text(data: bytes) -> str:
     try:
         content = json.loads(data)["choices"][0]["message"]["content"]
-    except (ValueError, KeyError, IndexError, TypeError):
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError):
         raise ValueError(f"expected choices[0].message.content, got {data[:120]!r}") from None
     if not isinstance(content, str):
         raise ValueError(f"expected text as content, got {type(content).__name__}")
@@ -168,7 +167,7 @@ def _text(data: bytes) -> str:
 
 
 def _retry_after(value: str | None) -> float | None:
-    """Seconds to wait: the header has a number of them or a date."""
+    """Seconds to wait: the header has a number of them or a date; what is past or no number says nothing."""
     if value is None:
         return None
     try:

@@ -27,7 +27,7 @@ class Journal:
         except OSError:
             self._file.close()
             raise JournalError(f"another process is writing {path}; wait for it, or name another --out") from None
-        self._file.truncate(_whole_bytes(path))
+        self._file.truncate(len(_whole_lines(path.read_bytes())))
         _make_durable(path.parent)
 
     def add(self, row: Mapping[str, Any]) -> None:
@@ -55,7 +55,7 @@ def read_rows(path: Path) -> list[Row]:
     if not path.is_file():
         return []
     rows = []
-    for number, line in enumerate(path.read_bytes()[: _whole_bytes(path)].splitlines(), 1):
+    for number, line in enumerate(_whole_lines(path.read_bytes()).splitlines(), 1):
         row = _parsed(line)
         if row is None:
             raise JournalError(f"{path}, line {number} is no row of a run; the file was changed, begin another run")
@@ -85,12 +85,11 @@ def write_durably(path: Path, data: bytes) -> None:
         partial.unlink(missing_ok=True)
 
 
-def _whole_bytes(path: Path) -> int:
-    """The length of a file without a torn last line: one that has no end, or that is no JSON."""
-    data = path.read_bytes()
+def _whole_lines(data: bytes) -> bytes:
+    """A file's bytes without a torn last line: one that has no end, or that is no JSON."""
     end = data.rfind(b"\n") + 1
     last = data.rfind(b"\n", 0, max(0, end - 1)) + 1
-    return last if end and _parsed(data[last:end]) is None else end
+    return data[: last if end and _parsed(data[last:end]) is None else end]
 
 
 def _parsed(line: bytes) -> Row | None:

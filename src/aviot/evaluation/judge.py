@@ -46,7 +46,7 @@ def parse_verdict(reply: str) -> Verdict:
         raise ValueError(f"expected one dictionary with pred and score, got {len(found)} in {reply[:120]!r}")
     try:
         said = json.loads(found[0])
-    except ValueError:
+    except (ValueError, RecursionError):
         try:
             said = ast.literal_eval(found[0])
         except (ValueError, SyntaxError, MemoryError, RecursionError):

@@ -9,7 +9,7 @@ from aviot.evaluation.item import Item
 from aviot.evaluation.journal import Row
 from aviot.evaluation.judge import judge_messages, parse_verdict
 from aviot.evaluation.plan import Key
-from aviot.evaluation.rows import ANSWERED, key_of
+from aviot.evaluation.rows import ANSWERED, settled
 
 
 def wants_judge(row: Mapping[str, Any], items: Sequence[Item]) -> bool:
@@ -45,12 +45,7 @@ def judge_rows(endpoint: Endpoint, rows: Iterable[Row], items: Sequence[Item]) -
 
 def verdicts(rows: Iterable[Row]) -> dict[Key, Row]:
     """The verdict of each row; one that was judged at last replaces one that was not."""
-    found: dict[Key, Row] = {}
-    for row in rows:
-        key = key_of(row)
-        if key not in found or "unjudged" in found[key]:
-            found[key] = row
-    return found
+    return settled(rows, lambda row: "unjudged" in row)
 
 
 def with_verdict(row: Row, verdict: Mapping[str, Any] | None) -> Row:

@@ -27,6 +27,7 @@ from aviot.models.shards import read_shards
 
 FORMAT = 1
 FILE = "manifest.json"
+PARTS = ("identity", "judge", "places", "starts")
 WAIT_SECONDS = 600.0
 """How long the other processes wait for the first to begin a run; hashing a 7B's weights takes a while."""
 
@@ -110,6 +111,9 @@ def read_manifest(run: Path) -> dict[str, Any]:
     found = read_object(run / FILE)
     if found.get("format") != FORMAT:
         raise ManifestError(f"{run / FILE} is not of format {FORMAT}; it was written by another version")
+    lacks = [name for name in PARTS if name not in found]
+    if lacks:
+        raise ManifestError(f"{run / FILE} must hold {', '.join(PARTS)}; it lacks {', '.join(lacks)}: it was changed")
     return found
 
 

@@ -13,7 +13,7 @@ REACH = 120
 """Characters before a letter that can say something about it; a bound, so that long replies take no long time."""
 
 _ASSERTING = (
-    r"answer|choose|chose|chosen|pick(?:ed)?|select(?:ed)?|go(?:ing)? with|went with|go(?:ing)? for|opt(?:ed)? for|"
+    r"answer|ans|choose|chose|chosen|pick(?:ed)?|select(?:ed)?|go(?:ing)? with|went with|go(?:ing)? for|opt(?:ed)? for|"
     r"settled? (?:on|for)|(?:correct|right|best|final|most likely) (?:option|choice|one|letter|selection|response)|"
     r"(?:option|choice) that|conclusion|conclude|leaning towards?|guess|正确选项|答案|应选|选择|选"
 )
@@ -24,7 +24,7 @@ _LINK = (
     r"应该|应当|应|该|为|是|选项|选择|选|就|不|的"
 )
 ASSERTED_BEFORE = re.compile(
-    rf"(?:(?<!{LETTER})(?:{_ASSERTING}))(?:[\s:=,>\-(\[]*(?:{_LINK})(?!{LETTER}))*[\s:=>\-.(\[]*$", re.IGNORECASE
+    rf"(?:(?<!{LETTER})(?:{_ASSERTING}))(?:[\s:=,>\-(\[]*(?:{_LINK})(?!{LETTER}))*[\s:=,>\-.(\[]*$", re.IGNORECASE
 )
 _ASSERTED_AFTER = re.compile(
     r"[\s)\].,:]*(?:(?:option|choice|选项)\s*)?"
@@ -36,7 +36,7 @@ _ASSERTED_AFTER = re.compile(
 _DENYING = (
     r"\bnot(?!\s+(?:only|just|merely|sure))|n't\b|\bcannot|\bneither|\bnor|\bnever|\bno|\brather than|\binstead of|"
     r"\bother than|\bexcept(?: for)?|\brul\w+ out|\beliminat\w+|\bexclud\w+|\bdiscard\w*|\breject\w*|\bunlike|"
-    r"\bunlikely|\bnone of|"
+    r"\bunlikely|\bnone of|\balthough|\bthough|\bwhile|\bwhereas|"
     r"\b(?:wrong|incorrect|false|least (?:likely|accurate|plausible)|worst)(?!\s*[:.;,])|"
     r"不是|不选|不会是|不应|并非|而非|排除|不"
 )
@@ -45,12 +45,14 @@ _FILLING = (
     r"that|this|go|with|for|选项|答案|选择|选|是|该"
 )
 DENIED_BEFORE = re.compile(rf"(?:{_DENYING})(?:[\s:\"'(\[]*(?:{_FILLING})(?!{LETTER}))*[\s:\"'(\[]*$", re.IGNORECASE)
+# "B. Not A": what is denied is what follows.
+_ANOTHER = rf"\s+(?:(?:options?|choices?)\s+)?[(\[]*(?:{MASK}|(?-i:[A-Zb-z])(?!{LETTER}))"
 DENIED_AFTER = re.compile(
     r"[\s)\].:\"']*(?:(?:options?|choices?|选项)\s*)?(?:,?\s*which\s+)?"
     r"(?:(?:is|are|was|were|can|could|would|does|do|did|has|have|seems?|looks?|must|should|也|都|是)\s*)?"
     r"(?:(?:all|both|also|clearly|definitely|obviously|be|been|quite|probably|therefore|simply|just|an?|the)\s+)*"
-    r"(?:not\b|n't|can't|cannot|won't|never\b|incorrect|wrong|false\b|ruled out|eliminated|excluded|out\b|unlikely|"
-    r"impossible|inaccurate|irrelevant|不是|不对|不正确|错|有误|不符)",
+    rf"(?:not\b(?!{_ANOTHER})|n't|can't|cannot|won't|never\b|incorrect|wrong|false\b|ruled out|eliminated|excluded|"
+    r"out\b|unlikely|impossible|inaccurate|irrelevant|不是|不对|不正确|错|有误|不符)",
     re.IGNORECASE,
 )
 _AFTER_A = (
@@ -62,6 +64,7 @@ _NAMING = re.compile(
     r"type|grade|class|level|room|gate|building|street|block|hepatitis|model|version|side|bus|line)\s+$",
     re.IGNORECASE,
 )
+_SAID_TO_BE = re.compile(r"\b(?:it|that|this)(?:'s| is)\s+$", re.IGNORECASE)
 _NAMED = re.compile(rf"(?:(?<!{LETTER})(?:option|choice|letter|answer)s?|选项|选|案|是|为)[\s:(\[]*$", re.IGNORECASE)
 _BRACKETED = re.compile(rf"(?<!{LETTER})[(\[{{<]\s*([A-Za-z])\s*[.:]?\s*[)\]}}>]")
 _STANDALONE = re.compile(
@@ -123,6 +126,8 @@ def _is_label(text: str, match: re.Match[str]) -> bool:
     if letter in "ai":
         follows = ends or bool(re.match(rf"\s+(?:{_AFTER_A})\b", after))
         return follows and (named or (leads and bool(re.match(r"\s*[).:]", after))))
+    if ends and _SAID_TO_BE.search(before):
+        return True
     return named or (leads and bool(re.match(r"\s*[).:,\-]|\s+\ue000", after)))
 
 

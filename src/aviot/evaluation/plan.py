@@ -5,7 +5,7 @@ Neither a kill nor the number of processes changes which questions share a batch
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from aviot.evaluation.config import Setting
@@ -51,14 +51,15 @@ class Batch:
 
 @dataclass(frozen=True)
 class Visit:
-    """A video, encoded once, and everything that is asked about it."""
+    """A video, encoded once, and everything that is asked about it; `name` is what its items call it."""
 
     video: Path
+    name: str
     batches: tuple[Batch, ...]
 
     def without(self, done: frozenset[Key]) -> "Visit":
         """The batches of which something is missing."""
-        return Visit(self.video, tuple(batch for batch in self.batches if not done.issuperset(batch.keys)))
+        return replace(self, batches=tuple(batch for batch in self.batches if not done.issuperset(batch.keys)))
 
 
 def plan(items: Items, settings: Sequence[Setting], size: int) -> list[Visit]:
@@ -72,7 +73,7 @@ def plan_items(items: Sequence[Item], folder: Path, settings: Sequence[Setting],
     for number, item in enumerate(items):
         by_video.setdefault(folder / item.video, []).append(number)
     return [
-        Visit(video, tuple(Batch(chunk, setting) for setting in settings for chunk in _chunks(numbers, size)))
+        Visit(video, items[numbers[0]].video, tuple(Batch(c, s) for s in settings for c in _chunks(numbers, size)))
         for video, numbers in by_video.items()
     ]
 

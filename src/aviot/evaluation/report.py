@@ -35,17 +35,20 @@ def print_summary(summary: Summary, console: Console) -> None:
 
 def _lines(summary: Summary) -> Iterator[str]:
     yield from (f"note: {note}" for note in summary.notes)
-    yield from _listing(summary.failed, summary.items, "could not be asked and count as wrong")
-    yield from _listing(summary.without_answer, summary.items, "have no usable answer and are not scored")
-    yield from _listing(summary.unjudged, summary.items, "were not judged and are not in the judge's figures")
+    yield from _listing(summary.failed, summary, f"could not be asked and count as wrong (videos in {summary.videos})")
+    yield from _listing(summary.without_answer, summary, "have no usable answer and are not scored")
+    yield from _listing(summary.unjudged, summary, "were not judged and are not in the judge's figures")
 
 
-def _listing(problems: Sequence[Problem], items: int, what: str) -> Iterator[str]:
+def _listing(problems: Sequence[Problem], summary: Summary, what: str) -> Iterator[str]:
+    """The first of a kind; with their settings, where it is not all of them."""
     if not problems:
         return
-    yield f"{len({problem.id for problem in problems})} of {items} items {what}:"
+    yield f"{len({problem.id for problem in problems})} of {summary.items} items {what}:"
     for problem in problems[:LISTED]:
-        yield f"  {problem.id} ({problem.video}): {problem.reason}"
+        some = len(problem.settings) < len(summary.read_as)
+        where = f"{problem.video}; {', '.join(problem.settings)}" if some else problem.video
+        yield f"  {problem.id} ({where}): {problem.reason}"
     if len(problems) > LISTED:
         yield f"  and {len(problems) - LISTED} more; summary.json has all"
 

@@ -1,6 +1,6 @@
 """One row a question and setting: everything that can be known again, and nothing that changes from run to run."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from aviot.evaluation.config import Setting
@@ -38,6 +38,21 @@ def failed_row(number: int, item: Item, setting: Setting, reason: str) -> Row:
 def key_of(row: Mapping[str, Any]) -> Key:
     """Which row it is."""
     return row["item"], row["setting"]
+
+
+def settled(rows: Iterable[Row], is_open: Callable[[Row], bool]) -> dict[Key, Row]:
+    """What holds for each key: the first row that is not open, or else the last there is."""
+    found: dict[Key, Row] = {}
+    for row in rows:
+        key = key_of(row)
+        if key not in found or is_open(found[key]):
+            found[key] = row
+    return found
+
+
+def has_failed(row: Mapping[str, Any]) -> bool:
+    """Whether a row's question could not be asked."""
+    return bool(row["status"] == FAILED)
 
 
 def _common(number: int, item: Item, setting: Setting) -> Row:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +14,14 @@ from aviot.evaluation.asking import Interviewer, ask_visits
 from aviot.evaluation.benchmarks.folder import read_benchmark
 from aviot.evaluation.benchmarks.ten import BY_NAME
 from aviot.evaluation.config import EvaluationConfig, Setting
+from aviot.evaluation.endpoint import Endpoint
 from aviot.evaluation.journal import Journal, Row, alone, as_line, read_rows, write_durably
 from aviot.evaluation.judging import judge_rows, verdicts, wants_judge, with_verdict
-from aviot.evaluation.plan import Shard, Visit, plan, share
+from aviot.evaluation.plan import Key, Shard, Visit, plan, share
 from aviot.evaluation.progress import Display, RunningScore
 from aviot.evaluation.reading import Items, read_items
 from aviot.evaluation.report import as_plain
-from aviot.evaluation.rows import key_of
+from aviot.evaluation.rows import has_failed, key_of, settled
 from aviot.evaluation.summary import Summary, summarise
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.models.checkpoint import read_source
@@ -78,11 +80,15 @@ def evaluate(
     device: torch.device,
     *,
     resume: bool = False,
+    retry: bool = False,
     shard: Shard | None = None,
     report: Report = lambda _: None,
 ) -> Summary | None:
-    """Evaluate, or go on with what was begun; None if other processes still have rows to add, or have said it all."""
-    return carry_out(begin(config, device, resume=resume, shard=shard, report=report), load)
+    """Evaluate, or go on with what was begun; None if other processes still have rows to add, or have said it all.
+
+    `retry` asks again what could not be asked before: a video may have come since.
+    """
+    return carry_out(begin(config, device, resume=resume, shard=shard, report=report), load, retry=retry)
 
 
 def begin(
@@ -104,11 +110,11 @@ def begin(
     return Begun(prepared, shard, resume and (config.out / RESULTS).is_file())
 
 
-def carry_out(begun: Begun, load: Load) -> Summary | None:
+def carry_out(begun: Begun, load: Load, *, retry: bool = False) -> Summary | None:
     """Ask, judge and put together what is missing of a run."""
-    _ask(begun.prepared, load, begun.shard)
-    if begun.prepared.config.judge is not None:
-        _judge(begun.prepared, begun.shard)
+    _ask(begun.prepared, load, begun.shard, retry=retry)
+    if (endpoint := begun.prepared.config.judge) is not None:
+        _judge(begun.prepared, endpoint, begun.shard)
     return _put_together(begun.prepared, begun.shard, was_whole=begun.was_whole)
 
 
@@ -121,14 +127,14 @@ def _check_start(run: Path, *, resume: bool, shard: Shard) -> None:
         raise ValueError(f"{run} holds no run to resume; leave out --resume to begin one")
 
 
-def _ask(prepared: Prepared, load: Load, shard: Shard) -> None:
-    """Put the rows that are missing of this process's share on disk."""
+def _ask(prepared: Prepared, load: Load, shard: Shard, *, retry: bool) -> None:
+    """Put the rows that are missing of this process's share on disk, and what has become of those that failed."""
     run = prepared.config.out
     mine = share(prepared.visits, shard)
     with Journal(_part(run, "rows", shard.rank)) as journal:
-        there = {key_of(row): row for row in _all(run, "rows")}
+        there = _rows(run)
         keys = [key for visit in mine for batch in visit.batches for key in batch.keys]
-        done = frozenset(key for key in keys if key in there)
+        done = frozenset(key for key in keys if key in there and not (retry and has_failed(there[key])))
         if len(done) == len(keys):
             return
         score = RunningScore()
@@ -137,28 +143,27 @@ def _ask(prepared: Prepared, load: Load, shard: Shard) -> None:
         interviewer = prepared.interviewer(load)
         with Display("asked", len(keys), len(done), silent=shard.rank > 0) as display:
             for row in ask_visits(interviewer, prepared.items.items, mine, done):
-                journal.add(row)
+                if row != there.get(key_of(row)):
+                    journal.add(row)
                 score.add(row)
                 display.advance(score)
 
 
-def _judge(prepared: Prepared, shard: Shard) -> None:
+def _judge(prepared: Prepared, endpoint: Endpoint, shard: Shard) -> None:
     """Have this process's share judged, what is missing and what could not be judged before."""
-    run, endpoint = prepared.config.out, prepared.config.judge
-    if endpoint is None:
-        return
+    run = prepared.config.out
     mine = {key for visit in share(prepared.visits, shard) for batch in visit.batches for key in batch.keys}
     with Journal(_part(run, "verdicts", shard.rank)) as journal:
         known = {key for key, row in verdicts(_all(run, "verdicts")).items() if "unjudged" not in row}
         items = prepared.items.items
-        asked = [row for row in _all(run, "rows") if key_of(row) in mine and wants_judge(row, items)]
+        asked = [row for key, row in _rows(run).items() if key in mine and wants_judge(row, items)]
         missing = [row for row in asked if key_of(row) not in known]
         with Display("judged", len(asked), len(asked) - len(missing), silent=shard.rank > 0) as display:
-            right = 0
-            for done, row in enumerate(judge_rows(endpoint, missing, items), 1):
+            said: Counter[str] = Counter()
+            for row in judge_rows(endpoint, missing, items):
                 journal.add(row)
-                right += bool(row.get("correct"))
-                display.advance(f"{right / done:.1%} yes")
+                said["unjudged" if "unjudged" in row else "yes" if row["correct"] else "no"] += 1
+                display.advance(", ".join(f"{count} {word}" for word, count in sorted(said.items())))
 
 
 def _put_together(prepared: Prepared, shard: Shard, *, was_whole: bool) -> Summary | None:
@@ -166,7 +171,7 @@ def _put_together(prepared: Prepared, shard: Shard, *, was_whole: bool) -> Summa
     run = prepared.config.out
     with alone(run / LOCK):
         order = {setting.name: place for place, setting in enumerate(prepared.settings)}
-        rows = {key_of(row): row for row in _all(run, "rows")}
+        rows = _rows(run)
         judged = verdicts(_all(run, "verdicts"))
         if len(rows) < prepared.total:
             return None
@@ -181,9 +186,8 @@ def _put_together(prepared: Prepared, shard: Shard, *, was_whole: bool) -> Summa
         if is_there and (shard.rank > 0 or not was_whole):
             return None  # another process has written it, and says so
         write_durably(run / RESULTS, data)
-        summary = summarise(
-            final, seed=prepared.config.seed, digest=hashlib.sha256(data).hexdigest(), notes=_notes(run)
-        )
+        digest, videos = hashlib.sha256(data).hexdigest(), str(prepared.items.folder.absolute())
+        summary = summarise(final, seed=prepared.config.seed, digest=digest, videos=videos, notes=_notes(run))
         write_durably(run / SUMMARY, json.dumps(as_plain(summary), indent=2, ensure_ascii=False).encode() + b"\n")
         return summary
 
@@ -198,6 +202,11 @@ def _notes(run: Path) -> list[str]:
 
 def _part(run: Path, kind: str, rank: int) -> Path:
     return run / PARTS / f"{kind}-{rank:04d}.jsonl"
+
+
+def _rows(run: Path) -> dict[Key, Row]:
+    """The row of each question and setting so far; an answer replaces a failure."""
+    return settled(_all(run, "rows"), has_failed)
 
 
 def _all(run: Path, kind: str) -> list[Row]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from aviot.evaluation.intervals import Interval, bootstrap, wilson
 from aviot.evaluation.journal import Row
-from aviot.evaluation.rows import FAILED
+from aviot.evaluation.rows import has_failed
 
 MULTIPLE_CHOICE, EXACT_MATCH = "multiple choice", "exact match"
 JUDGED_CORRECT, JUDGED_SCORE = "judge: correct", "judge: score, 0 to 5"
@@ -47,10 +47,11 @@ class Summary:
     without_answer: tuple[Problem, ...]
     unjudged: tuple[Problem, ...]
     results_sha256: str
+    videos: str  # the folder that relative videos count from
     notes: tuple[str, ...] = ()
 
 
-def summarise(rows: Sequence[Row], *, seed: int, digest: str, notes: Iterable[str] = ()) -> Summary:
+def summarise(rows: Sequence[Row], *, seed: int, digest: str, videos: str, notes: Iterable[str] = ()) -> Summary:
     """The summary of a whole run's rows."""
     by_setting: dict[str, list[Row]] = {}
     for row in rows:
@@ -63,10 +64,11 @@ def summarise(rows: Sequence[Row], *, seed: int, digest: str, notes: Iterable[st
             name: dict(Counter(row["how"] for row in mine if row["kind"] == "choice" and "how" in row))
             for name, mine in by_setting.items()
         },
-        failed=_problems(rows, lambda row: row["reason"] if row["status"] == FAILED else None),
+        failed=_problems(rows, lambda row: row["reason"] if has_failed(row) else None),
         without_answer=_problems(rows, lambda row: row.get("unscored")),
         unjudged=_problems(rows, lambda row: row.get("judge", {}).get("unjudged")),
         results_sha256=digest,
+        videos=videos,
         notes=tuple(notes),
     )
 
@@ -84,7 +86,7 @@ def _measures(rows: Sequence[Row], seed: int) -> Iterable[Measure]:
 
 
 def _judged(rows: Sequence[Row], seed: int) -> Iterable[Measure]:
-    known = [row for row in rows if row["status"] == FAILED or "correct" in row.get("judge", {})]
+    known = [row for row in rows if has_failed(row) or "correct" in row.get("judge", {})]
     setting, failed, unjudged = rows[0]["setting"], _failures(known), len(rows) - len(known)
     verdicts = [row.get("judge", {"correct": False, "score": 0.0}) for row in known]
     yield _share(setting, JUDGED_CORRECT, [verdict["correct"] for verdict in verdicts], failed, unjudged)
@@ -100,7 +102,7 @@ def _share(setting: str, name: str, right: Sequence[bool], failed: int, unjudged
 
 
 def _failures(rows: Sequence[Row]) -> int:
-    return sum(row["status"] == FAILED for row in rows)
+    return sum(map(has_failed, rows))
 
 
 def _problems(rows: Iterable[Row], reason: Callable[[Row], str | None]) -> tuple[Problem, ...]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from aviot.evaluation.item import FIELDS, ItemError
 
+USUAL_SPLITS = frozenset({"train", "validation", "valid", "val", "dev", "test"})
 Columns = Callable[[Any], list[str]]
 """Which columns of a schema are read; videos and images as bytes are not."""
 
@@ -55,22 +56,27 @@ def read_table(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
 
 
 def _of_split(folder: Path, files: list[Path], split: str | None) -> list[Path]:
-    """Files of one split, by the hub's naming: `test-00000-of-00001.parquet`, `test.jsonl`, `test/…`."""
+    """Files of one split, by the hub's naming."""
     splits: dict[str, list[Path]] = {}
     for path in files:
-        inside = path.relative_to(folder).parts
-        name = inside[-2] if len(inside) > 1 and inside[-2] != "data" else path.stem.split("-")[0]
-        splits.setdefault(name, []).append(path)
+        splits.setdefault(_split_name(path.relative_to(folder)), []).append(path)
     return splits[_one_split(folder, list(splits), split)]
 
 
+def _split_name(path: Path) -> str:
+    """`test-00000-of-00001.parquet`, `test.jsonl` and `test/…` are of `test`, `hard/test-…` is of `hard/test`."""
+    folders = [part for part in path.parts[:-1] if part != "data"]
+    own = path.stem.split("-")[0]
+    return "/".join([*folders, own] if not folders or own in USUAL_SPLITS else folders)
+
+
 def _one_split(folder: Path, names: list[str], split: str | None) -> str:
-    if split is None and len(names) == 1:
-        return names[0]
-    if split not in names:
-        asked = "say --split with one of them" if split is None else f"{split!r} is none of them"
+    """The split that is meant: by its name, or by a part of it that no other has."""
+    meant = [name for name in names if split in (None, name)] or [name for name in names if split in name.split("/")]
+    if len(meant) != 1:
+        asked = f"{split!r} is {'several' if meant else 'none'} of them" if split else "say --split with one of them"
         raise ItemError(f"{folder} has the splits {', '.join(sorted(names))}; {asked}")
-    return split
+    return meant[0]
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -62,6 +62,12 @@ def words(text: str) -> list[str]:
     return [word.replace("\ue001", ".").replace("\ue002", "-") for word in found]
 
 
+def spellings(word: str) -> tuple[str, ...]:
+    """A word as it may stand in a sentence: a number up to twelve in digits or letters, but "one" is no 1 there."""
+    same = [spelt for spelt, digits in _NUMBERS.items() if word in (spelt, digits) and spelt != "one"]
+    return (word, *(other for spelt in same for other in (spelt, _NUMBERS[spelt]) if other != word))
+
+
 def normal(text: str) -> str:
     """What exact match compares: `words` with the numbers up to twelve as digits, single spaces between them.
 

@@ -20,6 +20,9 @@ from aviot.evaluation.rows import ANSWERED, key_of
 from aviot.evaluation.run import RESULTS, SUMMARY, Load, Prepared
 from aviot.evaluation.scoring import score_reply
 
+COMPARED = ("item", "id", "setting", "status", "correct")
+"""What every row of a run has."""
+
 
 @dataclass(frozen=True)
 class Verification:
@@ -69,9 +72,7 @@ def verify(config: EvaluationConfig, load: Load, device: torch.device, *, sample
         raise ValueError(f"sample must be a whole number of at least 1, got {sample}")
     run = config.out
     stored = manifest.read_manifest(run)
-    rows = {key_of(row): row for row in read_rows(run / RESULTS)}
-    if not rows:
-        raise ValueError(f"{run} holds no {RESULTS}; finish it with --resume first")
+    rows = {key_of(row): row for row in _final_rows(run / RESULTS)}
     prepared = Prepared.of(config)
     current = manifest.identity(config, prepared.items, prepared.settings, prepared.processor)
     broken = [*manifest.differences(stored["identity"], current), *_tampering(run, prepared, list(rows.values()))]
@@ -93,6 +94,18 @@ def verify(config: EvaluationConfig, load: Load, device: torch.device, *, sample
     )
 
 
+def _final_rows(path: Path) -> list[Row]:
+    """The rows of a finished run, each with what is compared."""
+    rows = read_rows(path)
+    if not rows:
+        raise ValueError(f"{path.parent} holds no {path.name}; finish it with --resume first")
+    for number, row in enumerate(rows, 1):
+        wanted = (*COMPARED, "prediction") if row.get("status") == ANSWERED else COMPARED
+        if lacks := [name for name in wanted if name not in row]:
+            raise ValueError(f"{path}, line {number} is no row of a run: it lacks {', '.join(lacks)}; it was changed")
+    return rows
+
+
 def _draw(visits: Sequence[Visit], sample: int, seed: int) -> list[Visit]:
     """Random batches until there are `sample` rows, put back in order so that a video is encoded once."""
     batches = [(place, batch) for place, visit in enumerate(visits) for batch in visit.batches]
@@ -110,7 +123,7 @@ def _draw(visits: Sequence[Visit], sample: int, seed: int) -> list[Visit]:
 def _tampering(run: Path, prepared: Prepared, rows: Sequence[Row]) -> list[str]:
     """Whether the final file is the one that was summed up, whole, and scored as its answers are scored."""
     found = []
-    told = read_rows_digest(run)
+    told = manifest.read_object(run / SUMMARY).get("results_sha256")
     actual = hashlib.sha256((run / RESULTS).read_bytes()).hexdigest()
     if told != actual:
         found.append(f"{RESULTS} is not the file that {SUMMARY} sums up: its SHA-256 was {told}, is {actual}")
@@ -125,12 +138,6 @@ def _tampering(run: Path, prepared: Prepared, rows: Sequence[Row]) -> list[str]:
                 f"{row['id']}, {row['setting']}: its answer scores {score.correct}, and is put down as {row['correct']}"
             )
     return found
-
-
-def read_rows_digest(run: Path) -> str | None:
-    """The hash of the final file that the summary was made of."""
-    found = manifest.read_object(run / SUMMARY).get("results_sha256")
-    return found if isinstance(found, str) else None
 
 
 def _compare(before: Row | None, now: Row) -> list[str]:

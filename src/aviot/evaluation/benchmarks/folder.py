@@ -8,7 +8,7 @@ from pathlib import Path
 from aviot.evaluation.benchmarks.benchmark import Benchmark, Part
 from aviot.evaluation.item import Item, ItemError
 from aviot.evaluation.reading import Items, refuse, values_of
-from aviot.evaluation.tables import all_but_bytes
+from aviot.evaluation.tables import USUAL_SPLITS, all_but_bytes
 
 RECORDS = ("*.parquet", "*.arrow", "*.jsonl", "*.json")
 NO_RECORDS = frozenset({"dataset_infos.json", "dataset_dict.json", "dataset_info.json", "state.json"})
@@ -41,7 +41,7 @@ def read_benchmark(benchmark: Benchmark, folder: Path) -> Items:
 def record_files(folder: Path, part: Part, *, alone: bool) -> list[Path]:
     """The files of a part, by the hub's naming: its configuration's folder or name, then its split.
 
-    A benchmark of one part may also lie there under other names.
+    A benchmark of one part may also lie there under other names, but not under another split's.
     """
     for pattern in RECORDS:
         files = sorted(path for path in folder.rglob(pattern) if path.name not in NO_RECORDS)
@@ -50,7 +50,8 @@ def record_files(folder: Path, part: Part, *, alone: bool) -> list[Path]:
         wanted = part.configuration.lower()
         mine = [path for path in files if not wanted or wanted in _names(path, folder)]
         mine = mine or (files if alone else [])
-        return [path for path in mine if part.split in _names(path, folder)] or mine
+        named = [path for path in mine if part.split in _names(path, folder)]
+        return named or [path for path in mine if not USUAL_SPLITS.intersection(_names(path, folder))]
     return []
 
 

@@ -20,7 +20,7 @@ from aviot.evaluation.manifest import environment, sampling_of, weight_hashes
 from aviot.evaluation.plan import plan_items
 from aviot.evaluation.progress import Display
 from aviot.evaluation.prompts import Instructions
-from aviot.evaluation.rows import FAILED
+from aviot.evaluation.rows import has_failed
 from aviot.machine import own_gpu
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 
@@ -90,7 +90,7 @@ class Aviot(lmms):
             for decoding, items in asked.items():
                 numbers = list(items)
                 for row in self._rows(list(items.values()), decoding):
-                    if row["status"] == FAILED:
+                    if has_failed(row):
                         failed.append(f"{row['id']} ({row['video']}): {row['reason']}")
                     else:
                         replies[numbers[row["item"]]] = decoding.cut(row["prediction"])

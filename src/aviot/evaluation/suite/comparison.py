@@ -7,7 +7,7 @@ from aviot.evaluation.benchmarks.benchmark import Benchmark
 from aviot.evaluation.config import Setting
 from aviot.evaluation.intervals import Interval, wilson
 from aviot.evaluation.journal import Row
-from aviot.evaluation.rows import FAILED
+from aviot.evaluation.rows import has_failed
 from aviot.evaluation.suite.reference import UNCOMPRESSED, figure
 
 
@@ -26,6 +26,7 @@ class Line:
     score: float | None
     interval: Interval | None
     counted: int
+    answered: int
     failed: int
     without_answer: int
     paper: float | None
@@ -58,8 +59,9 @@ def _parts(benchmark: Benchmark, rows: Sequence[Row], settings: dict[str, Settin
 def _line(benchmark: Benchmark, part: str | None, rows: Sequence[Row], setting: Setting, sampling: str) -> Line:
     counted = part or benchmark.counted
     mine = [row for row in rows if counted is None or row["part"] == counted]
+    failed = [row for row in mine if has_failed(row)]
     scored = [row for row in mine if row["correct"] is not None]
-    judged = [row for row in scored if "judge" in row or row["status"] == FAILED]
+    judged = [row for row in scored if "judge" in row or has_failed(row)]
     by_judge = any("judge" in row for row in judged)
     right = [_is_right(row) for row in (judged if by_judge else scored) if "unjudged" not in row.get("judge", {})]
     score = 100 * sum(right) / len(right) if right else None
@@ -75,7 +77,8 @@ def _line(benchmark: Benchmark, part: str | None, rows: Sequence[Row], setting: 
         score=score,
         interval=interval,
         counted=len(right),
-        failed=sum(row["status"] == FAILED for row in mine),
+        answered=len(mine) - len(failed),
+        failed=len(failed),
         without_answer=len(mine) - len(scored),
         paper=None if said is None else said.score,
         source=None if said is None else said.source,
@@ -99,6 +102,15 @@ def _notes(
         yield UNCOMPRESSED
     if benchmark.name == "activitynetqa" and not by_judge:
         yield "exact match; the paper's figure is a GPT-4o judge's (--judge)"
+    failed = [row for row in rows if has_failed(row)]
+    if failed and part is None:
+        yield (
+            f"{len(failed)} of {len(rows)} questions could not be asked, like {failed[0]['id']}: "
+            f"{failed[0]['reason']}; {benchmark.name}/summary.json has all"
+        )
+    unjudged = sum("unjudged" in row.get("judge", {}) for row in rows)
+    if unjudged:
+        yield f"{unjudged} of {len(rows)} answers were not judged and are not in the figure; --resume asks again"
     if any(row["correct"] is None for row in rows):
         yield "records without answer are not scored; where the benchmark keeps its answers, submit the predictions"
     if part is None and benchmark.name == "tempcompass":

@@ -43,6 +43,7 @@ def run_suite(
     *,
     max_new_tokens: int | None,
     resume: bool = False,
+    retry: bool = False,
     shard: Shard | None = None,
     report: Report = lambda _: None,
 ) -> SuiteReport | None:
@@ -74,7 +75,7 @@ def run_suite(
         begun.append(begin(config, device, resume=goes_on, shard=shard, report=report))
     loaded = _once(load)
     for run in begun:
-        carry_out(run, loaded)
+        carry_out(run, loaded, retry=retry)
     if not all((out / benchmark.name / RESULTS).is_file() for benchmark in there):
         return None
     with alone(out / LOCK):
@@ -105,7 +106,7 @@ def _reason(benchmark: Benchmark, data: Path) -> str | None:
         return f"no folder {benchmark.name}"
     alone = len(benchmark.parts) == 1
     if not any(record_files(folder, part, alone=alone) for part in benchmark.parts):
-        return f"no records in {benchmark.name}"
+        return f"no records in {benchmark.name} (split {benchmark.parts[0].split})"
     return None
 
 
