@@ -16,6 +16,7 @@ from aviot.commands.convert import convert
 from aviot.commands.demo import demo
 from aviot.commands.evaluate import evaluate
 from aviot.commands.explain import explain
+from aviot.commands.reproduce import reproduce
 from aviot.commands.train import train
 
 app = typer.Typer(
@@ -27,7 +28,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-for verb in (answer, compress, explain, evaluate, bench, train, convert, account, demo):
+for verb in (answer, compress, explain, evaluate, bench, train, convert, account, demo, reproduce):
     app.command()(verb)
 app.command("app")(serve_app)
 

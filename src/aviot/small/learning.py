@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from aviot.compressor import Compression
 from aviot.models import AviotForConditionalGeneration
 from aviot.models.path import CompressorName
 from aviot.models.sequence import IGNORED
@@ -20,9 +22,14 @@ class Answers:
     """Losses of a batch, and which rows were answered right to the last token."""
 
     language: Float[Tensor, ""]
-    transport: Float[Tensor, ""]
     right: Bool[Tensor, "B"]
     tokens: Float[Tensor, "B v d"]  # what the decoder read of the video
+    compression: Compression | None  # None where all frames were read
+
+    @cached_property
+    def transport(self) -> Float[Tensor, ""]:
+        """The compressor's objective in the mean, worked out when it is asked for; zero without a compressor."""
+        return self.language.new_zeros(()) if self.compression is None else self.compression.loss.mean()
 
 
 def encode(model: AviotForConditionalGeneration, plans: Sequence[Plan], videos: int) -> Float[Tensor, "V T S D"]:
@@ -39,12 +46,13 @@ def answer(
     ratio: float | None,
     compressor: CompressorName = "aviot",
     step: int | None = None,
+    hears: Sequence[int] | None = None,
     ask: bool = True,
 ) -> Answers:
     """Answer a lesson's questions about encoded videos, each given its right answer up to the token it is at.
 
-    So a row is right if answering greedily would say exactly its answer. `ratio=None` reads all frames; `ask=False`
-    keeps the questions from the compressor.
+    So a row is right if answering greedily would say exactly its answer. `ratio=None` reads all frames. The
+    compressor hears each row's own question, or that of the row that `hears` names; with `ask=False`, none.
     """
     path, device = model.model, u.device
     embed = model.get_input_embeddings()
@@ -54,6 +62,8 @@ def answer(
     compressor = "none" if ratio is None else compressor
     asks = compressor == "aviot" and ask
     questions = _question_means(after.detach(), lesson.asks.to(device)) if asks else None
+    if questions is not None and hears is not None:
+        questions = questions[list(hears)]
     videos = path.prepare(u, step=step, relevance=asks).for_prompts(tuple(lesson.video.tolist()))
     features, compression = path.compress(videos, questions, ratio=ratio or 0.0, compressor=compressor, step=step)
     tokens = path.project(features)
@@ -63,8 +73,7 @@ def answer(
     goal = labels[:, 1:]
     language = F.cross_entropy(said.flatten(0, 1), goal.flatten(), ignore_index=IGNORED)
     right = ((said.argmax(-1) == goal) | (goal == IGNORED)).all(1)
-    transport = language.new_zeros(()) if compression is None else compression.loss.mean()
-    return Answers(language, transport, right, tokens)
+    return Answers(language, right, tokens, compression)
 
 
 def _question_means(embeds: Float[Tensor, "B L d"], asks: Bool[Tensor, "B L"]) -> Float[Tensor, "B d"]:

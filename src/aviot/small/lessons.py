@@ -115,12 +115,19 @@ class LessonWriter:
         asked: Sequence[tuple[Scene, Sequence[tuple[str, str]]]],
         ratio: float | None = None,
         frames: Sequence[int] | None = None,
+        *,
+        sampled: bool = False,
     ) -> Lesson:
-        """A row for each scene with its turns, about all of it or some frames; neighbours may share a scene."""
+        """A row for each scene with its turns, about all of it or some frames; neighbours may share a scene.
+
+        Some frames are a short video of their own, or with `sampled` the long one at their times.
+        """
         scenes = tuple({id(scene): scene for scene, _ in asked}.values())
         places = {id(scene): place for place, scene in enumerate(scenes)}
-        times = scenes[0].times[: None if frames is None else len(frames)]
-        said = [self.processor.encode_conversation(turns, len(times) / 2, times) for _, turns in asked]
+        at = range(scenes[0].frames) if frames is None else frames if sampled else range(len(frames))
+        times = tuple(scenes[0].times[place] for place in at)
+        duration = (scenes[0].frames if sampled else len(times)) / scenes[0].fps
+        said = [self.processor.encode_conversation(turns, duration, times) for _, turns in asked]
         place = said[0].ids.index(VIDEO_PLACEHOLDER)  # the same in all, since what stands before it is
         length = max(len(one.ids) for one in said) - place - 1
         ids = torch.full((len(said), length), self.padding)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -31,8 +32,7 @@ def load_state(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer
     """Put a run's weights and moments back; the number of steps that were done, or 0 where there is no run."""
     if not (folder / STATE).is_file():
         return 0
-    state = json.loads((folder / STATE).read_text(encoding="utf-8"))
-    tensors = {name: tensor for file in state["files"] for name, tensor in load_file(folder / file).items()}
+    state, tensors = _read(folder)
     with torch.no_grad():
         for name, weight in module.named_parameters():
             weight.copy_(tensors[f"weight.{name}"])
@@ -43,6 +43,23 @@ def load_state(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer
                     "exp_avg_sq": tensors[f"exp_avg_sq.{name}"].to(weight),
                 }
     return state["step"]
+
+
+def load_weights(folder: Path, module: nn.Module, below: str) -> int:
+    """Put a run's weights whose names begin with `below` into a module; the number of steps that were done."""
+    if not (folder / STATE).is_file():
+        raise ValueError(f"{folder} has no {STATE}; name the folder of a run of aviot.small.train")
+    state, tensors = _read(folder)
+    with torch.no_grad():
+        for name, weight in module.named_parameters():
+            weight.copy_(tensors[f"weight.{below}{name}"])
+    return state["step"]
+
+
+def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What a run says of itself, and all its tensors."""
+    state = json.loads((folder / STATE).read_text(encoding="utf-8"))
+    return state, {name: tensor for file in state["files"] for name, tensor in load_file(folder / file).items()}
 
 
 def _shards(tensors: dict[str, Tensor]) -> list[dict[str, Tensor]]:

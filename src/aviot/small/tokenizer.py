@@ -1,6 +1,7 @@
 """A byte-level BPE of the world's questions, answers and time lines; any other text comes out in smaller pieces."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
@@ -11,10 +12,17 @@ from aviot.synthetic.description import HUGE, SIZES
 
 END, START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 SIZE = 1024
+KEPT = "tokenizer"  # folder of a run that its tokenizer is kept in
 LONGEST = 224  # frames, whose times are learnt as words
 
 # A time such as "31.50s," is cut into whole seconds and the rest, so that a frame takes two tokens of the time line.
 _PIECES = Regex(r"\.\d\ds,?|\d{1,3}|'\w+| ?[^\s\d\W]+| ?[^\s\w]+|\s+(?!\S)|\s+")
+
+
+def tokenizer_of(*runs: Path | None) -> PreTrainedTokenizerFast:
+    """The pieces of the first of these runs that has any: what its weights know. New ones if none has."""
+    kept = next((run / KEPT for run in runs if run is not None and (run / KEPT).is_dir()), None)
+    return build_tokenizer() if kept is None else PreTrainedTokenizerFast.from_pretrained(kept)
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:

@@ -25,7 +25,7 @@ from aviot.small.lessons import Lesson, Lessons, Pictures
 from aviot.small.naming import Naming, names_at
 from aviot.small.patches import PatchReader, patch_targets
 from aviot.small.state import load_state, save_state
-from aviot.small.tokenizer import build_tokenizer
+from aviot.small.tokenizer import KEPT, tokenizer_of
 from aviot.synthetic import World, WorldConfig
 
 REPORT = 20  # steps between lines of the log
@@ -111,7 +111,8 @@ def train(
     of encoder and decoder, which takes its time once.
     """
     began = time.monotonic()
-    tokenizer = build_tokenizer()
+    tokenizer = tokenizer_of(folder, start)
+    tokenizer.save_pretrained(folder / KEPT)
     pupil = Pupil(new_model(tokenizer, curriculum.seed), tokenizer, compressor).to(device)
     if compiled:
         pupil.compile_layers()
@@ -126,7 +127,6 @@ def train(
         num_workers=workers,
         prefetch_factor=4 if workers else None,
     )
-    folder.mkdir(parents=True, exist_ok=True)
     log = Log(folder / "log.jsonl")
     precision = partial(torch.autocast, device.type, torch.bfloat16, enabled=device.type == "cuda")
     for lesson in loader:

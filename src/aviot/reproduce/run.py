@@ -1,0 +1,171 @@
+"""One reproduction, in order: what is there already, sheet after sheet, the report."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import accumulate, count
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from aviot.evaluation.journal import Journal, read_rows
+from aviot.evaluation.manifest import differences, weight_hashes
+from aviot.evaluation.progress import Display, RunningScore
+from aviot.machine import command_line, commit, machine, versions
+from aviot.models import AviotForConditionalGeneration, AviotProcessor
+from aviot.reproduce.examiner import Examiner, Record
+from aviot.reproduce.plots import require_matplotlib
+from aviot.reproduce.rows import Weights, needed
+from aviot.reproduce.size import Size
+from aviot.reproduce.summary import Summary
+from aviot.reproduce.write import write_report
+from aviot.small.accuracy import write_sheet
+from aviot.small.lessons import LessonWriter
+from aviot.synthetic import Split, World, WorldConfig
+
+FORMAT = 1
+SPLIT: Split = "test"
+JOURNAL = "journal.jsonl"
+
+Load = Callable[[Path], tuple[AviotForConditionalGeneration, AviotProcessor]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a run is asked for."""
+
+    folders: Mapping[Weights, Path]  # "model", and baselines' fine-tuned weights as far as there are any
+    setting: str
+    size: Size
+    seed: int
+    out: Path
+    device: torch.device
+
+
+@dataclass(frozen=True)
+class Task:
+    """Scenes that are asked about together."""
+
+    part: str  # "short" or "long"
+    numbers: tuple[int, ...]
+
+
+def reproduce(options: Options, load: Load) -> dict[str, Any]:
+    """Measure what has not been measured yet, and write the report into the run's folder; the report's data."""
+    require_matplotlib()
+    dtype = torch.float32 if options.device.type == "cpu" else torch.bfloat16
+    loaded = {name: load(folder) for name, folder in options.folders.items()}
+    models = {name: _checked(model.to(dtype), options.folders[name]) for name, (model, _) in loaded.items()}
+    config = models["model"].config.compressor
+    tuned: set[Weights] = {name for name in models if name != "model"}
+    examiner = Examiner(
+        models, needed(options.size, config, tuned), options.size, LessonWriter(loaded["model"][1].tokenizer)
+    )
+    identity = _identity(options, dtype)  # before anything is measured: files may change meanwhile
+    records = _measure(options, examiner, identity)
+    short, long = ([one for one in records if one["part"] == part] for part in ("short", "long"))
+    report = _about(options, identity, short, long) | {
+        "figures": Summary(options.size, config, tuned, short, long, options.seed).figures()
+    }
+    write_report(options.out, report)
+    return report
+
+
+def _measure(options: Options, examiner: Examiner, identity: Mapping[str, Any]) -> list[Record]:
+    """Sheet after sheet, each on disk before the next; those that are there already are not asked again."""
+    world = World(WorldConfig(seed=options.seed))
+    tasks = [*_tasks(world, options.size)]
+    path = options.out / JOURNAL
+    with Journal(path) as journal:
+        head, *records = read_rows(path) or [dict(identity)]
+        if changed := differences(head, identity):
+            raise ValueError(
+                f"the run in {options.out} would not go on as it began: {'; '.join(changed)}. "
+                "Put it back, or name another folder with -o"
+            )
+        if not path.stat().st_size:
+            journal.add(identity)
+        score = RunningScore()
+        with Display("sheets", len(tasks), len(records), silent=False) as display:
+            for task in tasks[len(records) :]:
+                began = time.monotonic()
+                frames = options.size.frames if task.part == "short" else options.size.long_frames
+                sheet = write_sheet(examiner.writer, world, SPLIT, task.numbers, frames)
+                record = examiner.short(sheet) if task.part == "short" else examiner.long(sheet)
+                record |= {"part": task.part, "seconds": round(time.monotonic() - began, 3)}
+                journal.add(record)
+                records.append(record)
+                for key, right in record["right"].items():
+                    for good in right:
+                        score.add({"setting": key, "correct": bool(good)})
+                display.advance(score)
+    return records
+
+
+def _tasks(world: World, size: Size) -> Iterator[Task]:
+    for part, frames, questions, videos in (
+        ("short", size.frames, size.questions, size.videos),
+        ("long", size.long_frames, size.long_questions, size.long_videos),
+    ):
+        scenes = tuple(range(_scenes_for(world, frames, questions)))
+        yield from (Task(part, scenes[first : first + videos]) for first in range(0, len(scenes), videos))
+
+
+def _scenes_for(world: World, frames: int, questions: int) -> int:
+    """How many scenes it takes for so many questions."""
+    asked = (len(world.scene(SPLIT, number, frames).plots) for number in count())
+    return next(scenes for scenes, so_far in enumerate(accumulate(asked), start=1) if so_far >= questions)
+
+
+def _identity(options: Options, dtype: torch.dtype) -> dict[str, Any]:
+    """Everything that decides an answer: what differs in it is another run."""
+    size = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(options.size).items()}
+    return {
+        "format": FORMAT,
+        "size": size,
+        "seed": options.seed,
+        "models": {name: weight_hashes(folder) for name, folder in options.folders.items()},
+        "commit": commit(),
+        "versions": versions(),
+        "device": machine(options.device)["device"],
+        "dtype": str(dtype).removeprefix("torch."),
+    }
+
+
+def _about(
+    options: Options, identity: Mapping[str, Any], short: Sequence[Record], long: Sequence[Record]
+) -> dict[str, Any]:
+    models = {
+        name: {
+            "sha256": next(digest for file, digest in files.items() if file.endswith(".safetensors")),
+            "files": files,
+        }
+        for name, files in identity["models"].items()
+    }
+    return {
+        **identity,
+        "setting": options.setting,
+        "split": SPLIT,
+        "command": command_line(),
+        "machine": machine(options.device),
+        "models": models,
+        "questions": {
+            "short": sum(len(record["scenes"]) for record in short),
+            "scenes": len({scene for record in short for scene in record["scenes"]}),
+            "long": sum(len(record["scenes"]) for record in long),
+            "long_scenes": len({scene for record in long for scene in record["scenes"]}),
+        },
+        "seconds": sum(record["seconds"] for record in (*short, *long)),
+    }
+
+
+def _checked(model: AviotForConditionalGeneration, folder: Path) -> AviotForConditionalGeneration:
+    """A model that can look at the world's pictures."""
+    size, expected = model.config.vision_config.image_size, WorldConfig().size
+    if size != expected:
+        raise ValueError(
+            f"{folder} reads pictures of {size} pixels, those of the world have {expected}; "
+            "name a model that aviot.small.export wrote"
+        )
+    return model

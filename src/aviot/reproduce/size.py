@@ -1,0 +1,77 @@
+"""How much is measured: all of it on a GPU, or a little of everything on two CPU cores."""
+
+from dataclasses import dataclass
+from typing import Any
+
+FEWEST_FULL = 2000  # questions that figures are published with
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """Questions, frames and ratios of a run."""
+
+    questions: int  # at least; scenes are taken whole
+    frames: int  # of the videos of all experiments but one
+    ratios: tuple[float, ...]  # of the controlled table
+    ablation_ratios: tuple[float, ...]  # of the component ablation and of the two pilots
+    curve: tuple[float, ...]  # training saw 2 to 10
+    question_ratio: float  # at which the compressor is told other questions
+    long_questions: int
+    long_frames: int  # of the videos that are read whole or sampled
+    sampled: int  # frames that are left of them
+    long_ratio: float
+    videos: int  # at a time
+    long_videos: int
+
+    @property
+    def level_ratio(self) -> float:
+        """The ratio that leaves of a whole long video as many supports as `long_ratio` of a sampled one."""
+        return self.long_ratio * self.long_frames / self.sampled
+
+
+SIZES: dict[str, Size] = {
+    "full": Size(
+        questions=FEWEST_FULL,
+        frames=64,
+        ratios=(2.0, 4.0, 10.0),
+        ablation_ratios=(2.0, 4.0, 10.0),
+        curve=(2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 16.0, 20.0),
+        question_ratio=4.0,
+        long_questions=FEWEST_FULL,
+        long_frames=224,
+        sampled=64,
+        long_ratio=4.0,
+        videos=16,
+        long_videos=4,
+    ),
+    "small": Size(
+        questions=30,
+        frames=64,
+        ratios=(2.0, 4.0, 10.0),
+        ablation_ratios=(4.0,),
+        curve=(2.0, 4.0, 10.0, 20.0),
+        question_ratio=4.0,
+        long_questions=6,
+        long_frames=224,
+        sampled=64,
+        long_ratio=4.0,
+        videos=2,
+        long_videos=1,
+    ),
+}
+
+
+def size_named(name: str, questions: int | None) -> Size:
+    """The size of that name, with another number of questions where one is given."""
+    if name not in SIZES:
+        raise ValueError(f"setting must be one of {', '.join(SIZES)}, got {name!r}")
+    size = SIZES[name]
+    if questions is None:
+        return size
+    if questions < 1 or (name == "full" and questions < FEWEST_FULL):
+        least = FEWEST_FULL if name == "full" else 1
+        raise ValueError(f"questions must be at least {least} in the {name} setting, got {questions}")
+    values: dict[str, Any] = vars(size) | {"questions": questions}
+    if name == "full":
+        values["long_questions"] = questions
+    return Size(**values)

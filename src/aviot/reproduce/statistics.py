@@ -1,0 +1,91 @@
+"""Shares of right answers, and differences between rows that answered the same questions, with 95 % intervals."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from aviot.evaluation.intervals import bootstrap, wilson
+from aviot.reproduce.examiner import Record
+
+Figures = dict[str, Any]
+
+
+@dataclass
+class Answered:
+    """Every row's answers to the same questions, in one order."""
+
+    scenes: list[int] = field(default_factory=list)
+    families: list[str] = field(default_factory=list)
+    right: dict[str, list[float]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, records: Sequence[Record]) -> "Answered":
+        """All sheets together."""
+        whole = cls()
+        for record in records:
+            whole.scenes += record["scenes"]
+            whole.families += record["families"]
+            for key, right in record["right"].items():
+                whole.right.setdefault(key, []).extend(right)
+        return whole
+
+    def share(self, key: str, places: Sequence[int] | None = None) -> Figures:
+        """How many were right, with Wilson's interval."""
+        right = [self.right[key][place] for place in self._places(places)]
+        good = int(sum(right))
+        return {
+            "row": key,
+            "right": good,
+            "questions": len(right),
+            "accuracy": good / len(right) if right else None,
+            "interval": wilson(good, len(right)),
+        }
+
+    def by_family(self, key: str) -> dict[str, Figures]:
+        """The same, family by family."""
+        return {
+            family: self.share(key, [place for place, each in enumerate(self.families) if each == family])
+            for family in sorted(set(self.families))
+        }
+
+    def difference(self, key: str, other: str, seed: int, places: Sequence[int] | None = None) -> Figures:
+        """The first row's share minus the second's.
+
+        Questions are paired, and scenes are drawn anew with all of their questions: those about one video are not
+        independent.
+        """
+        places = self._places(places)
+        apart = [self.right[key][place] - self.right[other][place] for place in places]
+        return {
+            "row": key,
+            "against": other,
+            "questions": len(apart),
+            "difference": sum(apart) / len(apart) if apart else None,
+            "interval": bootstrap(apart, [self.scenes[place] for place in places], seed),
+        }
+
+    def in_company(self) -> list[int]:
+        """Places of questions whose video has another question."""
+        questions = Counter(self.scenes)
+        return [place for place, scene in enumerate(self.scenes) if questions[scene] > 1]
+
+    def _places(self, places: Sequence[int] | None) -> Sequence[int]:
+        return range(len(self.scenes)) if places is None else places
+
+
+def mean_with_interval(values: Sequence[float], groups: Sequence[int], seed: int) -> Figures:
+    """A mean over questions or pairs, and its interval over scenes."""
+    return {
+        "count": len(values),
+        "mean": sum(values) / len(values) if values else None,
+        "interval": bootstrap(values, groups, seed),
+    }
+
+
+def usages(records: Sequence[Record]) -> Iterator[tuple[str, str, list[float], list[int]]]:
+    """For each ratio and quantity its value at every question, and the scenes."""
+    scenes = [scene for record in records for scene in record["scenes"]]
+    for ratio in records[0]["usage"] if records else ():
+        for name in records[0]["usage"][ratio]:
+            yield ratio, name, [value for record in records for value in record["usage"][ratio][name]], scenes

@@ -1,0 +1,169 @@
+"""From answers to the figures of every experiment."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from aviot.config import CompressorConfig
+from aviot.reproduce.examiner import Record
+from aviot.reproduce.rows import (
+    ABLATION,
+    BASELINES,
+    PILOTS,
+    UNCOMPRESSED,
+    Row,
+    Weights,
+    aviot,
+    baseline,
+    frame_rows,
+    hearing_rows,
+)
+from aviot.reproduce.size import Size
+from aviot.reproduce.statistics import Answered, Figures, mean_with_interval, usages
+
+TRAINED_TO = 10.0  # the largest ratio that training saw
+QUANTITIES = ("allocation", "temporal")
+
+
+class Summary:
+    """Figures of a run: plain data, experiment by experiment."""
+
+    def __init__(
+        self,
+        size: Size,
+        config: CompressorConfig,
+        tuned: set[Weights],
+        short: Sequence[Record],
+        long: Sequence[Record],
+        seed: int,
+    ) -> None:
+        self.size, self.config, self.tuned, self.seed = size, config, tuned, seed
+        self.records = short
+        self.short, self.long = Answered.of(short), Answered.of(long)
+
+    def figures(self) -> dict[str, Any]:
+        """Everything."""
+        controlled = self.controlled()
+        return {
+            "controlled": controlled,
+            "families": {line["row"]: self.short.by_family(line["row"]) for line in controlled["lines"]},
+            "ablation": self.ablation(),
+            "pilot": self.pilot(),
+            "curve": self.curve(),
+            "frames": self.frames(),
+            "intervention": self.intervention(),
+            "gates": self.gates(),
+        }
+
+    def controlled(self) -> Figures:
+        """Uncompressed, the baselines at inference and fine-tuned, and AVIOT."""
+        lines = [{"title": "uncompressed", "ratio": None, **self.short.share(UNCOMPRESSED.key)}]
+        apart, missing = [], []
+        for ratio in self.size.ratios:
+            ours = aviot(ratio)
+            for title, name, tuned in _competitors():
+                if tuned and name not in self.tuned:
+                    missing.append({"title": title, "ratio": ratio, "train": training_command(name)})
+                    continue
+                row = baseline(name, ratio, tuned=tuned)
+                lines.append({"title": title, "ratio": ratio, **self.short.share(row.key)})
+                apart.append({"title": f"AVIOT minus {title}", "ratio": ratio, **self._minus(ours, row)})
+            lines.append({"title": "AVIOT", "ratio": ratio, **self.short.share(ours.key)})
+            apart.append({"title": "AVIOT minus uncompressed", "ratio": ratio, **self._minus(ours, UNCOMPRESSED)})
+        return {"lines": lines, "differences": apart, "missing": missing}
+
+    def ablation(self) -> Figures:
+        """Every row of the paper's component ablation."""
+        lines, apart = [], []
+        for ratio in self.size.ablation_ratios:
+            full = self._row(ratio)
+            for title, switches in ABLATION.items():
+                row = self._row(ratio, **switches)
+                lines.append({"title": title, "ratio": ratio, **self.short.share(row.key)})
+                if row != full:
+                    apart.append({"title": f"Full AVIOT minus {title}", "ratio": ratio, **self._minus(full, row)})
+        return {"lines": lines, "differences": apart}
+
+    def pilot(self) -> Figures:
+        """The printed pilot, which tells nothing, and the relaxed one."""
+        lines, apart = [], []
+        for ratio in self.size.ablation_ratios:
+            rows = [self._row(ratio, pilot=pilot) for pilot in PILOTS]
+            for pilot, row in zip(PILOTS, rows, strict=True):
+                lines.append({"title": f"{pilot} pilot", "ratio": ratio, **self.short.share(row.key)})
+            apart.append({"title": "unbalanced minus balanced", "ratio": ratio, **self._minus(rows[1], rows[0])})
+        return {"own": self.config.pilot, "lines": lines, "differences": apart}
+
+    def curve(self) -> Figures:
+        """AVIOT from ratio to ratio; beyond training's, against its largest."""
+        lines = [{"title": "AVIOT", "ratio": ratio, **self.short.share(aviot(ratio).key)} for ratio in self.size.curve]
+        last, title = aviot(TRAINED_TO), f"AVIOT minus AVIOT at {TRAINED_TO:g}"
+        apart = [
+            {"title": title, "ratio": ratio, **self._minus(aviot(ratio), last)}
+            for ratio in self.size.curve
+            if ratio > TRAINED_TO
+        ]
+        return {"trained_to": TRAINED_TO, "lines": lines, "differences": apart}
+
+    def frames(self) -> Figures:
+        """Long videos, sampled against whole."""
+        rows = frame_rows(self.size)
+        lines = [{"title": title, "ratio": row.ratio, **self.long.share(row.key)} for title, row in rows.items()]
+        (few, all_few), (sampled, half), (whole, every), (level, same) = rows.items()
+        pairs = ((whole, every, sampled, half), (whole, every, few, all_few), (level, same, sampled, half))
+        apart = [
+            {"title": f"{one} minus {other}", **self.long.difference(a.key, b.key, self.seed)}
+            for one, a, other, b in pairs
+        ]
+        return {"lines": lines, "differences": apart}
+
+    def intervention(self) -> Figures:
+        """The compressor told the question, another one, or none: accuracy, and how far compressions are apart."""
+        places, rows = self.short.in_company(), hearing_rows(self.size)
+        lines = [
+            {"title": hears, "ratio": row.ratio, **self.short.share(row.key, places)} for hears, row in rows.items()
+        ]
+        apart = [
+            {
+                "title": f"matched minus {hears}",
+                **self.short.difference(rows["matched"].key, rows[hears].key, self.seed, places),
+            }
+            for hears in ("rotated", "none")
+        ]
+        return {"lines": lines, "differences": apart, "distances": list(self._distances())}
+
+    def gates(self) -> list[Figures]:
+        """How much of the outputs came by each granularity, and how evenly supports lay."""
+        return [
+            {"ratio": float(ratio), "quantity": name, **mean_with_interval(values, scenes, self.seed)}
+            for ratio, name, values, scenes in usages(self.records)
+        ]
+
+    def _row(self, ratio: float, **switches: Any) -> Row:
+        return aviot(ratio, **switches).of(self.config)
+
+    def _minus(self, row: Row, other: Row) -> Figures:
+        return self.short.difference(row.key, other.key, self.seed)
+
+    def _distances(self) -> Iterator[Figures]:
+        every = [one for record in self.records for one in record["distances"]]
+        for kind in dict.fromkeys(one["kind"] for one in every):
+            found = [one for one in every if one["kind"] == kind]
+            scenes = [one["scene"] for one in found]
+            yield {"kind": kind} | {
+                quantity: mean_with_interval([one[quantity] for one in found], scenes, self.seed)
+                for quantity in QUANTITIES
+            }
+
+
+def training_command(name: Weights) -> str:
+    """How the missing weights are made, from a run that has yet to learn to read compressed videos."""
+    return (
+        f"python -m aviot.small.train RUN-{name} --compressor {name} --start RUN && "
+        f"python -m aviot.small.export RUN-{name} {name} && aviot reproduce --model MODEL --{name} {name}"
+    )
+
+
+def _competitors() -> Iterator[tuple[str, Weights, bool]]:
+    for name, title in BASELINES.items():
+        yield f"{title}, at inference", name, False
+        yield f"{title}, fine-tuned", name, True

@@ -1,0 +1,129 @@
+"""A run becomes a model folder that loads like any other.
+
+python -m aviot.small.export RUN FOLDER
+"""
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from aviot.machine import commit, versions
+from aviot.models.shards import SINGLE
+from aviot.small.architecture import new_model, small_processor
+from aviot.small.curriculum import CURRICULUM, Curriculum
+from aviot.small.state import load_weights
+from aviot.small.tokenizer import tokenizer_of
+
+LARGEST = 16_000_000  # bytes of weights that the package has room for
+CARD = "README.md"
+LOG = "log.jsonl"
+
+
+def export(run: Path, target: Path, curriculum: Curriculum = CURRICULUM) -> None:
+    """Write weights in bfloat16, configurations, tokenizer, processor and a model card."""
+    tokenizer = tokenizer_of(run)
+    model = new_model(tokenizer, curriculum.seed)
+    step = load_weights(run, model, "model.")
+    model = model.to(torch.bfloat16)
+    size = sum(weight.nbytes for weight in model.parameters())
+    if size > LARGEST:
+        raise ValueError(
+            f"the weights take {size:,} bytes, the package has room for {LARGEST:,}; make the model smaller"
+        )
+    target.mkdir(parents=True, exist_ok=True)
+    model.save_pretrained(target)
+    (target / SINGLE).chmod((target / "config.json").stat().st_mode)  # safetensors are written for their owner alone
+    small_processor(tokenizer).save_pretrained(target)
+    (target / CARD).write_text(_card(read_log(run), curriculum, step, size), encoding="utf-8")
+
+
+def read_log(run: Path) -> list[dict[str, Any]]:
+    """The lines that a run wrote about itself; none if it wrote none."""
+    log = run / LOG
+    return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()] if log.is_file() else []
+
+
+def _card(log: Sequence[dict[str, Any]], curriculum: Curriculum, step: int, size: int) -> str:
+    lines = [
+        "---",
+        "library_name: aviot",
+        "license: apache-2.0",
+        "pipeline_tag: video-text-to-text",
+        "---",
+        "# The small model of AVIOT",
+        "A video language model of the 7B's classes, a few hundred channels wide, for trying AVIOT out and for",
+        "repeating the paper's experiments. **It knows its own world and nothing else**: ten shapes in ten colours",
+        "that stand, move and change (`docs/world.md`). Of any other video, and to any other question, its answers",
+        "mean nothing.",
+        "",
+        f"{size:,} bytes of weights in bfloat16.",
+        "",
+        "## Training",
+        f"`python -m aviot.small.train RUN`, {step:,} steps done of {curriculum.steps:,}; weights start from seed",
+        f"{curriculum.seed}. Data: the world of seed {curriculum.seed}, split `train`, drawn while training; nothing",
+        "else was seen. Questions of the splits `validation` and `test` are about combinations that training has not.",
+        "",
+        "| phase | steps | videos a step | frames | learning rate |",
+        "| --- | --- | --- | --- | --- |",
+        *(
+            f"| {phase.task} | {phase.steps:,} | {phase.videos} | {', '.join(map(str, phase.frames))} "
+            f"| {phase.rates[0]:g} to {phase.rates[1]:g} |"
+            for phase in curriculum.phases
+        ),
+        "",
+        "The last line that the run logged of each phase (means over the steps since the line before):",
+        "",
+        *_last_lines(log),
+        "",
+        "## Held-out questions answered right",
+        "Split `validation`, at the end of the run; open questions and such with options in turn.",
+        "",
+        *_held_out(log),
+        "",
+        "## Made with",
+        f"commit {commit() or 'unknown'}; " + ", ".join(f"{name} {number}" for name, number in versions().items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _last_lines(log: Sequence[dict[str, Any]]) -> Iterator[str]:
+    last = {line["task"]: line for line in log if "task" in line}
+    for task, line in last.items():
+        numbers = {name: value for name, value in line.items() if name not in ("task", "step")}
+        said = ", ".join(f"{name} {value:g}" for name, value in numbers.items() if not name.endswith("_ms"))
+        yield f"- {task}, step {line['step']:,}: {said}"
+    if not last:
+        yield "The run has no log."
+
+
+def _held_out(log: Sequence[dict[str, Any]]) -> Iterator[str]:
+    examined = [line for line in log if "compressor" in line]
+    if not examined:
+        yield "The run has no such figures."
+        return
+    yield "| step | frames | compressor | ratio | questions | right |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for line in examined:
+        if line["step"] == examined[-1]["step"]:
+            ratio = "" if line["ratio"] is None else f"{line['ratio']:g}"
+            yield (
+                f"| {line['step']:,} | {line['frames']} | {line['compressor']} | {ratio} | {line['questions']} "
+                f"| {line['right']:.1%} |"
+            )
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, help="the folder of a run of aviot.small.train")
+    parser.add_argument("folder", type=Path, help="the model folder to write")
+    given = parser.parse_args()
+    export(given.run, given.folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+import pytest
+import torch
+from transformers import Qwen2Config, SiglipVisionConfig
+
+from aviot.models import AviotConfig, AviotForConditionalGeneration
+from aviot.small.architecture import PATCH, small_config, small_processor
+from aviot.small.tokenizer import build_tokenizer
+from aviot.synthetic.config import GRID
+
+
+@pytest.fixture(scope="session")
+def tokenizer():
+    return build_tokenizer()
+
+
+@pytest.fixture(scope="session")
+def config(tokenizer):
+    """The small model's grid and vocabulary, a few channels wide."""
+    vision = SiglipVisionConfig(
+        hidden_size=12,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        image_size=PATCH * GRID,
+        patch_size=PATCH,
+        vision_use_head=False,
+    )
+    text = small_config(tokenizer).text_config.to_dict()
+    text |= {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    text.pop("layer_types", None)
+    return AviotConfig(
+        vision_config=vision, text_config=Qwen2Config(**text), compressor_config={"cost_dim": 8}, pool_stride=3
+    )
+
+
+@pytest.fixture(scope="session")
+def model(config):
+    """Untrained, but for parts that start from zero, which would hide what they do."""
+    torch.manual_seed(0)
+    model = AviotForConditionalGeneration(config).eval()
+    with torch.no_grad():
+        model.model.position.proj.weight.normal_(std=0.3)
+        model.model.compressor.region_position.weight.normal_(std=0.3)
+    return model
+
+
+@pytest.fixture(scope="session")
+def folder(model, tokenizer, tmp_path_factory):
+    """The model as a checkpoint."""
+    target = tmp_path_factory.mktemp("model")
+    model.save_pretrained(target)
+    small_processor(tokenizer).save_pretrained(target)
+    return target

@@ -1,0 +1,229 @@
+"""One reproduction with an untrained model: every row is answered as it says, and a killed run goes on."""
+
+import copy
+import json
+import re
+from dataclasses import replace
+
+import pytest
+import torch
+from common import GOLDEN
+from typer.testing import CliRunner
+
+from aviot.cli import app
+from aviot.compressor.intervention import allocation_distance, temporal_divergence
+from aviot.models import AviotForConditionalGeneration, AviotProcessor
+from aviot.reproduce import examiner as examining
+from aviot.reproduce.examiner import Examiner
+from aviot.reproduce.rows import ABLATION, aviot, needed
+from aviot.reproduce.run import JOURNAL, Options, reproduce
+from aviot.reproduce.size import SIZES, Size
+from aviot.small.accuracy import write_sheet
+from aviot.small.learning import answer, encode
+from aviot.small.lessons import LessonWriter
+from aviot.synthetic import World, WorldConfig, draw, render
+
+SIZE = Size(
+    questions=5,
+    frames=16,
+    ratios=(2.0, 4.0),
+    ablation_ratios=(4.0,),
+    curve=(4.0, 10.0, 12.0),
+    question_ratio=4.0,
+    long_questions=2,
+    long_frames=32,
+    sampled=16,
+    long_ratio=4.0,
+    videos=1,
+    long_videos=1,
+)
+PARTS = ("question_cost", "question_allocation", "granularities", "fusion", "pilot")
+
+
+@pytest.fixture(scope="module")
+def world():
+    return World(WorldConfig())
+
+
+@pytest.fixture(scope="module")
+def writer(tokenizer):
+    return LessonWriter(tokenizer)
+
+
+def mark_answers(patch):
+    """Answers that show how they were asked for: an untrained model's are all wrong."""
+    calls = []
+
+    def answer_and_mark(model, u, lesson, *, ratio, compressor, hears, ask):
+        found = answer(model, u, lesson, ratio=ratio, compressor=compressor, hears=hears, ask=ask)
+        switches = tuple(getattr(model.config.compressor, part) for part in PARTS)
+        calls.append((compressor, ratio, switches, hears, ask, u.shape[1], model.lm_head.weight.data_ptr()))
+        good = torch.tensor([(number * len(calls)) % 3 == 0 for number in range(len(found.right))])
+        return replace(found, right=good)
+
+    patch.setattr(examining, "answer", answer_and_mark)
+    return calls
+
+
+@pytest.fixture
+def marked(monkeypatch):
+    return mark_answers(monkeypatch)
+
+
+def options(folder, out, **changed):
+    given = {"folders": {"model": folder, "uniform": folder}, "setting": "small", "size": SIZE, "seed": 0, "out": out}
+    return Options(**(given | {"device": torch.device("cpu")} | changed))
+
+
+def load(folder):
+    return AviotForConditionalGeneration.from_pretrained(folder).eval(), AviotProcessor.from_pretrained(folder)
+
+
+@pytest.fixture(scope="module")
+def finished(folder, tmp_path_factory):
+    """A run's folder and report."""
+    out = tmp_path_factory.mktemp("run")
+    with pytest.MonkeyPatch.context() as patch:
+        mark_answers(patch)
+        return out, reproduce(options(folder, out), load)
+
+
+def test_every_row_is_answered_as_it_says(model, writer, world, marked):
+    tuned = copy.deepcopy(model)
+    rows = needed(SIZE, model.config.compressor, {"uniform"})
+    sheet = write_sheet(writer, world, "test", (0,), SIZE.frames)
+    record = Examiner({"model": model, "uniform": tuned}, rows, SIZE, writer).short(sheet)
+    short = [row for row in rows if row.sight == "short"]
+    assert list(record["right"]) == [row.key for row in short]
+    own = tuple(getattr(model.config.compressor, part) for part in PARTS)
+    calls = dict(zip((row.key for row in short), marked, strict=True))
+    here, there = (each.lm_head.weight.data_ptr() for each in (model, tuned))
+    assert calls["uncompressed"] == ("none", None, own, None, True, 16, here)
+    assert calls["segment-mean r2"] == ("segment-mean", 2.0, own, None, True, 16, here)
+    assert calls["uniform r2"] == ("uniform", 2.0, own, None, True, 16, here)
+    assert calls["uniform r2 fine-tuned"] == ("uniform", 2.0, own, None, True, 16, there)
+    for switches in ABLATION.values():
+        expected = tuple(switches.get(part, value) for part, value in zip(PARTS, own, strict=True))
+        assert calls[aviot(4.0, **switches).key] == ("aviot", 4.0, expected, None, True, 16, here)
+    assert calls["aviot r4 pilot=unbalanced"][2][-1] == "unbalanced"
+    assert calls["aviot r4 query=none"][4] is False
+    assert calls["aviot r4 query=rotated"][3] == [1, 2, 0]
+    assert list(record["usage"]) == ["2", "4"]
+    shares = record["usage"]["4"]
+    assert all(sum(shares[level][row] for level in ("global", "medium", "local")) == pytest.approx(1) for row in (0, 1))
+
+
+def test_distances_are_those_of_compressions_made_one_by_one(model, writer, world):
+    sheet = write_sheet(writer, world, "test", (0,), SIZE.frames)
+    assert len(sheet.questions) == 3
+    record = Examiner({"model": model}, needed(SIZE, model.config.compressor, set()), SIZE, writer).short(sheet)
+    with torch.no_grad():
+        u = encode(model, sheet.lesson.plans, 1)
+        told = [answer(model, u, sheet.lesson, ratio=4.0, hears=[row] * 3).compression.video(0) for row in range(3)]
+        untold = answer(model, u, sheet.lesson, ratio=4.0, ask=False).compression.video(2)
+    pairs = {
+        "questions, matched": (told[0], told[1]),
+        "questions, rotated": (told[1], told[2]),
+        "questions, none": (untold, untold),
+        "matched to rotated": (told[2], told[0]),  # the last of the three
+        "matched to none": (told[2], untold),
+    }
+    found = {one["kind"]: one for one in record["distances"]}
+    assert found.keys() == pairs.keys()
+    for kind, (one, other) in pairs.items():
+        assert found[kind]["allocation"] == pytest.approx(allocation_distance(one.budgets[0], other.budgets[0]))
+        expected = temporal_divergence(one.provenance().frames(), other.provenance().frames())
+        assert found[kind]["temporal"] == pytest.approx(expected, abs=1e-5)
+    assert found["questions, none"]["temporal"] == 0
+    assert found["matched to none"]["temporal"] > 1e-6
+
+
+def test_an_encoder_that_was_left_alone_encodes_once(model, writer):
+    changed = copy.deepcopy(model)
+    with torch.no_grad():
+        next(changed.model.vision_tower.parameters()).add_(0.1)
+    models = {"model": model, "uniform": copy.deepcopy(model), "segment-mean": changed}
+    found = Examiner(models, (), SIZE, writer).encoders
+    assert found == {"model": "model", "uniform": "model", "segment-mean": "segment-mean"}
+
+
+def test_sampled_frames_are_those_frames_at_their_times(writer, world, tokenizer, model):
+    sheet = write_sheet(writer, world, "test", (0,), 32)
+    at = [0, 15, 31]
+    fewer = writer.conversations(sheet.rows, frames=at, sampled=True)
+    assert torch.equal(draw(fewer.plans, "cpu"), render(sheet.scenes).frames[0, at])
+    assert "0.00s,7.50s,15.50s" in tokenizer.decode(fewer.ids[0])
+    assert "16.00 seconds" in tokenizer.decode(fewer.ids[0])
+    with torch.no_grad():
+        whole, some = (encode(model, lesson.plans, 1) for lesson in (sheet.lesson, fewer))
+    assert torch.allclose(whole[:, at], some, atol=1e-5)
+
+
+def test_forms_do_not_depend_on_what_is_asked_together(writer, world):
+    together = write_sheet(writer, world, "test", (3, 4, 5), 16)
+    alone = [row for number in (3, 4, 5) for row in write_sheet(writer, world, "test", (number,), 16).rows]
+    assert [turns for _, turns in together.rows] == [turns for _, turns in alone]
+    forms = {"\nA." in turns[0][0] for _, turns in together.rows}
+    assert forms == {True, False}
+
+
+def test_a_killed_run_goes_on_and_reports_the_same(folder, finished, tmp_path, marked):
+    out, whole = finished
+    journal = (out / JOURNAL).read_bytes().splitlines(keepends=True)
+    assert len(journal) == 1 + 2 + 1  # what the run is, two sheets of short videos, one of long ones
+    (tmp_path / JOURNAL).write_bytes(b"".join(journal[:3]) + journal[3][:40])
+    again = reproduce(options(folder, tmp_path), load)
+    assert len(marked) == 4  # the rows of the long sheet and no other
+    for name in whole["figures"].keys() - {"frames"}:
+        assert again["figures"][name] == whole["figures"][name]
+
+
+def test_another_run_does_not_go_on_in_its_place(folder, finished):
+    out, _ = finished
+    with pytest.raises(ValueError, match=r"would not go on as it began: seed was 0, is 1\. Put it back, or name"):
+        reproduce(options(folder, out, seed=1), load)
+
+
+def test_the_report_says_what_was_found(finished):
+    out, report = finished
+    assert json.loads((out / "report.json").read_text()) == json.loads(json.dumps(report))
+    markdown, page = ((out / name).read_text() for name in ("report.md", "report.html"))
+    for line in report["figures"]["ablation"]["lines"]:
+        low, high = line["interval"]
+        cells = f"{line['title']} | 4 | {100 * line['accuracy']:.1f} | {100 * low:.1f} to {100 * high:.1f} |"
+        assert cells in markdown
+    assert page.count("data:image/svg+xml;base64,") == 6
+    assert not re.search(r"(?:src|href)=\"(?!data:)", page)
+    for name in re.findall(r"\]\((\S+)\)", markdown):
+        assert (out / name).is_file()
+    assert report["models"]["model"]["sha256"][:12] in page
+
+
+def test_fine_tuned_baselines_are_rows_of_their_own_or_missing(finished):
+    out, report = finished
+    controlled = report["figures"]["controlled"]
+    assert [line["row"] for line in controlled["lines"] if line["title"] == "Uniform Keep, fine-tuned"] == [
+        "uniform r2 fine-tuned",
+        "uniform r4 fine-tuned",
+    ]
+    assert {one["title"] for one in controlled["missing"]} == {"Segment Mean, fine-tuned"}
+    assert "python -m aviot.small.train RUN-segment-mean --compressor segment-mean" in (out / "report.md").read_text()
+
+
+def test_the_command_finds_a_finished_run(folder, finished, monkeypatch):
+    """And asks nothing again: it takes no answers of an untrained model for those of the run."""
+    out, report = finished
+    monkeypatch.setitem(SIZES, "small", SIZE)
+    given = ["reproduce", "--model", str(folder), "--uniform", str(folder), "--device", "cpu", "-o", str(out)]
+    done = CliRunner().invoke(app, given)
+    assert done.exit_code == 0, done.output
+    last = report["figures"]["controlled"]["lines"][-1]
+    assert f"AVIOT at ratio 4: {last['accuracy']:.1%} [" in done.output
+    refused = CliRunner().invoke(app, [*given, "--setting", "full", "--questions", "100"])
+    assert refused.exit_code == 2
+
+
+def test_a_model_of_other_pictures_is_refused(tmp_path):
+    golden = GOLDEN.parent / "checkpoint"
+    with pytest.raises(ValueError, match=r"pixels, those of the world have 108; name a model that aviot\.small"):
+        reproduce(options(golden, tmp_path), load)

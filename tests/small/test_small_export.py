@@ -1,0 +1,49 @@
+"""A run on disk becomes a model folder that loads and answers like any other."""
+
+import json
+
+import pytest
+import torch
+
+from aviot.models import AviotForConditionalGeneration, AviotProcessor
+from aviot.small import tokenizer as tokenizers
+from aviot.small.architecture import new_model
+from aviot.small.export import export
+from aviot.small.state import save_state
+from aviot.small.tokenizer import KEPT, build_tokenizer
+from aviot.small.train import Pupil
+
+LOG = [
+    {"step": 20, "task": "whole", "language": 0.5, "right": 0.25, "step_ms": 3.0},
+    {"step": 40, "task": "whole", "language": 0.375, "right": 0.5, "step_ms": 3.0},
+    {"step": 20, "frames": 16, "compressor": "none", "ratio": None, "questions": 9, "right": 0.111, "families": {}},
+    {"step": 40, "frames": 64, "compressor": "aviot", "ratio": 4.0, "questions": 432, "right": 0.753, "families": {}},
+]
+
+
+def test_an_exported_run_loads_and_says_what_it_is(tmp_path, monkeypatch):
+    tokenizer = build_tokenizer()
+    pupil = Pupil(new_model(tokenizer, seed=5), tokenizer, "aviot")
+    tokenizer.save_pretrained(tmp_path / "run" / KEPT)
+    monkeypatch.delattr(tokenizers, "build_tokenizer")  # a later one may number its pieces in another way
+    save_state(tmp_path / "run", pupil, torch.optim.AdamW(pupil.parameters()), 40)
+    (tmp_path / "run" / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in LOG))
+    target = tmp_path / "model"
+    export(tmp_path / "run", target)
+    again = AviotForConditionalGeneration.from_pretrained(target)
+    for (name, mine), theirs in zip(pupil.model.named_parameters(), again.parameters(), strict=True):
+        assert torch.equal(mine.to(torch.bfloat16), theirs), name
+    assert again.generation_config.eos_token_id == tokenizer.eos_token_id
+    assert AviotProcessor.from_pretrained(target).tokenizer("A red star?") == tokenizer("A red star?")
+    assert (target / "model.safetensors").stat().st_size < 16e6
+    assert len({path.stat().st_mode for path in target.iterdir()}) == 1
+    card = (target / "README.md").read_text()
+    assert "- whole, step 40: language 0.375, right 0.5\n" in card
+    assert "| 40 | 64 | aviot | 4 | 432 | 75.3% |" in card
+    assert "11.1%" not in card  # an earlier examination
+    assert "knows its own world and nothing else" in card
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"has no state\.json; name the folder of a run"):
+        export(tmp_path, tmp_path / "model")
