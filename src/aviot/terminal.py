@@ -16,19 +16,26 @@ if TYPE_CHECKING:
     from aviot.models import AviotForConditionalGeneration, AviotProcessor
 
 
-def load_model(model: Path, device: str, report: Any) -> "tuple[AviotForConditionalGeneration, AviotProcessor]":
+def chosen_model(model: Path | None) -> Path:
+    """The checkpoint that was named, or the small model of the package."""
+    from aviot.small.embedded import embedded_model
+
+    return embedded_model() if model is None else model
+
+
+def load_model(model: Path | None, device: str, report: Any) -> "tuple[AviotForConditionalGeneration, AviotProcessor]":
     """A checkpoint on its device, ready to answer."""
     from transformers.utils import logging
 
     from aviot.models import AviotForConditionalGeneration, AviotProcessor
 
     logging.disable_progress_bar()
-    chosen = device_named(device)
-    if not model.is_dir():
-        raise ValueError(f"{model}: no such folder; --model names a checkpoint on this machine")
+    place, folder = device_named(device), chosen_model(model)
+    if not folder.is_dir():
+        raise ValueError(f"{folder}: no such folder; --model names a checkpoint on this machine")
     report("load")
-    processor = AviotProcessor.from_pretrained(model)
-    return AviotForConditionalGeneration.from_pretrained(model).eval().to(chosen), processor
+    processor = AviotProcessor.from_pretrained(folder)
+    return AviotForConditionalGeneration.from_pretrained(folder).eval().to(place), processor
 
 
 def device_named(name: str) -> torch.device:

@@ -47,7 +47,7 @@ def test_nothing_that_can_be_asked_is_exit_code_1(made, tmp_path):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ((), "give ITEMS and --model, or --verify RUN"),
+        ((), "give ITEMS, or --verify RUN"),
         (("{made}/items.jsonl", "-m", "/nowhere"), "no such folder"),
         (("/nowhere.jsonl", "-m", "{made}/model"), "no such file"),
         (("{made}/items.jsonl", "-m", "{made}/model", "-r", "0.5"), "ratio must be"),

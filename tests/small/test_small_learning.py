@@ -4,9 +4,13 @@ import json
 
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file
+from typer.testing import CliRunner
 
+from aviot.cli import app
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
+from aviot.small import embedded
 from aviot.small import train as training
 from aviot.small.architecture import new_model, small_processor
 from aviot.small.curriculum import Curriculum, Phase
@@ -67,6 +71,24 @@ def test_the_model_fits_the_package_and_loads_like_any_other(model, tokenizer, t
     given = processor(frames, "Was there a red star?", source_fps=2)
     said = again.generate(**given, ratio=8.0, max_new_tokens=2, do_sample=False)
     assert said.shape == (1, 2)
+
+
+def test_commands_take_the_packages_model_where_none_is_named(model, tokenizer, tmp_path, monkeypatch):
+    folder = tmp_path / "weights"
+    monkeypatch.setattr(embedded, "FOLDER", folder)
+    frames = tmp_path / "frames"
+    frames.mkdir()
+    for number in range(3):
+        Image.new("RGB", (64, 48), (40 * number, 0, 0)).save(frames / f"{number}.png")
+    asked = ["answer", str(frames), "-q", "Was there a red star?", "--max-new-tokens", "2", "--json", "--device", "cpu"]
+    refused = CliRunner().invoke(app, asked)
+    assert refused.exit_code == 2
+    assert "no small model comes with this copy of the package; name a checkpoint with --model" in refused.output
+    model.save_pretrained(folder)
+    small_processor(tokenizer).save_pretrained(folder)
+    answered = CliRunner().invoke(app, asked)
+    assert answered.exit_code == 0, answered.output
+    assert json.loads(answered.stdout)["frames"] == 3
 
 
 def test_a_run_goes_on_where_it_stopped(tmp_path, monkeypatch):

@@ -23,7 +23,7 @@ from aviot.terminal import counted, load_model, mistakes, say, working
 def answer(
     video: VideoPath,
     question: Question,
-    model: Model,
+    model: Model = None,
     ratio: ModelRatio = None,
     compressor: CompressorOption = "aviot",
     max_new_tokens: MaxNewTokens = 64,

@@ -9,7 +9,7 @@ from aviot.terminal import load_model, mistakes, say, working
 
 
 def app(
-    model: Model,
+    model: Model = None,
     host: Annotated[str, typer.Option(help="Address to serve at; others than this machine's can be reached.")] = (
         "127.0.0.1"
     ),

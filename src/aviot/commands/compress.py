@@ -23,8 +23,8 @@ from aviot.terminal import counted, load_model, mistakes, say, working
 def compress(
     video: VideoPath,
     question: Question,
-    model: Model,
     output: Annotated[Path, typer.Option("--output", "-o", help="The safetensors file to write.", show_default=False)],
+    model: Model = None,
     ratio: ModelRatio = None,
     compressor: CompressorOption = "aviot",
     fps: Fps = None,

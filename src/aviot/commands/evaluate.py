@@ -11,9 +11,9 @@ import torch
 import typer
 from rich.console import Console
 
-from aviot.commands.options import Device, Fps, Frames, Json, MaxFrames, SourceFps
+from aviot.commands.options import Device, Fps, Frames, Json, MaxFrames, Model, SourceFps
 from aviot.machine import own_gpu
-from aviot.terminal import device_named, load_model, mistakes, refuse, say
+from aviot.terminal import chosen_model, device_named, load_model, mistakes, refuse, say
 
 if TYPE_CHECKING:
     from aviot.evaluation.config import EvaluationConfig
@@ -26,7 +26,6 @@ Items = Annotated[
         help="JSON, JSONL or a dataset folder: video, question, options, answer, id. With --suite: the data's folder."
     ),
 ]
-ModelFolder = Annotated[Path | None, typer.Option("--model", "-m", help="A checkpoint folder.", show_default=False)]
 Ratios = Annotated[
     list[float],
     typer.Option("--ratio", "-r", help="Compression ratio, above 1; repeat. The checkpoint's if not given."),
@@ -46,7 +45,7 @@ JudgeKey = Annotated[str | None, typer.Option(help="Name of the environment vari
 
 def evaluate(
     items: Items = None,
-    model: ModelFolder = None,
+    model: Model = None,
     ratio: Ratios = [],  # noqa: B006
     compressor: Compressors = [],  # noqa: B006
     out: Out = None,
@@ -101,8 +100,8 @@ def evaluate(
             )
             _verify(verify, items, model, videos, device=device, sample=sample, seed=seed, as_json=as_json)
             return
-        if items is None or model is None:
-            raise ValueError("give ITEMS and --model, or --verify RUN")
+        if items is None:
+            raise ValueError("give ITEMS, or --verify RUN")
         if retry and not resume:
             raise ValueError("--retry asks again what a run could not ask; say --resume too")
         if suite is not None:
@@ -120,7 +119,7 @@ def evaluate(
         given = {"choice": choice_instruction, "open": open_instruction}
         config = EvaluationConfig(
             items=items,
-            model=model,
+            model=chosen_model(model),
             out=out or Path(f"{items.stem}-evaluation"),
             videos=videos,
             split=split,

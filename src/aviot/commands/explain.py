@@ -26,8 +26,8 @@ from aviot.terminal import counted, load_model, mistakes, say, working
 def explain(
     video: VideoPath,
     question: Annotated[list[str], typer.Option("--question", "-q", help="What to ask; repeat to compare, up to 4.")],
-    model: Model,
     output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file to write.", show_default=False)],
+    model: Model = None,
     ratio: ModelRatio = None,
     figures: Annotated[
         Path | None, typer.Option(help="A folder for figures, PDF and PNG; needs matplotlib.", show_default=False)

@@ -9,7 +9,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print plain JSON instead of 
 VideoPath = Annotated[Path, typer.Argument(help="A video file, or a folder of images.", show_default=False)]
 Question = Annotated[str, typer.Option("--question", "-q", help="What to ask about the video.")]
 Ratio = Annotated[float, typer.Option("--ratio", "-r", help="Compression ratio, above 1; for none, --compressor none.")]
-Model = Annotated[Path, typer.Option("--model", "-m", help="A checkpoint folder.", show_default=False)]
+Model = Annotated[
+    Path | None,
+    typer.Option("--model", "-m", help="A checkpoint folder; else the package's small model.", show_default=False),
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 Fps = Annotated[float | None, typer.Option(help="Frames sampled a second; the checkpoint's rate if not given.")]
 MaxFrames = Annotated[int | None, typer.Option(help="At most so many frames; the checkpoint's number if not given.")]

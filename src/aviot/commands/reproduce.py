@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aviot.commands.options import Device, Model
-from aviot.terminal import device_named, load_model, mistakes, say
+from aviot.terminal import chosen_model, device_named, load_model, mistakes, say
 
 if TYPE_CHECKING:
     from aviot.reproduce.rows import Weights
@@ -16,7 +16,7 @@ OUT = Path("reproduction")
 
 
 def reproduce(
-    model: Model,
+    model: Model = None,
     uniform: Annotated[
         Path | None, typer.Option(help="The model fine-tuned with Uniform Keep.", show_default=False)
     ] = None,
@@ -35,14 +35,18 @@ def reproduce(
 
     The folder gets report.html, report.md and report.json. Killed at any moment, the same command goes on where it was.
 
-    Example: aviot reproduce --model small-model --setting full -o reproduction
+    Example: aviot reproduce --setting full -o reproduction
     """
     with mistakes():
         from aviot.reproduce.run import Options
         from aviot.reproduce.run import reproduce as run
         from aviot.reproduce.size import size_named
 
-        given: dict[Weights, Path | None] = {"model": model, "uniform": uniform, "segment-mean": segment_mean}
+        given: dict[Weights, Path | None] = {
+            "model": chosen_model(model),
+            "uniform": uniform,
+            "segment-mean": segment_mean,
+        }
         options = Options(
             folders={name: folder for name, folder in given.items() if folder is not None},
             setting=setting,
