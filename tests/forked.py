@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import socket
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -88,4 +89,11 @@ def _enter(environment: dict[str, str], path: str, function: Callable, arguments
     os.environ.update(environment)
     for number, suffix in ((1, ".out"), (2, ".err")):
         os.dup2(os.open(path + suffix, os.O_WRONLY), number)
-    function(*arguments)
+    try:
+        function(*arguments)
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)  # libraries' threads, forked or meeting over a network, have waited for each other at the end

@@ -13,7 +13,7 @@ HOW = {"optimization": {"steps": STEPS, "global_batch": 4, "micro_batch": 2, "le
 DROPOUT = {"lora": {"rank": 2, "dropout": 0.5}}  # what is drawn must go on as well
 
 
-@pytest.fixture(scope="module", params=["whole", "adapters"])
+@pytest.fixture(scope="session", params=["whole", "adapters"])
 def alone(request, made):
     """A run that nobody disturbs, and how it was configured."""
     changes = HOW | (DROPOUT if request.param == "adapters" else {})

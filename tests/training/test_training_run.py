@@ -23,7 +23,7 @@ TERMS = ("temporal", "regional", "continuity", "variation", "balance", "entropy"
 LEVELS = ("global", "medium", "local")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def run(made):
     """A finished run."""
     chosen = config(
