@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import socket
 import sys
 import tempfile
 import time
@@ -44,15 +43,6 @@ def run_forked(function: Callable, *arguments: str, environments: tuple[dict[str
         _wait(processes)
         printed = [[path.with_suffix(suffix).read_text() for suffix in (".out", ".err")] for path in paths]
     return [Ended(process.exitcode, *told) for process, told in zip(processes, printed, strict=True)]
-
-
-def ranks(count: int) -> tuple[dict[str, str], ...]:
-    """What torchrun tells each process of a run."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
-    sizes = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
-    return tuple({"RANK": str(rank), "LOCAL_RANK": str(rank)} | sizes | meeting for rank in range(count))
 
 
 def _wait(processes: list[ForkServerProcess]) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tiny import ROOT, config, lines, start, start_by_torchrun, whole_losses
+from tiny import ROOT, config, lines, start, whole_losses
 
 from aviot.training.run import train
 
@@ -49,7 +49,7 @@ def test_shards_that_would_not_be_are_refused(made):
 def test_two_processes_in_bfloat16(made):
     """Started by torchrun. Losses are float32, and what FSDP2 computes in bfloat16 is what replicas do."""
     changes = {"optimization": CHOSEN | {"steps": 2}, "precision": "bf16"}
-    done = start_by_torchrun(made, "fsdp2-bf16", engine=ENGINE["fsdp2"]["engine"], **changes)
+    done = start(made, "fsdp2-bf16", processes=2, engine=ENGINE["fsdp2"]["engine"], **changes)
     assert done.returncode == 0, done.stderr[-4000:]
     losses = whole_losses(made, "fsdp2-bf16", 2)
     train(config(made, output=str(made / "one-bf16"), **changes))

@@ -10,7 +10,7 @@ import av
 import numpy as np
 import torch
 import yaml
-from forked import Ended, ranks, run_forked
+from forked import Ended, run_forked
 from worker import main
 
 from aviot.models import AviotConfig, AviotForConditionalGeneration, AviotProcessor
@@ -111,20 +111,15 @@ def lines(checkpoint: Path) -> list[dict]:
 
 
 def start(folder: Path, name: str, *words: str, processes: int = 1, **changes) -> Ended:
-    """Run `worker.py` on a configuration, in one process or in several that know of each other."""
+    """Run `worker.py` on a configuration, in one process or under torchrun, as a user starts several."""
     path = write_settings(folder, name, **changes)
-    done = run_forked(main, str(path), *words, environments=ranks(processes) if processes > 1 else ({},))
-    worst = max(done, key=lambda each: abs(each.returncode))
-    return Ended(worst.returncode, "".join(each.stdout for each in done), "".join(each.stderr for each in done))
-
-
-def start_by_torchrun(folder: Path, name: str, **changes) -> subprocess.CompletedProcess:
-    """The same in two processes as a user starts them."""
-    path = write_settings(folder, name, **changes)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command += [str(Path(__file__).with_name("worker.py")), str(path)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    if processes == 1:
+        return run_forked(main, str(path), *words)[0]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    command += [str(Path(__file__).with_name("worker.py")), str(path), *words]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    return Ended(done.returncode, done.stdout, done.stderr)
 
 
 def write_settings(folder: Path, name: str, **changes) -> Path:
