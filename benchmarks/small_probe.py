@@ -12,15 +12,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import torch
+from transformers import PreTrainedTokenizerFast
 
+from aviot.models import AviotForConditionalGeneration
 from aviot.models.sequence import IGNORED
 from aviot.small.accuracy import accuracy
 from aviot.small.architecture import new_model
-from aviot.small.learning import encode
+from aviot.small.learning import answer, encode
 from aviot.small.lessons import LessonWriter
-from aviot.small.state import load_state
-from aviot.small.tokenizer import build_tokenizer
-from aviot.small.train import Pupil
+from aviot.small.state import load_weights
+from aviot.small.tokenizer import tokenizer_of
 from aviot.synthetic import Scene, World, WorldConfig, descriptions, sights
 from aviot.synthetic.description import HUGE, SIZES
 from aviot.synthetic.words import COLOUR_NAMES, SHAPES, TEXTURES, TURNS
@@ -45,16 +46,16 @@ def main() -> None:
     parser.add_argument("--scenes", type=int, default=48)
     parser.add_argument("--frames", type=int, default=16)
     given = parser.parse_args()
-    tokenizer, world = build_tokenizer(), World(WorldConfig())
-    pupil = Pupil(new_model(tokenizer, 0), tokenizer, "none").eval()
-    load_state(given.run, pupil, torch.optim.AdamW(pupil.parameters()))
+    tokenizer, world = tokenizer_of(given.run), World(WorldConfig())
+    model = new_model(tokenizer, 0).eval()
+    load_weights(given.run, model, "model.")
     scenes = [world.scene("validation", number, given.frames) for number in range(given.scenes)]
     told = [(scene, turn) for scene in scenes for turn in descriptions(scene)[:2]]
-    report("describe", words(pupil, told, None))
+    report("describe", words(model, tokenizer, told))
     pictured = [(scene, turn) for scene in scenes for turn in sights(scene, [given.frames // 2])[:3]]
-    report("picture", words(pupil, pictured, [given.frames // 2]))
+    report("picture", words(model, tokenizer, pictured, [given.frames // 2]))
     found = accuracy(
-        pupil.model,
+        model,
         tokenizer,
         world,
         split="validation",
@@ -68,23 +69,20 @@ def main() -> None:
 
 @torch.no_grad()
 def words(
-    pupil: Pupil, told: Sequence[tuple[Scene, tuple[str, str]]], frames: Sequence[int] | None
+    model: AviotForConditionalGeneration,
+    tokenizer: PreTrainedTokenizerFast,
+    told: Sequence[tuple[Scene, tuple[str, str]]],
+    frames: Sequence[int] | None = None,
 ) -> Iterator[tuple[str, bool]]:
     """Kind of every supervised word, and whether it would be said."""
-    tokenizer = build_tokenizer()
-    model, writer = pupil.model, LessonWriter(tokenizer)
+    writer = LessonWriter(tokenizer)
     kinds = {tokenizer(form)["input_ids"][0]: k for k, ws in KINDS.items() for w in ws for form in (w, f" {w}")}
     for start in range(0, len(told), 16):
         lesson = writer.conversations([(scene, [turn]) for scene, turn in told[start : start + 16]], frames=frames)
-        u = encode(model, lesson.plans, lesson.videos)
-        path, embed = model.model, model.get_input_embeddings()
-        tokens = path.project(path.prepare(u, relevance=False).for_prompts(tuple(lesson.video.tolist())).x)
-        before = embed(lesson.before).expand(len(lesson.ids), -1, -1)
-        whole = torch.cat((before, tokens, embed(lesson.ids)), 1)
-        hidden = path.language_model(inputs_embeds=whole, use_cache=False).last_hidden_state
-        said = model.lm_head(hidden[:, -lesson.ids.shape[1] :]).argmax(-1)[:, :-1]
+        found = answer(model, encode(model, lesson.plans, lesson.videos), lesson, ratio=None)
         goal = lesson.labels[:, 1:]
-        for word, right in zip(goal[goal != IGNORED].tolist(), (said == goal)[goal != IGNORED].tolist(), strict=True):
+        supervised = goal != IGNORED
+        for word, right in zip(goal[supervised].tolist(), found.agrees[supervised].tolist(), strict=True):
             yield kinds.get(word, "other"), right
 
 

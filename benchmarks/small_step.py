@@ -16,8 +16,8 @@ from torch.profiler import ProfilerActivity, profile
 from aviot.small.architecture import new_model
 from aviot.small.curriculum import Curriculum, Phase
 from aviot.small.lessons import Lessons
+from aviot.small.pupil import Pupil
 from aviot.small.tokenizer import build_tokenizer
-from aviot.small.train import Pupil
 
 PHASES = (
     Phase("patches", steps=2, videos=32, frames=(8,), rates=(0.0, 0.0)),

@@ -59,7 +59,7 @@ def mark_answers(patch):
         switches = tuple(getattr(model.config.compressor, part) for part in PARTS)
         calls.append((compressor, ratio, switches, hears, ask, u.shape[1], model.lm_head.weight.data_ptr()))
         good = torch.tensor([(number * len(calls)) % 3 == 0 for number in range(len(found.right))])
-        return replace(found, right=good)
+        return replace(found, agrees=good[:, None])
 
     patch.setattr(examining, "answer", answer_and_mark)
     return calls

@@ -9,9 +9,9 @@ from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.small import tokenizer as tokenizers
 from aviot.small.architecture import new_model
 from aviot.small.export import export
+from aviot.small.pupil import Pupil
 from aviot.small.state import save_state
 from aviot.small.tokenizer import KEPT, build_tokenizer
-from aviot.small.train import Pupil
 
 LOG = [
     {"step": 20, "task": "whole", "language": 0.5, "right": 0.25, "step_ms": 3.0},

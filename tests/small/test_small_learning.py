@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from aviot.cli import app
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
-from aviot.small import embedded
+from aviot.small import embedded, log
 from aviot.small import train as training
 from aviot.small.architecture import new_model, small_processor
 from aviot.small.curriculum import Curriculum, Phase
@@ -93,7 +93,8 @@ def test_commands_take_the_packages_model_where_none_is_named(model, tokenizer, 
 
 def test_a_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
     """Two steps in one piece and in two: the same terms and weights, but for moments rounded in between."""
-    monkeypatch.setattr(training, "REPORT", 1)
+    for module in (training, log):
+        monkeypatch.setattr(module, "REPORT", 1)
     monkeypatch.setattr(training, "EXAMINED", ())
     curriculum = Curriculum(
         (
@@ -111,6 +112,7 @@ def test_a_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
         assert one["task"] == other["task"]
         assert one["naming"] == pytest.approx(other["naming"], abs=1e-4)
     assert runs[0][0]["patches"] == runs[1][0]["patches"]
-    weights = [load_file(tmp_path / name / "state-0.safetensors") for name in ("whole", "pieces")]
+    weights = [load_file(tmp_path / name / "state-2-0.safetensors") for name in ("whole", "pieces")]
+    assert not list((tmp_path / "pieces").glob("state-1-*"))  # the older piece's
     name = "weight.model.model.language_model.embed_tokens.weight"
     assert torch.allclose(*(found[name] for found in weights), atol=1e-5)

@@ -4,7 +4,6 @@ python -m aviot.small.export RUN FOLDER
 """
 
 import argparse
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,12 +14,12 @@ from aviot.machine import commit, versions
 from aviot.models.shards import SINGLE
 from aviot.small.architecture import new_model, small_processor
 from aviot.small.curriculum import CURRICULUM, Curriculum
+from aviot.small.log import read_log
 from aviot.small.state import load_weights
 from aviot.small.tokenizer import tokenizer_of
 
 LARGEST = 16_000_000  # bytes of weights that the package has room for
 CARD = "README.md"
-LOG = "log.jsonl"
 
 
 def export(run: Path, target: Path, curriculum: Curriculum = CURRICULUM) -> None:
@@ -39,12 +38,6 @@ def export(run: Path, target: Path, curriculum: Curriculum = CURRICULUM) -> None
     (target / SINGLE).chmod((target / "config.json").stat().st_mode)  # safetensors are written for their owner alone
     small_processor(tokenizer).save_pretrained(target)
     (target / CARD).write_text(_card(read_log(run), curriculum, step, size), encoding="utf-8")
-
-
-def read_log(run: Path) -> list[dict[str, Any]]:
-    """The lines that a run wrote about itself; none if it wrote none."""
-    log = run / LOG
-    return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()] if log.is_file() else []
 
 
 def _card(log: Sequence[dict[str, Any]], curriculum: Curriculum, step: int, size: int) -> str:

@@ -19,12 +19,17 @@ from aviot.synthetic import Plan, draw
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """Losses of a batch, and which rows were answered right to the last token."""
+    """Losses of a batch, and what would have been said."""
 
     language: Float[Tensor, ""]
-    right: Bool[Tensor, "B"]
+    agrees: Bool[Tensor, "B L-1"]  # each token after a row's first: it would be said, or is not supervised
     tokens: Float[Tensor, "B v d"]  # what the decoder read of the video
     compression: Compression | None  # None where all frames were read
+
+    @property
+    def right(self) -> Bool[Tensor, "B"]:
+        """Which rows were answered right to the last token."""
+        return self.agrees.all(1)
 
     @cached_property
     def transport(self) -> Float[Tensor, ""]:
@@ -72,8 +77,8 @@ def answer(
     said = model.lm_head(hidden[:, -ids.shape[1] :]).float()[:, :-1]
     goal = labels[:, 1:]
     language = F.cross_entropy(said.flatten(0, 1), goal.flatten(), ignore_index=IGNORED)
-    right = ((said.argmax(-1) == goal) | (goal == IGNORED)).all(1)
-    return Answers(language, right, tokens, compression)
+    agrees = (said.argmax(-1) == goal) | (goal == IGNORED)
+    return Answers(language, agrees, tokens, compression)
 
 
 def _question_means(embeds: Float[Tensor, "B L d"], asks: Bool[Tensor, "B L"]) -> Float[Tensor, "B d"]:

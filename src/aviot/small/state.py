@@ -5,15 +5,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
+
+from aviot.data.atomic import replacing
+from aviot.models.shards import write_tensors
 
 FILE_BYTES = 15 * 2**20
 STATE = "state.json"
 
 
 def save_state(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
-    """Write everything that a later piece of the run needs. Moments are rounded to bfloat16, weights are not."""
+    """Write everything that a later piece of the run needs. Moments are rounded to bfloat16, weights are not.
+
+    Files are named for the step, and the last thing written says which count: until then the old state does.
+    """
     tensors = {f"weight.{name}": weight.detach() for name, weight in module.named_parameters()}
     for name, weight in module.named_parameters():
         for moment in ("exp_avg", "exp_avg_sq"):
@@ -22,10 +28,14 @@ def save_state(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer
     steps = {name: int(optimizer.state[w]["step"]) for name, w in module.named_parameters() if w in optimizer.state}
     folder.mkdir(parents=True, exist_ok=True)
     shards = _shards(tensors)
-    files = [f"state-{number}.safetensors" for number in range(len(shards))]
+    files = [f"state-{step}-{number}.safetensors" for number in range(len(shards))]
     for file, shard in zip(files, shards, strict=True):
-        save_file({name: tensor.cpu().contiguous() for name, tensor in shard.items()}, folder / file)
-    (folder / STATE).write_text(json.dumps({"step": step, "files": files, "updates": steps}), encoding="utf-8")
+        write_tensors(folder / file, {name: tensor.cpu() for name, tensor in shard.items()}, {})
+    with replacing(folder / STATE) as temporary:
+        temporary.write_text(json.dumps({"step": step, "files": files, "updates": steps}), encoding="utf-8")
+    for old in folder.glob("state-*.safetensors"):
+        if old.name not in files:
+            old.unlink()
 
 
 def load_state(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer) -> int:

@@ -1,0 +1,58 @@
+"""What a run writes about itself, for people and for the model's card."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from aviot.small.curriculum import Phase
+
+LOG = "log.jsonl"
+REPORT = 20  # steps between lines
+
+
+class Log:
+    """One JSON object a line: means over the steps since the last."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / LOG
+        self.sums: dict[str, list[Tensor]] = {}
+        self.since = self.last = time.monotonic()
+        self.waiting = self.busy = 0.0
+
+    def waited(self) -> None:
+        """The next lesson is there."""
+        now = time.monotonic()
+        self.waiting += now - self.last
+        self.last = now
+
+    def add(self, step: int, phase: Phase, found: dict[str, Tensor]) -> None:
+        """Count a step that was taken; nothing is read off the device until a line is due."""
+        for name, value in found.items():
+            self.sums.setdefault(name, []).append(value.detach())
+        now = time.monotonic()
+        self.last, self.busy = now, self.busy + now - self.last
+        if step % REPORT:
+            return
+        means = {name: round(float(torch.stack(values).mean()), 4) for name, values in self.sums.items()}
+        now = time.monotonic()
+        spent = {"step_ms": now - self.since, "wait_ms": self.waiting, "host_ms": self.busy}
+        times = {name: round(1000 * value / REPORT, 1) for name, value in spent.items()}
+        self.write({"step": step, "task": phase.task, **means, **times})
+        self.sums, self.since, self.last, self.waiting, self.busy = {}, now, now, 0.0, 0.0
+
+    def write(self, line: dict[str, Any]) -> None:
+        """Append a line, and show it."""
+        text = json.dumps(line)
+        print(text, flush=True)
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write(text + "\n")
+
+
+def read_log(run: Path) -> list[dict[str, Any]]:
+    """The lines that a run wrote about itself; none if it wrote none."""
+    log = run / LOG
+    return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()] if log.is_file() else []
