@@ -6,6 +6,7 @@ from typing import Any
 
 from aviot.data.errors import DataError
 from aviot.data.selection import Selection
+from aviot.data.unique_keys import unique_keys_loader
 
 MAX_MANIFEST = 2**20
 """Bytes; a manifest lists files, and a mebibyte of it lists thousands."""
@@ -78,7 +79,7 @@ def _load_yaml(path: Path) -> Any:
         raise DataError(f"the manifest {path} is larger than {MAX_MANIFEST:,} bytes; is it a file of records?")
     try:
         _refuse_tricks(yaml, data, path)
-        return yaml.load(data, _unique_keys(yaml))
+        return yaml.load(data, unique_keys_loader())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise DataError(f"{path} is not YAML of plain values: {error}") from None
     except (RecursionError, ValueError) as error:
@@ -97,17 +98,3 @@ def _refuse_tricks(yaml: Any, data: bytes, path: Path) -> None:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH:
             raise DataError(f"{path}, line {line}: nested more than {MAX_DEPTH} deep; expected `{_FORM}`")
-
-
-def _unique_keys(yaml: Any) -> Any:
-    """A safe loader that refuses a key said twice."""
-
-    class Loader(yaml.SafeLoader):
-        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            mapping = super().construct_mapping(node, deep)
-            if len(mapping) != len(node.value):
-                line = node.start_mark.line + 1
-                raise yaml.constructor.ConstructorError(None, None, f"a key is there twice below line {line}", None)
-            return mapping
-
-    return Loader

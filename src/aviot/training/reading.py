@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from aviot.data.unique_keys import unique_keys_loader
 from aviot.training.config import TrainingConfig
 
 
@@ -52,15 +53,9 @@ def write_yaml(path: Path, values: Mapping[str, Any]) -> None:
 @cache
 def _loader() -> Any:
     """A safe loader that refuses a key said twice, and to which 1e-5 is a number, as everywhere but in YAML 1.1."""
-    import yaml
 
-    class Loader(yaml.SafeLoader):
-        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            mapping = super().construct_mapping(node, deep)
-            if len(mapping) != len(node.value):
-                line = node.start_mark.line + 1
-                raise yaml.constructor.ConstructorError(None, None, f"a key is there twice below line {line}", None)
-            return mapping
+    class Loader(unique_keys_loader()):  # type: ignore[misc]
+        pass
 
     Loader.add_implicit_resolver(
         "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
