@@ -117,7 +117,7 @@ def start(folder: Path, name: str, *words: str, processes: int = 1, **changes) -
         return run_forked(main, str(path), *words)[0]
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     command += [str(Path(__file__).with_name("worker.py")), str(path), *words]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu"}
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu", "PYTHONFAULTHANDLER": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
     return Ended(done.returncode, done.stdout, done.stderr)
 

@@ -15,6 +15,7 @@ from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 from transformers import TrainerCallback
 
 from aviot.training import saving
+from aviot.training.ending import end_process
 from aviot.training.reading import read_config
 from aviot.training.run import train
 from aviot.training.trainer import AviotTrainer
@@ -79,3 +80,4 @@ def main(path: str, *words: str) -> None:
 
 if __name__ == "__main__":
     main(*sys.argv[1:])
+    end_process()

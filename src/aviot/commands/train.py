@@ -38,3 +38,7 @@ def train(
             refuse(str(error), code=1)
     if first:
         print(last)
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        from aviot.training.ending import end_process
+
+        end_process()
