@@ -139,11 +139,11 @@ def test_a_cache_needs_room():
 
 
 def _work(folder: str, worker: int) -> int:
-    """Put and get under few keys in little room; whatever comes back must be whole."""
+    """Put and get under few keys, each twice in a row, in little room; whatever comes back must be whole."""
     cache = FeatureCache(folder, 20_000)
     hits = 0
     for turn in range(150):
-        number = (turn * 7 + worker * 3) % 12
+        number = (turn // 2 * 7 + worker * 3) % 12
         found = cache.get(KEYS[number])
         if found is None:
             cache.put(KEYS[number], video(number, 40))
