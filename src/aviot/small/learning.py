@@ -16,6 +16,8 @@ from aviot.models.sequence import IGNORED
 from aviot.small.lessons import Lesson
 from aviot.synthetic import Plan, draw
 
+READ = 4  # layers of the decoder after which histories can be read off its states, so that the others can ask for them
+
 
 @dataclass(frozen=True, eq=False)
 class Answers:
@@ -24,6 +26,7 @@ class Answers:
     language: Float[Tensor, ""]
     agrees: Bool[Tensor, "B L-1"]  # each token after a row's first: it would be said, or is not supervised
     tokens: Float[Tensor, "B v d"]  # what the decoder read of the video
+    states: Float[Tensor, "B v d"] | None  # and what it made of it after some layers; None where nothing is read off
     compression: Compression | None  # None where all frames were read
 
     @property
@@ -73,12 +76,14 @@ def answer(
     features, compression = path.compress(videos, questions, ratio=ratio or 0.0, compressor=compressor, step=step)
     tokens = path.project(features)
     whole = torch.cat((before.to(tokens.dtype), tokens, after.to(tokens.dtype)), 1)
-    hidden = path.language_model(inputs_embeds=whole, use_cache=False).last_hidden_state
-    said = model.lm_head(hidden[:, -ids.shape[1] :]).float()[:, :-1]
+    read = lesson.histories is not None
+    found = path.language_model(inputs_embeds=whole, use_cache=False, output_hidden_states=read)
+    said = model.lm_head(found.last_hidden_state[:, -ids.shape[1] :]).float()[:, :-1]
     goal = labels[:, 1:]
     language = F.cross_entropy(said.flatten(0, 1), goal.flatten(), ignore_index=IGNORED)
     agrees = (said.argmax(-1) == goal) | (goal == IGNORED)
-    return Answers(language, agrees, tokens, compression)
+    states = found.hidden_states[READ][:, before.shape[1] : before.shape[1] + tokens.shape[1]] if read else None
+    return Answers(language, agrees, tokens, states, compression)
 
 
 def _question_means(embeds: Float[Tensor, "B L d"], asks: Bool[Tensor, "B L"]) -> Float[Tensor, "B d"]:

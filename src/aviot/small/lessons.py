@@ -1,7 +1,7 @@
 """Batches of scenes with what is asked about them, as tokens: made by worker processes, rendered by whoever learns."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Bool, Int
@@ -14,6 +14,7 @@ from aviot.models.configuration import VIDEO_PLACEHOLDER
 from aviot.models.sequence import IGNORED
 from aviot.small.architecture import small_processor
 from aviot.small.curriculum import Curriculum
+from aviot.small.histories import Histories, histories_of
 from aviot.small.naming import names_seen
 from aviot.small.patches import Objects, objects_of
 from aviot.synthetic import Plan, Question, Scene, World, WorldConfig, descriptions, plan, sights
@@ -41,6 +42,7 @@ class Lesson:
     video: Int[Tensor, "B"]  # which each row is about
     ratio: float | None  # None leaves the videos as they are
     seen: Bool[Tensor, "V T names"]  # what each frame shows
+    histories: Histories | None = None  # what every object has done by each frame, where that is taught
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +81,8 @@ class Lessons(Dataset[Lesson | Pictures]):
             return self.writer.conversations(told, frames=frames)
         scenes = tuple(self.world.scene("train", number, length) for number in numbers)
         if phase.task == "whole" or draws.uniform(0, 1) < WHOLE:
-            return self.writer.conversations([(scene, self._turns(scene, draws)) for scene in scenes])
+            lesson = self.writer.conversations([(scene, self._turns(scene, draws)) for scene in scenes])
+            return replace(lesson, histories=histories_of(scenes))
         ratio = sample_ratio(torch.Generator().manual_seed(draws.below(2**31)))
         asked = [(scene, [put(q, bool(draws.below(2)))]) for scene in scenes for q in self.world.questions(scene)]
         return self.writer.conversations(asked, ratio)

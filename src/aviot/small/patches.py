@@ -77,24 +77,27 @@ def objects_of(scenes: Sequence[Scene], frames: Sequence[int]) -> Objects:
     return Objects(whole[0] > 0, x, y, size, whole[4:].astype(np.int64))
 
 
-def patch_targets(objects: Objects, device: torch.device) -> tuple[Int[Tensor, "3 N S"], Float[Tensor, "N S 3"]]:
-    """Looks and place of the object in front at each patch; the number of kinds where nothing is."""
+def in_front(objects: Objects, rows: Float[Tensor, "R"], columns: Float[Tensor, "C"]) -> Int[Tensor, "N S"]:
+    """The number of the object in front where rows and columns cross, in parts of the frame; -1 if there is none."""
+    device = rows.device
     visible, x, y, size = (
         torch.from_numpy(part).to(device)[:, None] for part in (objects.visible, objects.x, objects.y, objects.size)
     )  # [N,1,O]
-    words = torch.from_numpy(objects.looks).to(device)[:, :, None]
+    down, across = (part.flatten()[:, None] for part in torch.meshgrid(rows, columns, indexing="ij"))  # [S,1]
+    covers = visible & ((x - across).square() + (y - down).square() < size.square())
+    return (torch.arange(1, x.shape[-1] + 1, device=device) * covers).amax(-1) - 1
+
+
+def patch_targets(objects: Objects, device: torch.device) -> tuple[Int[Tensor, "3 N S"], Float[Tensor, "N S 3"]]:
+    """Looks and place of the object in front at each patch; the number of kinds where nothing is."""
     ticks = (torch.arange(GRID, device=device) + 0.5) / GRID
-    down, across = (part.flatten()[:, None] for part in torch.meshgrid(ticks, ticks, indexing="ij"))  # [S,1]
-    dx, dy = x - across, y - down  # [N,S,O]
-    covers = visible & (dx.square() + dy.square() < size.square())
-    depth = torch.arange(1, dx.shape[-1] + 1, device=device) * covers
-    front, which = depth.max(-1, keepdim=True)
-    looks = [
-        torch.where(front > 0, word.expand_as(dx).gather(-1, which), kinds)
-        for word, kinds in zip(words, KINDS, strict=True)
-    ]
-    place = [part.expand_as(dx).gather(-1, which) * GRID / SCALE for part in (dx, dy, size)]
-    return torch.stack(looks).squeeze(-1), torch.cat(place, -1)
+    front = in_front(objects, ticks, ticks)
+    which = front.clamp_min(0)
+    words = torch.from_numpy(objects.looks).to(device)
+    looks = [torch.where(front >= 0, word.gather(-1, which), kinds) for word, kinds in zip(words, KINDS, strict=True)]
+    x, y, size = (torch.from_numpy(part).to(device).gather(-1, which) for part in (objects.x, objects.y, objects.size))
+    place = torch.stack((x - ticks.repeat(GRID), y - ticks.repeat_interleave(GRID), size), -1)
+    return torch.stack(looks), place * GRID / SCALE
 
 
 def _mean(values: Tensor, where: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from transformers import PreTrainedTokenizerFast
 
 from aviot.models import AviotForConditionalGeneration
 from aviot.models.path import CompressorName
+from aviot.small.histories import HistoryReader, histories_at
 from aviot.small.learning import answer, encode
 from aviot.small.lessons import Lesson, Pictures
 from aviot.small.naming import Naming, names_at
@@ -23,11 +24,12 @@ class Pupil(nn.Module):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             self.reader = PatchReader(model.config.vision_config.hidden_size)
+            self.history_reader = HistoryReader(model.config.text_config.hidden_size)
         self.naming = Naming(tokenizer)
         self.compressor = compressor
 
-    def terms(self, lesson: Lesson | Pictures, step: int) -> tuple[dict[str, Tensor], Tensor]:
-        """The terms of a lesson's loss, and the share that was right."""
+    def terms(self, lesson: Lesson | Pictures, step: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The terms of a lesson's loss, and what shares were right."""
         return self._patches(lesson) if isinstance(lesson, Pictures) else self._answers(lesson, step)
 
     def compile_layers(self) -> None:
@@ -42,16 +44,18 @@ class Pupil(nn.Module):
         if tower.device.type == "cuda":
             tower.to(torch.bfloat16)
 
-    def _patches(self, lesson: Pictures) -> tuple[dict[str, Tensor], Tensor]:
+    def _patches(self, lesson: Pictures) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         path = self.model.model
         features = encode(self.model, lesson.plans, len(lesson.objects.x))
         looks, place = patch_targets(lesson.objects, features.device)
         patches, right = self.reader.loss(features[:, 0], looks, place)
         cells = self._cells(path.project(path.prepare(features, relevance=False).x))
         seen = names_at(looks, place, path.connector.grid, self.model.config.pool_stride)
-        return {"patches": patches, "naming": self.naming.loss(cells.flatten(1, 3), self._words, seen)}, right
+        return {"patches": patches, "naming": self.naming.loss(cells.flatten(1, 3), self._words, seen)}, {
+            "right": right
+        }
 
-    def _answers(self, lesson: Lesson, step: int) -> tuple[dict[str, Tensor], Tensor]:
+    def _answers(self, lesson: Lesson, step: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         with torch.no_grad():
             u = encode(self.model, lesson.plans, lesson.videos)
         found = answer(self.model, u, lesson, ratio=lesson.ratio, compressor=self.compressor, step=step)
@@ -59,7 +63,13 @@ class Pupil(nn.Module):
         if lesson.ratio is None:
             means = self._cells(found.tokens).mean((2, 3))
             terms["naming"] = self.naming.loss(means, self._words, lesson.seen.to(u.device))
-        return terms, found.right.float().mean()
+        shares = {"right": found.right.float().mean()}
+        if found.states is not None and lesson.histories is not None:
+            grid, stride = self.model.model.connector.grid, self.model.config.pool_stride
+            goal = histories_at(lesson.histories, grid, stride, u.device)
+            states = self._cells(found.states).flatten(0, 1).flatten(1, 2)
+            terms["histories"], shares["told"] = self.history_reader.loss(states, goal)
+        return terms, shares
 
     @property
     def _words(self) -> Tensor:

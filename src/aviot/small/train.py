@@ -75,13 +75,13 @@ def train(
         for group in optimizer.param_groups:
             group["lr"] = curriculum.rate(step)
         with precision():  # for a step and no longer: it keeps cast weights until it ends
-            terms, right = pupil.terms(lesson, step)
+            terms, shares = pupil.terms(lesson, step)
         torch.stack(list(terms.values())).sum().backward()
         norm = nn.utils.clip_grad_norm_(pupil.parameters(), CLIP)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         step += 1
-        log.add(step, phase, {**terms, "right": right, "norm": norm})
+        log.add(step, phase, {**terms, **shares, "norm": norm})
         if step % REPORT == 0 and time.monotonic() - began > seconds:
             break
     save_state(folder, pupil, optimizer, step)

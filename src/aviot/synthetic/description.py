@@ -77,14 +77,19 @@ def _of_split(scene: Scene, actor: Actor) -> bool:
 
 
 def _described(actor: Actor, frames: int) -> str:
-    return "; ".join([f"{size_word(actor.size[0][1])} {actor.colour[0][1]}, {_way(actor)}", *_events(actor, frames)])
+    return "; ".join([f"{size_word(actor.size[0][1])} {actor.colour[0][1]}, {_where(actor)}", *_events(actor, frames)])
 
 
-def _way(actor: Actor) -> str:
+def _where(actor: Actor) -> str:
     """Where it stands, or how it moves."""
+    return _quadrant(actor.path.stops[0][1]) if isinstance(actor.path, Jumps) else way_word(actor)
+
+
+def way_word(actor: Actor) -> str:
+    """How it moves; nothing if it stands."""
     path = actor.path
     if isinstance(path, Jumps):
-        return _quadrant(path.stops[0][1])
+        return ""
     if isinstance(path, Lane):
         left, right, up, down = DIRECTIONS
         backward, forward = (left, right) if path.axis == "x" else (up, down)

@@ -1,0 +1,106 @@
+"""Histories hold the answers: what is read off an object's last token is what its question asks."""
+
+import numpy as np
+import pytest
+import torch
+
+from aviot.small.histories import HISTORY, UNKNOWN, WAYS, HistoryReader, histories_at, histories_of
+from aviot.synthetic import World, WorldConfig, tracks
+from aviot.synthetic.config import GRID
+from aviot.synthetic.words import CHANGES, COLOUR_NAMES, NOTHING, NUMBERS, QUARTERS, SHAPES
+
+LABEL = {name: number for number, name in enumerate(HISTORY)}
+SCENES = 12
+
+
+def told(family: str, frames: int = 40):
+    """Of scenes of one family: the plot, and its first subject's labels through the video."""
+    world = World(WorldConfig(seed=3, families=(family,), plots=1))
+    for number in range(SCENES):
+        scene = world.scene("train", number, frames)
+        found = histories_of([scene])
+        order = sorted(range(len(scene.actors)), key=lambda i: scene.actors[i].front)
+        for subject in scene.plots[0].subjects:
+            yield scene, scene.plots[0], subject, found.labels[:, order.index(subject)]
+
+
+def last(labels: np.ndarray, label: str) -> int:
+    seen = labels[labels[:, LABEL[label]] != UNKNOWN]
+    return int(seen[-1, LABEL[label]])
+
+
+@pytest.mark.parametrize(
+    ("family", "read"),
+    [
+        ("count", lambda labels: NUMBERS[last(labels, "colour") - 1]),
+        ("repetition", lambda labels: NUMBERS[last(labels, "place") - 1]),
+        ("changed", lambda labels: (NOTHING, *CHANGES)[last(labels, "last")]),
+        ("when", lambda labels: QUARTERS[last(labels, "quarter") - 1]),
+        ("direction", lambda labels: WAYS[last(labels, "way")]),
+        ("turning", lambda labels: WAYS[last(labels, "way")]),
+        ("distant", lambda labels: "no" if last(labels, "colour") else "yes"),
+    ],
+)
+def test_the_answer_is_at_the_last_frame(family, read):
+    answers = [(read(labels), plot.answer) for _, plot, _, labels in told(family)]
+    assert len(answers) == SCENES
+    assert all(found == answer for found, answer in answers)
+    assert len({answer for _, answer in answers}) > 1
+
+
+def test_the_first_colour_names_the_one_that_turns():
+    checked = 0
+    for scene, plot, subject, labels in told("became"):
+        slots = dict(plot.slots)
+        if COLOUR_NAMES[last(labels, "first colour")] == slots["colour"]:
+            truth = tracks(scene)
+            final = np.nonzero(truth.visible[subject])[0][-1]
+            assert COLOUR_NAMES[truth.colour[subject, final]] == plot.answer
+            checked += 1
+    assert checked == SCENES
+
+
+def test_what_came_before_a_change():
+    for _, plot, _, labels in told("neighbour"):
+        slots = dict(plot.slots)
+        after = slots["side"] == "after"
+        asked, other = ("before", "last") if after else ("last", "before")
+        pairs = {(row[LABEL[asked]], row[LABEL[other]]) for row in labels if row[0] != UNKNOWN}
+        near = {(NOTHING, *CHANGES)[b] for a, b in pairs if a and (NOTHING, *CHANGES)[a] == slots["asked"]}
+        assert (plot.answer in near) if plot.answer != NOTHING or not after else not near
+
+
+def test_whom_it_touches_and_who_is_in_front():
+    for _, plot, subject, labels in told("touched"):
+        if subject == plot.subjects[0]:
+            moment = plot.evidence[0].start
+            assert SHAPES[labels[moment, LABEL["touches"]] - 1] == plot.answer
+    for scene, plot, subject, labels in told("passing"):
+        front = labels[:, LABEL["in front"]]
+        assert (1 if scene.actors[subject].shape == plot.answer else 2) in front
+
+
+def test_cells_have_the_object_that_covers_their_middle():
+    scene = World(WorldConfig(seed=3)).scene("train", 4, 24)
+    found = histories_at(histories_of([scene]), (GRID, GRID), 3, torch.device("cpu"))
+    truth = tracks(scene)
+    middles = (np.arange(1, GRID, 3) + 0.5) / GRID
+    for frame in range(24):
+        covered = np.zeros((9, 9), bool)
+        for actor in np.nonzero(truth.visible[:, frame])[0]:
+            x, y, size = (part[actor, frame] for part in (truth.x, truth.y, truth.size))
+            covered |= (middles[None] - x) ** 2 + (middles[:, None] - y) ** 2 < size**2
+        np.testing.assert_array_equal((found[frame] != UNKNOWN).any(-1).view(9, 9).numpy(), covered)
+
+
+def test_the_reader_counts_what_is_known_alone():
+    torch.manual_seed(0)
+    reader = HistoryReader(8)
+    states, goal = torch.randn(2, 3, 8), torch.full((2, 3, len(HISTORY)), UNKNOWN)
+    assert reader.loss(states, goal)[0] == 0
+    goal[0, 0] = 0
+    loss, right = reader.loss(states, goal)
+    guesses = reader.read(reader.norm(states[0, 0])).split(tuple(HISTORY.values()))
+    expected = sum(-guess.log_softmax(-1)[0] for guess in guesses) / len(HISTORY)
+    torch.testing.assert_close(loss, expected)
+    assert right == pytest.approx(sum(int(guess.argmax() == 0) for guess in guesses) / len(HISTORY))
