@@ -54,17 +54,6 @@ def test_account_json():
     assert rows[0]["ratio"] is None
 
 
-def test_demo_shows_both_questions():
-    done = aviot("demo", "--json")
-    report = json.loads(done.stdout)
-    assert (report["tokens_before"], report["tokens_after"]) == (13440, 3360)
-    kitchen, office = report["answers"]
-    assert kitchen["budgets"] != office["budgets"]
-    assert kitchen["frame_share"]["kitchen"] > office["frame_share"]["kitchen"]
-    assert kitchen["rebuilt_error"] < 1e-6
-    assert "untrained" in aviot("demo", "--frames", "16").stdout
-
-
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -72,8 +61,6 @@ def test_demo_shows_both_questions():
         (("account", "--ratio", "nan"), "ratio must be"),
         (("account", "--frames", "0"), "frames must be at least 1"),
         (("account", "--width", "0"), "width must be at least 1"),
-        (("demo", "--ratio", "1"), "ratio must be"),
-        (("demo", "--frames", "0"), "frames must be"),
     ],
 )
 def test_mistakes_are_one_sentence_and_exit_code_2(arguments, sentence):

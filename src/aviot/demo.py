@@ -1,88 +1,120 @@
-"""A minute with the compressor: four scenes, two questions, and where the supports go."""
+"""A minute with a video language model: one video, two questions, and what each made of it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
-import torch
-from jaxtyping import Float
-from torch import Tensor
-from torch.nn import functional as F
+from aviot.explain.build import Outputs, explain
+from aviot.explain.study import MATCHED, check_questions, read_with_pictures
+from aviot.explain.view import View
+from aviot.models import AviotForConditionalGeneration, AviotProcessor
+from aviot.models.answering import Report
+from aviot.models.session import Session
+from aviot.synthetic import Question, World, WorldConfig, save
 
-from aviot.accounting import Backbone
-from aviot.compressor import Compression, Compressor, PositionEncoder
-from aviot.config import CompressorConfig
-
-SCENES = ("kitchen", "street", "beach", "office")
-SEED = 0
+FRAMES = 64
+MAX_NEW_TOKENS = 16
+VIDEO, PAGE = "scene.mp4", "report.html"
 
 
 @dataclass(frozen=True)
-class DemoAnswer:
-    """One question's compression, and what can be said of it."""
+class Asked:
+    """A question, the answer from the tokens that were compressed for it, and where its supports went."""
 
-    scene: str
-    compression: Compression
-    frame_share: tuple[float, ...]  # of the outputs' mass, by scene
-    rebuilt_error: float  # of the coefficients times the features, against the output
+    question: str
+    answer: str
+    truth: str | None  # the right answer, where it is known
+    budgets: tuple[tuple[int, ...], ...]  # supports of each segment, stage by stage
+
+    @property
+    def right(self) -> bool | None:
+        """Whether the answer is the right one; None where that is not known."""
+        return None if self.truth is None else self.answer.strip().lower() == self.truth
 
 
 @dataclass(frozen=True)
 class Demo:
-    """Everything the demo shows."""
+    """Everything that is shown."""
 
+    video: Path
+    page: Path
     frames: int
-    ratio: float
+    path: tuple[int, ...]  # frames, stage by stage
     tokens_before: int
     tokens_after: int
-    answers: tuple[DemoAnswer, ...]
+    spans: tuple[tuple[float, float], ...]  # seconds at which the first stage's segments begin and end
+    asked: tuple[Asked, ...]
 
 
-def synthetic_features(config: CompressorConfig, frames: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Features of a made-up video [T,S,D], one scene after the other, and the scenes' directions [4,D].
+def draw_scene(number: int, folder: Path) -> tuple[Path, tuple[Question, ...]]:
+    """Write a scene that nobody trained on as a video file; the file and its first two questions."""
+    if number < 0:
+        raise ValueError(f"scene must be at least 0, got {number}")
+    world = World(WorldConfig(frames=(FRAMES,)))
+    scene = world.scene("test", number)
+    video = folder / VIDEO
+    save(scene, video)
+    return video, world.questions(scene)[:2]
 
-    Every scene has a direction of its own, a slowly moving part and noise.
+
+def show(
+    model: AviotForConditionalGeneration,
+    processor: AviotProcessor,
+    video: Path,
+    questions: Mapping[str, str | None],
+    page: Path,
+    *,
+    ratio: float | None,
+    report: Report,
+) -> Demo:
+    """Compress a video for every question, answer each, and write the page that shows what it was made from.
+
+    `questions` come with their right answers, where they are known.
     """
-    scenes = F.normalize(torch.randn(len(SCENES), config.dim, generator=generator), dim=-1)
-    which = torch.arange(frames) * len(SCENES) // frames
-    texture = torch.randn(config.patches, config.dim, generator=generator)
-    drift = torch.linspace(0, 1, frames)[:, None, None] * torch.randn(
-        1, config.patches, config.dim, generator=generator
+    outputs = Outputs(page)
+    outputs.check(video)
+    asked = check_questions(list(questions))
+    report("decode")
+    read, pictures = read_with_pictures(processor, video)
+    views: dict[int | None, Allotted] = {}
+    found, _ = explain(
+        Session(model, processor, read, report),
+        pictures,
+        asked,
+        outputs,
+        lambda view: views.update({view.heard: Allotted.of(view)}),
+        ratio=ratio,
+        compressor="aviot",
+        max_new_tokens=MAX_NEW_TOKENS,
     )
-    noise = 0.3 * torch.randn(frames, config.patches, config.dim, generator=generator)
-    return 8 * scenes[which][:, None] + texture + drift + noise, scenes
+    answers = {condition.question: condition.answer for condition in found.conditions if condition.kind == MATCHED}
+    first = views[0]
+    ends = [sum(first.segments[: place + 1]) for place in range(len(first.segments))]
+    seconds = [*read.times, read.duration]
+    return Demo(
+        video=video,
+        page=page,
+        frames=len(read),
+        path=first.path,
+        tokens_before=len(read) * found.tokens_per_support,
+        tokens_after=first.path[-1] * found.tokens_per_support,
+        spans=tuple((seconds[start], seconds[end]) for start, end in zip([0, *ends], ends, strict=False)),
+        asked=tuple(
+            Asked(question, answers[number], questions.get(question), views[number].budgets)
+            for number, question in enumerate(asked)
+        ),
+    )
 
 
-def run_demo(frames: int, ratio: float) -> Demo:
-    """Compress one made-up video for two questions, with untrained weights."""
-    if frames < len(SCENES):
-        raise ValueError(f"frames must be at least {len(SCENES)}, one a scene, got {frames}")
-    config = CompressorConfig(dim=64, cost_dim=32)
-    generator = torch.Generator().manual_seed(SEED)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(SEED)
-        compressor = Compressor(config)
-    u, scenes = synthetic_features(config, frames, generator)
-    x = PositionEncoder(config)(u)
-    with torch.no_grad():
-        answers = tuple(_ask(compressor, x, u, scenes, scene, ratio) for scene in (0, 3))
-    tokens = Backbone().tokens_per_support
-    kept = answers[0].compression.features.shape[0]
-    return Demo(frames, ratio, frames * tokens, kept * tokens, answers)
+@dataclass(frozen=True)
+class Allotted:
+    """What is kept of a view, which is large."""
 
+    path: tuple[int, ...]
+    budgets: tuple[tuple[int, ...], ...]
+    segments: tuple[int, ...]  # frames in each of the first stage's; none where nothing was compressed
 
-def _ask(
-    compressor: Compressor,
-    x: Float[Tensor, "T S D"],
-    u: Float[Tensor, "T S D"],
-    scenes: Float[Tensor, "4 D"],
-    scene: int,
-    ratio: float,
-) -> DemoAnswer:
-    relevance = torch.cosine_similarity(x.mean(1), scenes[scene], dim=-1)
-    out = compressor(x, question=scenes[scene], relevance=relevance, motion=u, ratio=ratio)
-    provenance = out.provenance()
-    rebuilt = torch.einsum("kst,tsd->ksd", provenance.coefficients, x)
-    error = (rebuilt - out.features).norm() / out.features.norm()
-    which = torch.arange(len(x)) * len(SCENES) // len(x)
-    by_frame = provenance.frames().mean(0)
-    share = torch.zeros(len(SCENES)).index_add(0, which, by_frame)
-    return DemoAnswer(SCENES[scene], out, tuple(share.tolist()), float(error))
+    @staticmethod
+    def of(view: View) -> "Allotted":
+        """A view's stages."""
+        return Allotted(view.path, view.budgets, tuple(view.segments[0]) if view.segments else ())

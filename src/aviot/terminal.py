@@ -1,5 +1,6 @@
 """What every verb shares at a terminal: the device, the checkpoint, progress, and mistakes in one sentence."""
 
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -25,12 +26,14 @@ def chosen_model(model: Path | None) -> Path:
 
 def load_model(model: Path | None, device: str, report: Any) -> "tuple[AviotForConditionalGeneration, AviotProcessor]":
     """A checkpoint on its device, ready to answer."""
+    place = device_named(device)
+    os.environ.setdefault("DS_ACCELERATOR", place.type)  # DeepSpeed, if it is there, else warns of no GPU
     from transformers.utils import logging
 
     from aviot.models import AviotForConditionalGeneration, AviotProcessor
 
     logging.disable_progress_bar()
-    place, folder = device_named(device), chosen_model(model)
+    folder = chosen_model(model)
     if not folder.is_dir():
         raise ValueError(f"{folder}: no such folder; --model names a checkpoint on this machine")
     report("load")

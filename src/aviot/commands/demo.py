@@ -1,56 +1,101 @@
 """`aviot demo`."""
 
 import json
-from typing import Annotated
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from aviot.commands.options import Json, Ratio
-from aviot.demo import SCENES, run_demo
-from aviot.terminal import mistakes
+from aviot.commands.options import Device, Json, Model, Ratio
+from aviot.commands.untrained import untrained
+from aviot.small.embedded import is_embedded
+from aviot.terminal import load_model, mistakes, working
+
+if TYPE_CHECKING:
+    from aviot.demo import Demo
+
+SCENE = 0  # of the test split
+ASKED_OF_FILES = ("What is shown at the beginning?", "What is shown at the end?")
+FOREIGN = "The small model knows its own world of drawn shapes alone: what it says of this video means nothing."
+BAR = 24  # characters of the longest bar
 
 
 def demo(
-    frames: Annotated[int, typer.Option(help="Frames of the made-up video.")] = 64,
+    video: Annotated[
+        Path | None, typer.Option("--video", help="A video of your own instead of a drawn one.", show_default=False)
+    ] = None,
+    question: Annotated[
+        list[str] | None, typer.Option("--question", "-q", help="What to ask instead; repeat.", show_default=False)
+    ] = None,
+    scene: Annotated[int, typer.Option(help="Number of the scene to draw.")] = SCENE,
     ratio: Ratio = 4.0,
+    output: Annotated[Path, typer.Option("--output", "-o", help="A folder for the video and the page.")] = Path(
+        "aviot-demo"
+    ),
+    model: Model = None,
+    device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Compress a made-up video for two questions and show where the supports go.
+    """Draw a video, ask two questions about it, and show what the compressor made of it for each.
 
-    The weights are untrained and no language model is involved: this shows the transport, not answers.
+    The scene is one of those that nothing was trained on. The page that is written shows which frames and patches each
+    answer was made from. No network is used.
 
     Example: aviot demo --ratio 8
     """
-    with mistakes():
-        shown = run_demo(frames, ratio)
+    if model is None and not is_embedded():
+        untrained(ratio, as_json)
+        return
+    with mistakes(), working() as report:
+        from aviot.demo import PAGE, draw_scene, show
+
+        loaded, processor = load_model(model, device, report)
+        output.mkdir(parents=True, exist_ok=True)
+        asked: dict[str, str | None] = dict.fromkeys(ASKED_OF_FILES)
+        shown_file = video
+        if shown_file is None:
+            report("draw")
+            shown_file, drawn = draw_scene(scene, output)
+            asked = {one.text: one.answer for one in drawn}
+        if question:
+            asked = dict.fromkeys(question)
+        shown = show(loaded, processor, shown_file, asked, output / PAGE, ratio=ratio, report=report)
     if as_json:
-        answers = [
-            {
-                "question": answer.scene,
-                "path": answer.compression.path,
-                "budgets": answer.compression.budgets,
-                "frame_share": dict(zip(SCENES, answer.frame_share, strict=True)),
-                "rebuilt_error": answer.rebuilt_error,
-            }
-            for answer in shown.answers
-        ]
-        report = {"tokens_before": shown.tokens_before, "tokens_after": shown.tokens_after, "answers": answers}
-        print(json.dumps(report, indent=2))
+        print(json.dumps(asdict(shown) | {"right": [one.right for one in shown.asked]}, indent=2, default=str))
         return
     console = Console()
-    path = " → ".join(map(str, shown.answers[0].compression.path))
-    console.print(
-        f"A made-up video of {frames} frames, four scenes: {', '.join(SCENES)}. Ratio {ratio:g}: {path} frames."
-    )
-    console.print(f"Tokens for a 7B decoder: {shown.tokens_before:,} before, {shown.tokens_after:,} after.\n")
-    table = Table("asked about", "supports a segment, stage by stage", *SCENES)
-    for answer in shown.answers:
-        budgets = "\n".join(str(list(stage)) for stage in answer.compression.budgets)
-        table.add_row(answer.scene, budgets, *(f"{share:.0%}" for share in answer.frame_share))
-    console.print(table)
-    worst = max(answer.rebuilt_error for answer in shown.answers)
-    console.print("Right: how much of the compressed video came from each scene, by its exact provenance.")
-    console.print(f"The provenance coefficients rebuild the compressed features to {worst:.0e}.")
-    console.print("The weights are untrained: this shows the transport, not answers.")
+    for part in _described(shown):
+        console.print(part)
+    if model is None and video is not None:
+        console.print(FOREIGN)
+
+
+def _described(shown: "Demo") -> Iterator[str | Table]:
+    path = " → ".join(map(str, shown.path))
+    yield f"[bold]{escape(str(shown.video))}[/bold]: {shown.frames} frames, compressed to {shown.path[-1]} ({path})."
+    yield f"Visual tokens for the decoder: {shown.tokens_before:,} before, {shown.tokens_after:,} after.\n"
+    known = any(one.truth is not None for one in shown.asked)
+    answers = Table("", "question", "answer", *(["in truth"] if known else []))
+    for number, one in enumerate(shown.asked, start=1):
+        truth = [] if one.truth is None else [f"{one.truth} {'✓' if one.right else '✗'}"]
+        answers.add_row(str(number), escape(one.question), escape(one.answer), *truth)
+    yield answers
+    if shown.spans:
+        yield "\nSupports that each part of the video got in the first stage, for each question:"
+        yield _allocations(shown)
+    yield f"\n[bold]{escape(str(shown.page))}[/bold] shows where every token came from; open it in a browser."
+
+
+def _allocations(shown: "Demo") -> Table:
+    """Bars side by side, one column a question."""
+    table = Table("seconds", *(f"question {number}" for number in range(1, len(shown.asked) + 1)))
+    most = max(max(one.budgets[0]) for one in shown.asked)
+    for place, (start, end) in enumerate(shown.spans):
+        counts = [one.budgets[0][place] for one in shown.asked]
+        table.add_row(f"{start:g} to {end:g}", *(f"{'█' * round(BAR * count / most)} {count}" for count in counts))
+    return table

@@ -72,15 +72,15 @@ def explain(
     pictures: Pictures,
     questions: Sequence[str],
     outputs: Outputs,
-    *,
+    *others: Callable[[View], None],
     ratio: float | None,
     compressor: CompressorName,
     max_new_tokens: int,
 ) -> tuple[Study, list[Path]]:
-    """Write everything that was asked for; returns what was found and the files."""
+    """Write everything that was asked for; returns what was found and the files. `others` are handed every view too."""
     figures, export = FigureViews(outputs.wanted), ExportViews()
-    others = [] if outputs.figures is None else [figures.keep]
-    others += [] if outputs.export is None else [export.keep]
+    others += () if outputs.figures is None else (figures.keep,)
+    others += () if outputs.export is None else (export.keep,)
     found, report = build_report(
         session, pictures, questions, *others, ratio=ratio, compressor=compressor, max_new_tokens=max_new_tokens
     )

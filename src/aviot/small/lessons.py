@@ -84,7 +84,7 @@ class Lessons(Dataset[Lesson | Pictures]):
             lesson = self.writer.conversations([(scene, self._turns(scene, draws)) for scene in scenes])
             return replace(lesson, histories=histories_of(scenes))
         ratio = sample_ratio(torch.Generator().manual_seed(draws.below(2**31)))
-        asked = [(scene, [put(q, bool(draws.below(2)))]) for scene in scenes for q in self.world.questions(scene)]
+        asked = [(scene, [draws.pick(_forms(q, draws))]) for scene in scenes for q in self.world.questions(scene)]
         return self.writer.conversations(asked, ratio)
 
     def _turns(self, scene: Scene, draws: Draws) -> list[tuple[str, str]]:
@@ -96,7 +96,7 @@ class Lessons(Dataset[Lesson | Pictures]):
         told = descriptions(scene)
         turns = [[turn] for turn in draws.sample(told, min(DESCRIBED, len(told)))]
         for question in self.world.questions(scene):
-            forms = [(question.open, question.answer), (question.multiple_choice, question.letter)]
+            forms = _forms(question, draws)
             turns.append(draws.pick((forms, forms[:1], forms[1:])))
         return [turn for group in draws.shuffled(turns) for turn in group]
 
@@ -104,6 +104,12 @@ class Lessons(Dataset[Lesson | Pictures]):
 def put(question: Question, openly: bool) -> tuple[str, str]:
     """A question as it is put, and its answer: in words, or the letter of one of the options."""
     return (question.open, question.answer) if openly else (question.multiple_choice, question.letter)
+
+
+def _forms(question: Question, draws: Draws) -> list[tuple[str, str]]:
+    """A question put openly, with or without a word on how to answer, and put with options."""
+    openly = draws.pick((question.open, question.text))
+    return [(openly, question.answer), (question.multiple_choice, question.letter)]
 
 
 class LessonWriter:

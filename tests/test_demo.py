@@ -1,0 +1,86 @@
+"""`aviot demo`: what it says is what was compressed and answered, and its page is written."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from aviot.cli import app
+from aviot.small.architecture import new_model, small_processor
+from aviot.small.tokenizer import build_tokenizer
+from aviot.synthetic import World, WorldConfig
+
+runner = CliRunner()
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory):
+    """The small model as it is before it learns."""
+    folder = tmp_path_factory.mktemp("small")
+    tokenizer = build_tokenizer()
+    new_model(tokenizer, 0).save_pretrained(folder)
+    small_processor(tokenizer).save_pretrained(folder)
+    return folder
+
+
+def demo(*arguments):
+    return runner.invoke(app, ["demo", *map(str, arguments)])
+
+
+def test_a_scene_and_its_two_questions(small, tmp_path):
+    done = demo("--model", small, "--output", tmp_path, "--scene", 3, "--json")
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    assert (report["frames"], report["path"][-1]) == (64, 16)
+    assert report["tokens_before"] == 4 * report["tokens_after"] == 64 * 90
+    assert report["spans"][0][0] == 0
+    assert report["spans"][-1][1] == 32
+    world = World(WorldConfig())
+    questions = world.questions(world.scene("test", 3, 64))[:2]
+    assert [one["question"] for one in report["asked"]] == [one.text for one in questions]
+    assert [one["truth"] for one in report["asked"]] == [one.answer for one in questions]
+    expected = [one["answer"].strip().lower() == one["truth"] for one in report["asked"]]
+    assert report["right"] == expected
+    for one in report["asked"]:
+        assert [sum(stage) for stage in one["budgets"]] == report["path"][1:]
+        assert len(one["budgets"][0]) == len(report["spans"])
+    page = (tmp_path / "report.html").read_text()
+    assert all(json.dumps(one.text)[1:-1] in page for one in questions)
+
+
+def test_a_video_of_ones_own(small, tmp_path):
+    """The file that a scene was written to is a video like any other; what is asked of it is shown as it was put."""
+    drawn = tmp_path / "drawn"
+    assert demo("--model", small, "--output", drawn, "--ratio", 30).exit_code == 0
+    done = demo("--model", small, "--output", tmp_path, "--video", drawn / "scene.mp4", "--ratio", 30, "-q", "[b]Why?")
+    assert done.exit_code == 0, done.output
+    assert "[b]Why?" in done.stdout
+    assert "64 frames, compressed to 3" in " ".join(done.stdout.split())
+    assert "in truth" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--ratio", "1"), "ratio must be"),
+        (("--scene", "-1"), "scene must be at least 0"),
+        (("--video", "nowhere.mp4"), "nowhere.mp4"),
+        (("--question", " "), "the question is empty"),
+    ],
+)
+def test_mistakes_are_one_sentence(small, tmp_path, arguments, sentence):
+    done = demo("--model", small, "--output", tmp_path, *arguments)
+    assert done.exit_code == 2
+    assert sentence in done.stderr
+
+
+def test_without_the_small_model_it_shows_the_transport(monkeypatch):
+    monkeypatch.setattr("aviot.commands.demo.is_embedded", lambda: False)
+    report = json.loads(demo("--json").stdout)
+    assert (report["tokens_before"], report["tokens_after"]) == (13440, 3360)
+    kitchen, office = report["answers"]
+    assert kitchen["budgets"] != office["budgets"]
+    assert kitchen["frame_share"]["kitchen"] > office["frame_share"]["kitchen"]
+    assert kitchen["rebuilt_error"] < 1e-6
+    assert "untrained" in demo().stdout
+    assert "ratio must be" in demo("--ratio", "1").stderr
