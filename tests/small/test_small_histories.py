@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from aviot.small.histories import HISTORY, UNKNOWN, WAYS, HistoryReader, histories_at, histories_of
+from aviot.small.patches import back_to_front
 from aviot.synthetic import World, WorldConfig, tracks
 from aviot.synthetic.config import GRID
 from aviot.synthetic.words import CHANGES, COLOUR_NAMES, NOTHING, NUMBERS, QUARTERS, SHAPES
@@ -19,7 +20,7 @@ def told(family: str, frames: int = 40):
     for number in range(SCENES):
         scene = world.scene("train", number, frames)
         found = histories_of([scene])
-        order = sorted(range(len(scene.actors)), key=lambda i: scene.actors[i].front)
+        order = back_to_front(scene)
         for subject in scene.plots[0].subjects:
             yield scene, scene.plots[0], subject, found.labels[:, order.index(subject)]
 
@@ -78,6 +79,29 @@ def test_whom_it_touches_and_who_is_in_front():
     for scene, plot, subject, labels in told("passing"):
         front = labels[:, LABEL["in front"]]
         assert (1 if scene.actors[subject].shape == plot.answer else 2) in front
+
+
+def test_a_few_frames_tell_what_they_show():
+    """Of the first and the last frame: what changed, and nothing of a way that two moments do not show."""
+    for scene, plot, subject, _ in told("changed"):
+        window = np.nonzero(tracks(scene).visible[subject])[0]
+        few = histories_of([scene], [int(window[0]), int(window[-1])]).labels[:, back_to_front(scene).index(subject)]
+        assert (NOTHING, *CHANGES)[few[1, LABEL["last"]]] == plot.answer
+        assert not few[0, : len(CHANGES)].any()
+        assert (few[:, LABEL["quarter"]] == UNKNOWN).all()
+    for scene, plot, subject, _ in told("direction"):
+        window = np.nonzero(tracks(scene).visible[subject])[0]
+        few = histories_of([scene], [int(window[0]), int(window[5]), int(window[6])])
+        way = few.labels[:, back_to_front(scene).index(subject), LABEL["way"]]
+        assert [*way[:2], WAYS[way[2]]] == [UNKNOWN, UNKNOWN, plot.answer]
+
+
+def test_changes_that_are_seen_at_once_have_no_order():
+    for scene, _, subject, labels in told("neighbour"):
+        window = np.nonzero(labels[:, 0] != UNKNOWN)[0]
+        few = histories_of([scene], [int(window[0]), int(window[-1])]).labels[1, back_to_front(scene).index(subject)]
+        several = few[: len(CHANGES)].sum() > 1
+        assert (few[LABEL["last"]] == UNKNOWN) == several
 
 
 def test_cells_have_the_object_that_covers_their_middle():

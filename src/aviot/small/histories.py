@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from aviot.small.patches import Objects, in_front, objects_of
+from aviot.small.patches import Objects, back_to_front, in_front, objects_of
 from aviot.synthetic import Scene, Tracks, tracks
 from aviot.synthetic.description import way_word
 from aviot.synthetic.paths import Jumps
@@ -69,16 +69,17 @@ class HistoryReader(nn.Module):
         return torch.stack(losses).nan_to_num().mean(), torch.stack(right).nan_to_num().mean()
 
 
-def histories_of(scenes: Sequence[Scene]) -> Histories:
-    """Of all frames of scenes of one length, in the order of `objects_of`."""
-    frames = range(scenes[0].frames)
-    objects = objects_of(scenes, frames)
-    labels = np.full((len(scenes), len(frames), objects.x.shape[1], len(HISTORY)), UNKNOWN, np.int8)
+def histories_of(scenes: Sequence[Scene], frames: Sequence[int] | None = None) -> Histories:
+    """Of all frames of scenes of one length, or of some as a short video of their own; in the order of `objects_of`."""
+    at = list(range(scenes[0].frames) if frames is None else frames)
+    objects = objects_of(scenes, at)
+    labels = np.full((len(scenes), len(at), objects.x.shape[1], len(HISTORY)), UNKNOWN, np.int8)
     for number, scene in enumerate(scenes):
-        truth = tracks(scene)
-        order = sorted(range(len(scene.actors)), key=lambda i: scene.actors[i].front)
-        for place, i in enumerate(order):
-            labels[number, :, place] = _history(scene, truth, i)
+        truth = tracks(scene, at)
+        for place, actor in enumerate(back_to_front(scene)):
+            visible = np.nonzero(truth.visible[actor])[0]
+            if len(visible):
+                labels[number, visible, place] = _history(scene.actors[actor], truth, actor, visible, at)
     return Histories(objects, labels.reshape(-1, *labels.shape[2:]))
 
 
@@ -93,45 +94,51 @@ def histories_at(
     return there.where(which[..., None] >= 0, UNKNOWN)
 
 
-def _history(scene: Scene, truth: Tracks, actor: int) -> NDArray[np.int64]:
-    """An actor's labels at every frame [T,labels]."""
-    told = np.full((scene.frames, len(HISTORY)), UNKNOWN)
-    visible = truth.visible[actor]
-    if not visible.any():
-        return told
-    first = int(visible.argmax())
-    moments, kinds = _changes(scene.actors[actor], first)
-    done = moments <= np.arange(scene.frames)[:, None]  # [T,events]
-    count = done.sum(1)
-    last = np.concatenate(([0], kinds + 1))
-    quarter = np.concatenate(([0], 4 * moments // scene.frames + 1))
-    x, y = scene.actors[actor].path.at(np.array([first]))[0]
-    way = WAYS.index(way_word(scene.actors[actor]).rpartition(" ")[2])
-    touches, in_front_of = _touching(truth, actor)
-    told[:] = np.stack(
+def _history(
+    actor: Actor, truth: Tracks, number: int, visible: NDArray[np.int64], at: Sequence[int]
+) -> NDArray[np.int64]:
+    """An actor's labels [V,labels] in the frames that show it, from nothing but what these frames show."""
+    shown = np.array(at)[visible]
+    places = actor.path.at(shown)
+    stands = isinstance(actor.path, Jumps)
+    spot = places @ (1, 1j) if stands else np.zeros(len(shown))  # what moves along does not jump
+    looks = (truth.colour[number, visible], truth.size[number, visible], spot, truth.texture[number, visible])
+    changed = np.stack([np.append(False, look[1:] != look[:-1]) for look in looks], axis=1)  # [V,kinds]
+    counts = changed.cumsum(0)
+    last, before, moment = _latest(changed)
+    quarter = np.where(moment < 0, 0, 4 * visible[moment] // len(at) + 1) if len(at) >= 4 else UNKNOWN
+    way = WAYS.index(way_word(actor).rpartition(" ")[2])
+    follows = np.append(False, np.diff(shown) == 1).cumsum() > 0  # two frames after each other were seen
+    touches, in_front_of = _touching(truth, number)
+    return np.stack(
         [
-            *(np.minimum((done & (kinds == kind)).sum(1), MOST) for kind in range(len(CHANGES))),
-            last[count],
-            last[np.maximum(count - 1, 0)],
-            quarter[count],
-            np.full(scene.frames, truth.colour[actor, first]),
-            np.full(scene.frames, int(y * CELLS) * CELLS + int(x * CELLS)),
-            np.where((np.arange(scene.frames) > first) | (way == 0), way, UNKNOWN),
-            touches,
-            in_front_of,
+            *np.minimum(counts, MOST).T,
+            last,
+            before,
+            np.broadcast_to(quarter, len(shown)),
+            np.full(len(shown), truth.colour[number, visible[0]]),
+            np.full(len(shown), int(places[0, 1] * CELLS) * CELLS + int(places[0, 0] * CELLS)),
+            np.where(stands | follows, way, UNKNOWN),
+            touches[visible],
+            in_front_of[visible],
         ],
         axis=1,
     )
-    told[~visible] = UNKNOWN
-    return told
 
 
-def _changes(actor: Actor, first: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """When an actor changed after it was first seen, in order, and what of it."""
-    stops = actor.path.stops if isinstance(actor.path, Jumps) else ()
-    steps = {"colour": actor.colour, "size": actor.size, "place": stops, "pattern": actor.texture}
-    events = sorted((at, CHANGES.index(kind)) for kind, values in steps.items() for at, _ in values[1:] if at > first)
-    return np.array([at for at, _ in events], np.int64), np.array([kind for _, kind in events], np.int64)
+def _latest(changed: NDArray[np.bool_]) -> tuple[NDArray[np.int64], ...]:
+    """At each frame what changed last and before that, 0 for nothing, and when the last was seen, -1 for never.
+
+    What is seen to have changed at once has no order.
+    """
+    told, latest = [], (0, 0, -1)
+    for frame, kinds in enumerate(changed):
+        if kinds.sum() == 1:
+            latest = (int(kinds.argmax()) + 1, latest[0], frame)
+        elif kinds.any():
+            latest = (UNKNOWN, UNKNOWN, frame)
+        told.append(latest)
+    return tuple(np.array(told).T)
 
 
 def _touching(truth: Tracks, actor: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

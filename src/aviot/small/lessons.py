@@ -78,7 +78,8 @@ class Lessons(Dataset[Lesson | Pictures]):
             frames = sorted(draws.sample(range(LENGTH), length))
             scenes = tuple(self.world.scene("train", number, LENGTH) for number in numbers)
             told = [(scene, turns) for scene in scenes if (turns := draws.shuffled(sights(scene, frames))[:TOLD])]
-            return self.writer.conversations(told, frames=frames)
+            lesson = self.writer.conversations(told, frames=frames)
+            return replace(lesson, histories=histories_of([scene for scene, _ in told], frames))
         scenes = tuple(self.world.scene("train", number, length) for number in numbers)
         if phase.task == "whole" or draws.uniform(0, 1) < WHOLE:
             lesson = self.writer.conversations([(scene, self._turns(scene, draws)) for scene in scenes])

@@ -68,13 +68,18 @@ def objects_of(scenes: Sequence[Scene], frames: Sequence[int]) -> Objects:
     parts = np.zeros((7, len(scenes), len(frames), most))
     for number, scene in enumerate(scenes):
         truth = tracks(scene, frames)
-        order = sorted(range(len(scene.actors)), key=lambda i: scene.actors[i].front)
+        order = back_to_front(scene)
         named = (truth.visible, truth.x, truth.y, truth.size, truth.shape, truth.colour, truth.texture)
         for part, values in enumerate(named):
             parts[part, number, :, : len(order)] = values[order].T
     whole = parts.reshape(7, -1, most)
     x, y, size = whole[1:4].astype(np.float32)
     return Objects(whole[0] > 0, x, y, size, whole[4:].astype(np.int64))
+
+
+def back_to_front(scene: Scene) -> list[int]:
+    """The numbers of a scene's actors in the order they are drawn."""
+    return sorted(range(len(scene.actors)), key=lambda actor: scene.actors[actor].front)
 
 
 def in_front(objects: Objects, rows: Float[Tensor, "R"], columns: Float[Tensor, "C"]) -> Int[Tensor, "N S"]:
