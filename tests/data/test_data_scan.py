@@ -66,6 +66,7 @@ def test_lines_and_elements_are_numbered():
         (b'[{"a": 1}\n{"b": 2}]', r"element 1 \(line 2\): a comma or \] was expected"),
         (b'[{"a": 1},\n{"b": }]', r"element 2 \(line 2\): it is not JSON \(Expecting value at character 7"),
         (b"[{'a': 1}]", "element 1 .*not JSON"),
+        (b'[{"a": "x\x01"}]', r"\(Invalid control character at character 9\)"),
         (b'[{"a": 1}', "ends inside the array"),
         (b'[{"a": 1},', "ends inside the array"),
         (b'[{"a": 1}, {"b": "cut', "element 2 .*ends inside a text that begins at its character 7"),

@@ -43,7 +43,7 @@ def decode_json(data: bytes) -> Any:
     except UnicodeDecodeError as error:
         raise ValueError(f"it is not UTF-8 (byte {error.start})") from None
     except json.JSONDecodeError as error:
-        raise ValueError(f"it is not JSON ({error.msg} at character {error.pos + 1})") from None
+        raise ValueError(f"it is not JSON ({_trouble(error)} at character {error.pos + 1})") from None
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
@@ -222,4 +222,9 @@ def _reason(error: Exception, text: str, start: int) -> str:
         return f"the file ends inside a text that begins at its character {error.pos - start + 1}; is it cut off?"
     if error.pos >= len(text.rstrip()):
         return _OPEN
-    return f"it is not JSON ({error.msg} at character {error.pos - start + 1})"
+    return f"it is not JSON ({_trouble(error)} at character {error.pos - start + 1})"
+
+
+def _trouble(error: json.JSONDecodeError) -> str:
+    """What is wrong; some of the library's messages end in "at" already."""
+    return error.msg.removesuffix(" at")
