@@ -20,12 +20,16 @@ from aviot.synthetic.description import way_word
 from aviot.synthetic.paths import Jumps
 from aviot.synthetic.scene import Actor
 from aviot.synthetic.stage import CELLS
-from aviot.synthetic.words import CHANGES, COLOURS, DIRECTIONS, QUARTERS, SHAPES, TURNS
+from aviot.synthetic.words import CHANGES, COLOURS, DIRECTIONS, QUARTERS, SHAPES, TEXTURES, TURNS
 
 WAYS = ("", *DIRECTIONS, *TURNS, "fro")  # the last word of how it moves; none if it stands
 MOST = 4  # changes that are counted
 HISTORY = {
-    **dict.fromkeys(CHANGES, MOST + 1),  # how often each changed
+    "shape": len(SHAPES),  # what it looks like now
+    "colour": len(COLOURS),
+    "texture": len(TEXTURES),
+    "place": CELLS**2,
+    **{f"{change} changes": MOST + 1 for change in CHANGES},  # so far
     "last": len(CHANGES) + 1,  # what changed last, and before that; 0 for nothing
     "before": len(CHANGES) + 1,
     "quarter": len(QUARTERS) + 1,  # in which the last change was
@@ -49,20 +53,21 @@ class Histories:
 
 
 class HistoryReader(nn.Module):
-    """Reads histories off the decoder's states at tokens. It is thrown away after the lesson."""
+    """Reads the histories of one object or more off the decoder's states. It is thrown away after the lesson."""
 
-    def __init__(self, dim: int) -> None:
+    def __init__(self, dim: int, objects: int = 1) -> None:
         super().__init__()
+        self.objects = objects
         self.norm = nn.LayerNorm(dim)
-        self.read = nn.Linear(dim, sum(HISTORY.values()))
+        self.read = nn.Linear(dim, objects * sum(HISTORY.values()))
 
     def loss(
-        self, states: Float[Tensor, "N cells d"], histories: Int[Tensor, "N cells labels"]
+        self, states: Float[Tensor, "N d"], histories: Int[Tensor, "N objects labels"]
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
         """The mean over labels, and the share that would be told right."""
-        told = self.read(self.norm(states)).float().split(tuple(HISTORY.values()), -1)
+        read = self.read(self.norm(states)).float().unflatten(-1, (self.objects, -1))
         losses, right = [], []
-        for guess, goal in zip(told, histories.unbind(-1), strict=True):
+        for guess, goal in zip(read.split(tuple(HISTORY.values()), -1), histories.unbind(-1), strict=True):
             known = goal != UNKNOWN
             losses.append(F.cross_entropy(guess.flatten(0, 1), goal.flatten(), ignore_index=UNKNOWN))
             right.append(((guess.argmax(-1) == goal) & known).sum() / known.sum())
@@ -75,12 +80,19 @@ def histories_of(scenes: Sequence[Scene], frames: Sequence[int] | None = None) -
     objects = objects_of(scenes, at)
     labels = np.full((len(scenes), len(at), objects.x.shape[1], len(HISTORY)), UNKNOWN, np.int8)
     for number, scene in enumerate(scenes):
-        truth = tracks(scene, at)
-        for place, actor in enumerate(back_to_front(scene)):
-            visible = np.nonzero(truth.visible[actor])[0]
-            if len(visible):
-                labels[number, visible, place] = _history(scene.actors[actor], truth, actor, visible, at)
+        labels[number, :, : len(scene.actors)] = actor_histories(scene, at)[back_to_front(scene)].swapaxes(0, 1)
     return Histories(objects, labels.reshape(-1, *labels.shape[2:]))
+
+
+def actor_histories(scene: Scene, at: Sequence[int]) -> NDArray[np.int8]:
+    """Every actor's labels in these frames [O,T,labels]."""
+    truth = tracks(scene, at)
+    told = np.full((*truth.visible.shape, len(HISTORY)), UNKNOWN, np.int8)
+    for number, actor in enumerate(scene.actors):
+        visible = np.nonzero(truth.visible[number])[0]
+        if len(visible):
+            told[number, visible] = _history(actor, truth, number, visible, at)
+    return told
 
 
 def histories_at(
@@ -100,6 +112,7 @@ def _history(
     """An actor's labels [V,labels] in the frames that show it, from nothing but what these frames show."""
     shown = np.array(at)[visible]
     places = actor.path.at(shown)
+    cells = (places * CELLS).astype(int) @ (1, CELLS)
     stands = isinstance(actor.path, Jumps)
     spot = places @ (1, 1j) if stands else np.zeros(len(shown))  # what moves along does not jump
     looks = (truth.colour[number, visible], truth.size[number, visible], spot, truth.texture[number, visible])
@@ -112,12 +125,16 @@ def _history(
     touches, in_front_of = _touching(truth, number)
     return np.stack(
         [
+            truth.shape[number, visible],
+            truth.colour[number, visible],
+            truth.texture[number, visible],
+            cells,
             *np.minimum(counts, MOST).T,
             last,
             before,
             np.broadcast_to(quarter, len(shown)),
             np.full(len(shown), truth.colour[number, visible[0]]),
-            np.full(len(shown), int(places[0, 1] * CELLS) * CELLS + int(places[0, 0] * CELLS)),
+            np.full(len(shown), cells[0]),
             np.where(stands | follows, way, UNKNOWN),
             touches[visible],
             in_front_of[visible],

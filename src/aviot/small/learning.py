@@ -16,7 +16,8 @@ from aviot.models.sequence import IGNORED
 from aviot.small.lessons import Lesson
 from aviot.synthetic import Plan, draw
 
-READ = 4  # layers of the decoder after which histories can be read off its states, so that the others can ask for them
+TOLD_AFTER = 4  # layers of the decoder that histories of a video's objects can be read off after
+RECALLED_AFTER = 5  # and those that a question is about, where its answer begins
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +27,8 @@ class Answers:
     language: Float[Tensor, ""]
     agrees: Bool[Tensor, "B L-1"]  # each token after a row's first: it would be said, or is not supervised
     tokens: Float[Tensor, "B v d"]  # what the decoder read of the video
-    states: Float[Tensor, "B v d"] | None  # and what it made of it after some layers; None where nothing is read off
+    states: Float[Tensor, "B v d"] | None  # what it made of that after some layers; None where nothing is read off it
+    recalled: Float[Tensor, "N d"] | None  # and where its answers begin
     compression: Compression | None  # None where all frames were read
 
     @property
@@ -76,14 +78,21 @@ def answer(
     features, compression = path.compress(videos, questions, ratio=ratio or 0.0, compressor=compressor, step=step)
     tokens = path.project(features)
     whole = torch.cat((before.to(tokens.dtype), tokens, after.to(tokens.dtype)), 1)
-    read = lesson.histories is not None
+    tell, recall = lesson.histories is not None, lesson.recalls
+    read = tell or recall is not None
     found = path.language_model(inputs_embeds=whole, use_cache=False, output_hidden_states=read)
     said = model.lm_head(found.last_hidden_state[:, -ids.shape[1] :]).float()[:, :-1]
     goal = labels[:, 1:]
     language = F.cross_entropy(said.flatten(0, 1), goal.flatten(), ignore_index=IGNORED)
     agrees = (said.argmax(-1) == goal) | (goal == IGNORED)
-    states = found.hidden_states[READ][:, before.shape[1] : before.shape[1] + tokens.shape[1]] if read else None
-    return Answers(language, agrees, tokens, states, compression)
+    start = before.shape[1]
+    states = found.hidden_states[TOLD_AFTER][:, start : start + tokens.shape[1]] if tell else None
+    recalled = None
+    if recall is not None:
+        recalled = found.hidden_states[RECALLED_AFTER][:, -ids.shape[1] :][
+            recall.row.to(device), recall.place.to(device)
+        ]
+    return Answers(language, agrees, tokens, states, recalled, compression)
 
 
 def _question_means(embeds: Float[Tensor, "B L d"], asks: Bool[Tensor, "B L"]) -> Float[Tensor, "B d"]:

@@ -17,6 +17,7 @@ from aviot.small.curriculum import Curriculum
 from aviot.small.histories import Histories, histories_of
 from aviot.small.naming import names_seen
 from aviot.small.patches import Objects, objects_of
+from aviot.small.recall import Recalls, recalls_of
 from aviot.synthetic import Plan, Question, Scene, World, WorldConfig, descriptions, plan, sights
 from aviot.synthetic.chance import Draws
 
@@ -43,6 +44,7 @@ class Lesson:
     ratio: float | None  # None leaves the videos as they are
     seen: Bool[Tensor, "V T names"]  # what each frame shows
     histories: Histories | None = None  # what every object has done by each frame, where that is taught
+    recalls: Recalls | None = None  # and whom its questions are about
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +53,14 @@ class Pictures:
 
     plans: list[Plan]
     objects: Objects
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What is asked and answered, and the question that it puts; none if it is a description."""
+
+    said: tuple[str, str]
+    question: Question | None = None
 
 
 class Lessons(Dataset[Lesson | Pictures]):
@@ -81,25 +91,30 @@ class Lessons(Dataset[Lesson | Pictures]):
             lesson = self.writer.conversations(told, frames=frames)
             return replace(lesson, histories=histories_of([scene for scene, _ in told], frames))
         scenes = tuple(self.world.scene("train", number, length) for number in numbers)
-        if phase.task == "whole" or draws.uniform(0, 1) < WHOLE:
-            lesson = self.writer.conversations([(scene, self._turns(scene, draws)) for scene in scenes])
-            return replace(lesson, histories=histories_of(scenes))
-        ratio = sample_ratio(torch.Generator().manual_seed(draws.below(2**31)))
-        asked = [(scene, [draws.pick(_forms(q, draws))]) for scene in scenes for q in self.world.questions(scene)]
-        return self.writer.conversations(asked, ratio)
+        whole = phase.task == "whole" or draws.uniform(0, 1) < WHOLE
+        ratio = None if whole else sample_ratio(torch.Generator().manual_seed(draws.below(2**31)))
+        rows = [(scene, turns) for scene in scenes for turns in self._conversations(scene, draws, whole)]
+        lesson = self.writer.conversations([(scene, [turn.said for turn in turns]) for scene, turns in rows], ratio)
+        return replace(
+            lesson,
+            histories=histories_of(scenes) if whole else None,
+            recalls=recalls_of(lesson.labels, [(scene, [turn.question for turn in turns]) for scene, turns in rows]),
+        )
 
-    def _turns(self, scene: Scene, draws: Draws) -> list[tuple[str, str]]:
-        """Every question and descriptions of two objects, in any order.
+    def _conversations(self, scene: Scene, draws: Draws, whole: bool) -> list[list[Turn]]:
+        """Every question in a conversation of its own, since a video is compressed for it; of a whole video, in one.
 
-        A question is put with options, without, or without and then with: the second time its answer is to be found
-        among the options, which is to be learnt apart from finding it in the video.
+        In that one are descriptions of two objects too, and all comes in any order. A question is put with options,
+        without, or without and then with: the second time its answer is to be found among the options, which is to be
+        learnt apart from finding it in the video.
         """
+        forms = [_forms(question, draws) for question in self.world.questions(scene)]
+        if not whole:
+            return [[draws.pick(form)] for form in forms]
         told = descriptions(scene)
-        turns = [[turn] for turn in draws.sample(told, min(DESCRIBED, len(told)))]
-        for question in self.world.questions(scene):
-            forms = _forms(question, draws)
-            turns.append(draws.pick((forms, forms[:1], forms[1:])))
-        return [turn for group in draws.shuffled(turns) for turn in group]
+        groups = [[Turn(said)] for said in draws.sample(told, min(DESCRIBED, len(told)))]
+        groups += [draws.pick((form, form[:1], form[1:])) for form in forms]
+        return [[turn for group in draws.shuffled(groups) for turn in group]]
 
 
 def put(question: Question, openly: bool) -> tuple[str, str]:
@@ -107,10 +122,11 @@ def put(question: Question, openly: bool) -> tuple[str, str]:
     return (question.open, question.answer) if openly else (question.multiple_choice, question.letter)
 
 
-def _forms(question: Question, draws: Draws) -> list[tuple[str, str]]:
+def _forms(question: Question, draws: Draws) -> list[Turn]:
     """A question put openly, with or without a word on how to answer, and put with options."""
     openly = draws.pick((question.open, question.text))
-    return [(openly, question.answer), (question.multiple_choice, question.letter)]
+    said = (openly, question.answer), (question.multiple_choice, question.letter)
+    return [Turn(one, question) for one in said]
 
 
 class LessonWriter:

@@ -11,6 +11,7 @@ from aviot.small.learning import answer, encode
 from aviot.small.lessons import Lesson, Pictures
 from aviot.small.naming import Naming, names_at
 from aviot.small.patches import PatchReader, patch_targets
+from aviot.small.recall import ASKED_AFTER
 
 
 class Pupil(nn.Module):
@@ -25,6 +26,7 @@ class Pupil(nn.Module):
             torch.manual_seed(0)
             self.reader = PatchReader(model.config.vision_config.hidden_size)
             self.history_reader = HistoryReader(model.config.text_config.hidden_size)
+            self.recall_reader = HistoryReader(model.config.text_config.hidden_size, ASKED_AFTER)
         self.naming = Naming(tokenizer)
         self.compressor = compressor
 
@@ -67,8 +69,11 @@ class Pupil(nn.Module):
         if found.states is not None and lesson.histories is not None:
             grid, stride = self.model.model.connector.grid, self.model.config.pool_stride
             goal = histories_at(lesson.histories, grid, stride, u.device)
-            states = self._cells(found.states).flatten(0, 1).flatten(1, 2)
-            terms["histories"], shares["told"] = self.history_reader.loss(states, goal)
+            states = self._cells(found.states).flatten(0, 3)
+            terms["histories"], shares["told"] = self.history_reader.loss(states, goal.flatten(0, 1)[:, None])
+        if found.recalled is not None and lesson.recalls is not None:
+            goal = lesson.recalls.histories.to(u.device).long()
+            terms["recalls"], shares["recalled"] = self.recall_reader.loss(found.recalled, goal)
         return terms, shares
 
     @property

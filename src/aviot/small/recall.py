@@ -1,0 +1,56 @@
+"""Whom a question is about, and what they had done: told by the decoder where its answer begins.
+
+Every family of questions looks someone up first, and an answer of one word is little to learn that from. Here all that
+is known of those who are looked up has to be told.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from aviot.models.sequence import IGNORED
+from aviot.small.histories import HISTORY, UNKNOWN, actor_histories
+from aviot.synthetic import Question, Scene
+
+ASKED_AFTER = 2  # objects at most
+
+
+@dataclass(frozen=True, eq=False)
+class Recalls:
+    """Where answers to questions begin, and the histories that they need."""
+
+    row: Int[Tensor, "N"]
+    place: Int[Tensor, "N"]  # of the token that the answer follows
+    histories: Int[Tensor, "N objects labels"]
+
+
+def recalls_of(labels: Int[Tensor, "B L"], asked: Sequence[tuple[Scene, Sequence[Question | None]]]) -> Recalls | None:
+    """Of rows with a turn for each of `asked`, None where it is no question; None if none of them is."""
+    begins = (labels[:, 1:] != IGNORED) & (labels[:, :-1] == IGNORED)
+    known = {id(scene): actor_histories(scene, range(scene.frames)) for scene, _ in asked}
+    rows, places, histories = [], [], []
+    for row, (scene, questions) in enumerate(asked):
+        for place, question in zip(begins[row].nonzero().flatten().tolist(), questions, strict=True):
+            if question is not None:
+                rows.append(row)
+                places.append(place)
+                histories.append(_looked_up(known[id(scene)], question))
+    if not rows:
+        return None
+    return Recalls(torch.tensor(rows), torch.tensor(places), torch.from_numpy(np.stack(histories)))
+
+
+def _looked_up(known: np.ndarray, question: Question) -> np.ndarray:
+    """The histories of those whom the evidence names, at the end of it [objects,labels]."""
+    ends: dict[int, int] = {}
+    for evidence in question.evidence:
+        ends[evidence.actor] = max(ends.get(evidence.actor, 0), evidence.stop)
+    found = np.full((ASKED_AFTER, len(HISTORY)), UNKNOWN, np.int8)
+    for number, (actor, end) in enumerate(list(ends.items())[:ASKED_AFTER]):
+        seen = np.nonzero(known[actor, :end, 0] != UNKNOWN)[0]
+        found[number] = known[actor, seen[-1]]
+    return found

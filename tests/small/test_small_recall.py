@@ -1,0 +1,91 @@
+"""What a question's answer has to recall is enough to answer it, and lies where the answer begins."""
+
+import pytest
+import torch
+
+from aviot.models.sequence import IGNORED
+from aviot.small.curriculum import Curriculum, Phase
+from aviot.small.histories import HISTORY, UNKNOWN, WAYS
+from aviot.small.lessons import Lessons
+from aviot.small.recall import recalls_of
+from aviot.small.tokenizer import build_tokenizer
+from aviot.synthetic import World, WorldConfig
+from aviot.synthetic.stage import CELLS
+from aviot.synthetic.words import CHANGES, COLOUR_NAMES, NOTHING, NUMBERS, QUADRANTS, QUARTERS, SHAPES
+
+LABEL = {name: number for number, name in enumerate(HISTORY)}
+SCENES = 12
+
+
+def quadrant(cell: int) -> str:
+    return QUADRANTS[2 * (cell // CELLS >= CELLS / 2) + (cell % CELLS >= CELLS / 2)]
+
+
+@pytest.mark.parametrize(
+    ("family", "read"),
+    [
+        ("colour", lambda told: COLOUR_NAMES[told(0, "colour")]),
+        ("shape", lambda told: SHAPES[told(0, "shape")]),
+        ("brief", lambda told: SHAPES[told(0, "shape")]),
+        ("where", lambda told: quadrant(told(0, "place"))),
+        ("touched", lambda told: SHAPES[told(0, "touches") - 1]),
+        ("touched", lambda told: SHAPES[told(1, "shape")]),
+        ("count", lambda told: NUMBERS[told(0, "colour changes") - 1]),
+        ("repetition", lambda told: NUMBERS[told(0, "place changes") - 1]),
+        ("changed", lambda told: (NOTHING, *CHANGES)[told(0, "last")]),
+        ("became", lambda told: COLOUR_NAMES[told(0, "colour")]),
+        ("when", lambda told: QUARTERS[told(0, "quarter") - 1]),
+        ("direction", lambda told: WAYS[told(0, "way")]),
+        ("turning", lambda told: WAYS[told(0, "way")]),
+        ("distant", lambda told: "no" if told(0, "colour changes") else "yes"),
+        ("passing", lambda told: SHAPES[told(0 if told(0, "in front") == 1 else 1, "shape")]),
+        ("swap", lambda told: "yes" if told(0, "place") == told(1, "first place") else "no"),
+        (
+            "neighbour",
+            lambda told: ("", *CHANGES)[told(0, "last")],
+        ),
+    ],
+)
+def test_the_answer_follows_from_what_is_recalled(family, read):
+    world = World(WorldConfig(seed=3, families=(family,), plots=1))
+    labels = torch.tensor([[IGNORED, IGNORED, 5, 6, IGNORED]])
+    for number in range(SCENES):
+        scene = world.scene("train", number, 40)
+        question = world.question(scene)
+        found = recalls_of(labels, [(scene, [question])])
+        assert (found.row.tolist(), found.place.tolist()) == ([0], [1])
+
+        def told(which: int, name: str, labels=found.histories[0]) -> int:
+            assert labels[which, LABEL[name]] != UNKNOWN
+            return int(labels[which, LABEL[name]])
+
+        if family == "neighbour":
+            slots = dict(scene.plots[0].slots)
+            expected = slots["asked"] if slots["side"] == "before" or question.answer == NOTHING else question.answer
+        else:
+            expected = question.answer
+        assert read(told) == expected
+
+
+def test_recalls_lie_before_the_answers_of_lessons():
+    tokenizer = build_tokenizer()
+    phases = Phase("whole", 1, 3, (16,), (1e-3, 1e-3)), Phase("compressed", 8, 2, (16,), (1e-3, 1e-3))
+    lessons = Lessons(Curriculum(phases), tokenizer)
+    kinds = set()
+    for step in range(9):
+        lesson = lessons[step]
+        recalls = lesson.recalls
+        kinds.add((lesson.ratio is None, lesson.histories is None))
+        assert (lesson.labels[recalls.row, recalls.place] == IGNORED).all()
+        answers = lesson.labels[recalls.row, recalls.place + 1]
+        assert (answers != IGNORED).all()
+        assert recalls.histories.shape == (len(recalls.row), 2, len(HISTORY))
+        if lesson.ratio is not None:
+            assert recalls.row.tolist() == list(range(len(lesson.ids)))
+    assert kinds == {(True, False), (False, True)}
+
+
+def test_what_is_no_question_recalls_nothing():
+    scene = World(WorldConfig()).scene("train", 0, 16)
+    labels = torch.tensor([[IGNORED, 5, IGNORED]])
+    assert recalls_of(labels, [(scene, [None])]) is None
