@@ -10,6 +10,9 @@ from aviot.synthetic.config import GRID
 
 PATCH = 4  # pixels
 POSITION = 0.75  # deviation of the weights that the slowest waves of time, row and column start with
+SPACE = "\u0120"  # as a byte-level tokenizer writes it
+OWN = 0.3  # of a word's embedding that is not its own after a space
+ADDED = 0.2  # of what is attended to
 WARMUP = 200  # steps after which positions, relevance and temperature have their final weight
 
 
@@ -26,8 +29,8 @@ def small_config(tokenizer: PreTrainedTokenizerFast) -> AviotConfig:
     )
     text = Qwen2Config(
         hidden_size=256,
-        intermediate_size=768,
-        num_hidden_layers=6,
+        intermediate_size=640,
+        num_hidden_layers=7,
         num_attention_heads=4,
         num_key_value_heads=2,
         vocab_size=len(tokenizer),
@@ -48,6 +51,7 @@ def new_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> AviotForConditio
         torch.manual_seed(seed)
         model = AviotForConditionalGeneration(small_config(tokenizer))
         _know_positions(model)
+        _know_likeness(model, tokenizer)
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.generation_config.pad_token_id = tokenizer.pad_token_id
     return model
@@ -72,6 +76,34 @@ def _know_positions(model: AviotForConditionalGeneration) -> None:
     share = POSITION * 2.0 ** -torch.arange(bands, dtype=torch.float32)
     proj = model.model.position.proj.weight  # [D, 3 * (sines, cosines)]
     proj.copy_(torch.randn(proj.shape) * share.repeat(6))
+
+
+@torch.no_grad()
+def _know_likeness(model: AviotForConditionalGeneration, tokenizer: PreTrainedTokenizerFast) -> None:
+    """Start with a decoder that attends to what is like a token and adds it as it is, as a pretrained one can.
+
+    Queries are keys and what goes out is what came in, turned back; a word after a space begins like itself without.
+    From random weights, to find the same word again took longer to learn than all that is asked about it.
+    """
+    text = model.config.text_config
+    scale = text.hidden_size**-0.5
+    words = model.get_input_embeddings().weight
+    words.copy_(torch.randn(words.shape) * scale)
+    pieces = tokenizer.get_vocab()
+    for piece, number in pieces.items():
+        if piece.startswith(SPACE) and piece[1:] in pieces:
+            words[pieces[piece[1:]]].mul_(OWN).add_(words[number])
+    shared = text.num_attention_heads // text.num_key_value_heads
+
+    def of_all_heads(weight: Tensor) -> Tensor:
+        return weight.unflatten(0, (text.num_key_value_heads, -1)).repeat_interleave(shared, 0).flatten(0, 1)
+
+    for layer in model.model.language_model.layers:
+        attention = layer.self_attn
+        for part in (attention.k_proj, attention.v_proj):
+            part.weight.copy_(torch.randn(part.weight.shape) * scale)
+        attention.q_proj.weight.copy_(of_all_heads(attention.k_proj.weight))
+        attention.o_proj.weight.copy_(ADDED * of_all_heads(attention.v_proj.weight).T)
 
 
 def grid_code(dim: int) -> Float[Tensor, "S dim"]:

@@ -14,10 +14,14 @@ from aviot.models import AviotForConditionalGeneration
 from aviot.models.path import CompressorName
 from aviot.models.sequence import IGNORED
 from aviot.small.lessons import Lesson
+from aviot.small.options import Options
+from aviot.small.recall import Recalls
 from aviot.synthetic import Plan, draw
 
-TOLD_AFTER = 4  # layers of the decoder that histories of a video's objects can be read off after
-RECALLED_AFTER = 5  # and those that a question is about, where its answer begins
+# Layers of the decoder after which lessons read off its states
+TOLD_AFTER = 4  # what the objects of a video have done,
+RECALLED_AFTER = 5  # whom a question is about, where its answer begins,
+CHOSEN_AFTER = 6  # and whether an option is right.
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,8 +31,9 @@ class Answers:
     language: Float[Tensor, ""]
     agrees: Bool[Tensor, "B L-1"]  # each token after a row's first: it would be said, or is not supervised
     tokens: Float[Tensor, "B v d"]  # what the decoder read of the video
-    states: Float[Tensor, "B v d"] | None  # what it made of that after some layers; None where nothing is read off it
-    recalled: Float[Tensor, "N d"] | None  # and where its answers begin
+    told: Float[Tensor, "B v d"] | None  # what it made of that after some layers; None where nothing is read off it
+    recalled: Float[Tensor, "N d"] | None  # of where its answers begin
+    chosen: Float[Tensor, "O d"] | None  # and of where options end
     compression: Compression | None  # None where all frames were read
 
     @property
@@ -78,21 +83,27 @@ def answer(
     features, compression = path.compress(videos, questions, ratio=ratio or 0.0, compressor=compressor, step=step)
     tokens = path.project(features)
     whole = torch.cat((before.to(tokens.dtype), tokens, after.to(tokens.dtype)), 1)
-    tell, recall = lesson.histories is not None, lesson.recalls
-    read = tell or recall is not None
+    read = any(part is not None for part in (lesson.histories, lesson.recalls, lesson.options))
     found = path.language_model(inputs_embeds=whole, use_cache=False, output_hidden_states=read)
     said = model.lm_head(found.last_hidden_state[:, -ids.shape[1] :]).float()[:, :-1]
     goal = labels[:, 1:]
     language = F.cross_entropy(said.flatten(0, 1), goal.flatten(), ignore_index=IGNORED)
     agrees = (said.argmax(-1) == goal) | (goal == IGNORED)
-    start = before.shape[1]
-    states = found.hidden_states[TOLD_AFTER][:, start : start + tokens.shape[1]] if tell else None
-    recalled = None
-    if recall is not None:
-        recalled = found.hidden_states[RECALLED_AFTER][:, -ids.shape[1] :][
-            recall.row.to(device), recall.place.to(device)
-        ]
-    return Answers(language, agrees, tokens, states, recalled, compression)
+    start, end = before.shape[1], before.shape[1] + tokens.shape[1]
+    states = found.hidden_states
+    return Answers(
+        language=language,
+        agrees=agrees,
+        tokens=tokens,
+        told=None if lesson.histories is None else states[TOLD_AFTER][:, start:end],
+        recalled=None if lesson.recalls is None else _states_at(states[RECALLED_AFTER][:, end:], lesson.recalls),
+        chosen=None if lesson.options is None else _states_at(states[CHOSEN_AFTER][:, end:], lesson.options),
+        compression=compression,
+    )
+
+
+def _states_at(states: Float[Tensor, "B L d"], places: Recalls | Options) -> Float[Tensor, "N d"]:
+    return states[places.row.to(states.device), places.place.to(states.device)]
 
 
 def _question_means(embeds: Float[Tensor, "B L d"], asks: Bool[Tensor, "B L"]) -> Float[Tensor, "B d"]:

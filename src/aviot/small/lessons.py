@@ -16,8 +16,10 @@ from aviot.small.architecture import small_processor
 from aviot.small.curriculum import Curriculum
 from aviot.small.histories import Histories, histories_of
 from aviot.small.naming import names_seen
+from aviot.small.options import OptionFinder, Options
 from aviot.small.patches import Objects, objects_of
 from aviot.small.recall import Recalls, recalls_of
+from aviot.small.spans import answer_spans
 from aviot.synthetic import Plan, Question, Scene, World, WorldConfig, descriptions, plan, sights
 from aviot.synthetic.chance import Draws
 
@@ -44,7 +46,8 @@ class Lesson:
     ratio: float | None  # None leaves the videos as they are
     seen: Bool[Tensor, "V T names"]  # what each frame shows
     histories: Histories | None = None  # what every object has done by each frame, where that is taught
-    recalls: Recalls | None = None  # and whom its questions are about
+    recalls: Recalls | None = None  # whom its questions are about
+    options: Options | None = None  # and which of their options are right
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,10 +60,14 @@ class Pictures:
 
 @dataclass(frozen=True)
 class Turn:
-    """What is asked and answered, and the question that it puts; none if it is a description."""
+    """What is asked and answered, and the question that it puts; none if it is a description.
+
+    What is `given` is there to be read, and is no answer to learn.
+    """
 
     said: tuple[str, str]
     question: Question | None = None
+    given: bool = False
 
 
 class Lessons(Dataset[Lesson | Pictures]):
@@ -69,6 +76,7 @@ class Lessons(Dataset[Lesson | Pictures]):
     def __init__(self, curriculum: Curriculum, tokenizer: PreTrainedTokenizerFast) -> None:
         self.curriculum = curriculum
         self.writer = LessonWriter(tokenizer)
+        self.finder = OptionFinder(tokenizer)
         self.world = World(WorldConfig(seed=curriculum.seed))
 
     def __len__(self) -> int:
@@ -87,19 +95,37 @@ class Lessons(Dataset[Lesson | Pictures]):
         if phase.task == "pictures":
             frames = sorted(draws.sample(range(LENGTH), length))
             scenes = tuple(self.world.scene("train", number, LENGTH) for number in numbers)
-            told = [(scene, turns) for scene in scenes if (turns := draws.shuffled(sights(scene, frames))[:TOLD])]
-            lesson = self.writer.conversations(told, frames=frames)
-            return replace(lesson, histories=histories_of([scene for scene, _ in told], frames))
+            rows = [(scene, self._looks(scene, frames, draws)) for scene in scenes]
+            return replace(self._lesson(rows, frames=frames), histories=histories_of(scenes, frames))
         scenes = tuple(self.world.scene("train", number, length) for number in numbers)
         whole = phase.task == "whole" or draws.uniform(0, 1) < WHOLE
         ratio = None if whole else sample_ratio(torch.Generator().manual_seed(draws.below(2**31)))
         rows = [(scene, turns) for scene in scenes for turns in self._conversations(scene, draws, whole)]
-        lesson = self.writer.conversations([(scene, [turn.said for turn in turns]) for scene, turns in rows], ratio)
+        lesson = self._lesson(rows, ratio)
+        asked = [(scene, [turn.question for turn in turns]) for scene, turns in rows]
         return replace(
-            lesson,
-            histories=histories_of(scenes) if whole else None,
-            recalls=recalls_of(lesson.labels, [(scene, [turn.question for turn in turns]) for scene, turns in rows]),
+            lesson, histories=histories_of(scenes) if whole else None, recalls=recalls_of(lesson.labels, asked)
         )
+
+    def _lesson(
+        self,
+        rows: Sequence[tuple[Scene, Sequence[Turn]]],
+        ratio: float | None = None,
+        frames: Sequence[int] | None = None,
+    ) -> Lesson:
+        """Rows of turns as tokens, what is given left out of what is learnt."""
+        lesson = self.writer.conversations([(s, [turn.said for turn in turns]) for s, turns in rows], ratio, frames)
+        for labels, (_, turns) in zip(lesson.labels, rows, strict=True):
+            for (first, end), turn in zip(list(answer_spans(labels.tolist())), turns, strict=True):
+                if turn.given:
+                    labels[first:end] = IGNORED
+        return replace(lesson, options=self.finder.find(lesson.ids, lesson.labels))
+
+    def _looks(self, scene: Scene, frames: Sequence[int], draws: Draws) -> list[Turn]:
+        """What some frames show; and a question whose answer is given, which they may not show, to choose it."""
+        openly, chosen = _forms(draws.pick(self.world.questions(scene)), draws)
+        seen = [Turn(said) for said in draws.shuffled(sights(scene, frames))[:TOLD]]
+        return [*seen, replace(openly, given=True), chosen]
 
     def _conversations(self, scene: Scene, draws: Draws, whole: bool) -> list[list[Turn]]:
         """Every question in a conversation of its own, since a video is compressed for it; of a whole video, in one.

@@ -10,6 +10,7 @@ from aviot.small.histories import HistoryReader, histories_at
 from aviot.small.learning import answer, encode
 from aviot.small.lessons import Lesson, Pictures
 from aviot.small.naming import Naming, names_at
+from aviot.small.options import OptionReader
 from aviot.small.patches import PatchReader, patch_targets
 from aviot.small.recall import ASKED_AFTER
 
@@ -25,8 +26,10 @@ class Pupil(nn.Module):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             self.reader = PatchReader(model.config.vision_config.hidden_size)
-            self.history_reader = HistoryReader(model.config.text_config.hidden_size)
-            self.recall_reader = HistoryReader(model.config.text_config.hidden_size, ASKED_AFTER)
+            dim = model.config.text_config.hidden_size
+            self.history_reader = HistoryReader(dim)
+            self.recall_reader = HistoryReader(dim, ASKED_AFTER)
+            self.option_reader = OptionReader(dim)
         self.naming = Naming(tokenizer)
         self.compressor = compressor
 
@@ -66,14 +69,16 @@ class Pupil(nn.Module):
             means = self._cells(found.tokens).mean((2, 3))
             terms["naming"] = self.naming.loss(means, self._words, lesson.seen.to(u.device))
         shares = {"right": found.right.float().mean()}
-        if found.states is not None and lesson.histories is not None:
+        if found.told is not None and lesson.histories is not None:
             grid, stride = self.model.model.connector.grid, self.model.config.pool_stride
-            goal = histories_at(lesson.histories, grid, stride, u.device)
-            states = self._cells(found.states).flatten(0, 3)
-            terms["histories"], shares["told"] = self.history_reader.loss(states, goal.flatten(0, 1)[:, None])
+            goal = histories_at(lesson.histories, grid, stride, u.device).flatten(0, 1)[:, None]
+            terms["told"], shares["told_right"] = self.history_reader.loss(self._cells(found.told).flatten(0, 3), goal)
         if found.recalled is not None and lesson.recalls is not None:
             goal = lesson.recalls.histories.to(u.device).long()
-            terms["recalls"], shares["recalled"] = self.recall_reader.loss(found.recalled, goal)
+            terms["recalled"], shares["recalled_right"] = self.recall_reader.loss(found.recalled, goal)
+        if found.chosen is not None and lesson.options is not None:
+            goal = lesson.options.right.to(u.device)
+            terms["chosen"], shares["chosen_right"] = self.option_reader.loss(found.chosen, goal)
         return terms, shares
 
     @property

@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from aviot.models.sequence import IGNORED
 from aviot.small.histories import HISTORY, UNKNOWN, actor_histories
+from aviot.small.spans import answer_spans
 from aviot.synthetic import Question, Scene
 
 ASKED_AFTER = 2  # objects at most
@@ -29,18 +29,17 @@ class Recalls:
 
 
 def recalls_of(labels: Int[Tensor, "B L"], asked: Sequence[tuple[Scene, Sequence[Question | None]]]) -> Recalls | None:
-    """Of rows with a turn for each of `asked`, None where it is no question; None if none of them is."""
-    begins = (labels[:, 1:] != IGNORED) & (labels[:, :-1] == IGNORED)
+    """Of rows with an answer for each of `asked`, None where it is to no question; None if none of them is."""
     known = {id(scene): actor_histories(scene, range(scene.frames)) for scene, _ in asked}
-    rows, places, histories = [], [], []
-    for row, (scene, questions) in enumerate(asked):
-        for place, question in zip(begins[row].nonzero().flatten().tolist(), questions, strict=True):
-            if question is not None:
-                rows.append(row)
-                places.append(place)
-                histories.append(_looked_up(known[id(scene)], question))
-    if not rows:
+    found = [
+        (row, first - 1, _looked_up(known[id(scene)], question))
+        for row, (scene, questions) in enumerate(asked)
+        for (first, _), question in zip(answer_spans(labels[row].tolist()), questions, strict=True)
+        if question is not None
+    ]
+    if not found:
         return None
+    rows, places, histories = zip(*found, strict=True)
     return Recalls(torch.tensor(rows), torch.tensor(places), torch.from_numpy(np.stack(histories)))
 
 
