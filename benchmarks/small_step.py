@@ -16,6 +16,7 @@ from torch.profiler import ProfilerActivity, profile
 from aviot.small.architecture import new_model
 from aviot.small.curriculum import Curriculum, Phase
 from aviot.small.lessons import Lessons
+from aviot.small.optimizers import optimizers_of
 from aviot.small.pupil import Pupil
 from aviot.small.tokenizer import build_tokenizer
 
@@ -39,7 +40,9 @@ def main() -> None:
     pupil = Pupil(new_model(tokenizer, 0), tokenizer, "aviot").to(device)
     if given.compiled:
         pupil.compile_layers()
-    optimizer = torch.optim.AdamW(pupil.parameters(), lr=0.0, fused=device.type == "cuda")
+    optimizers = optimizers_of(pupil)
+    for group in (group for optimizer in optimizers for group in optimizer.param_groups):
+        group["lr"] = 0.0
 
     def step(number: int) -> float:
         synchronise(device)
@@ -48,8 +51,9 @@ def main() -> None:
             terms, _ = pupil.terms(made[number], 1000)
         torch.stack(list(terms.values())).sum().backward()
         torch.nn.utils.clip_grad_norm_(pupil.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
         synchronise(device)
         return 1000 * (time.perf_counter() - start)
 

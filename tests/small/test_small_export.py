@@ -9,6 +9,7 @@ from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.small import tokenizer as tokenizers
 from aviot.small.architecture import new_model
 from aviot.small.export import export
+from aviot.small.optimizers import optimizers_of
 from aviot.small.pupil import Pupil
 from aviot.small.state import save_state
 from aviot.small.tokenizer import KEPT, build_tokenizer
@@ -26,7 +27,7 @@ def test_an_exported_run_loads_and_says_what_it_is(tmp_path, monkeypatch):
     pupil = Pupil(new_model(tokenizer, seed=5), tokenizer, "aviot")
     tokenizer.save_pretrained(tmp_path / "run" / KEPT)
     monkeypatch.delattr(tokenizers, "build_tokenizer")  # a later one may number its pieces in another way
-    save_state(tmp_path / "run", pupil, torch.optim.AdamW(pupil.parameters()), 40)
+    save_state(tmp_path / "run", pupil, optimizers_of(pupil), 40)
     (tmp_path / "run" / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in LOG))
     target = tmp_path / "model"
     export(tmp_path / "run", target)

@@ -91,28 +91,34 @@ def test_commands_take_the_packages_model_where_none_is_named(model, tokenizer, 
     assert json.loads(answered.stdout)["frames"] == 3
 
 
+def _tensors(run):
+    return {name for file in run.glob("state-*.safetensors") for name in load_file(file)}
+
+
 def test_a_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
-    """Two steps in one piece and in two: the same terms and weights, but for moments rounded in between."""
+    """Three steps in one piece and in three: the same terms and weights, but for moments rounded in between."""
     for module in (training, log):
         monkeypatch.setattr(module, "REPORT", 1)
     monkeypatch.setattr(training, "EXAMINED", ())
     curriculum = Curriculum(
         (
             Phase("patches", steps=1, videos=2, frames=(1,), rates=(1e-3, 1e-3)),
-            Phase("pictures", steps=1, videos=2, frames=(1,), rates=(1e-3, 1e-3)),
+            Phase("pictures", steps=2, videos=2, frames=(1,), rates=(1e-3, 1e-3)),
         )
     )
     cpu = torch.device("cpu")
     training.train(tmp_path / "whole", curriculum, device=cpu)
-    for _ in range(2):
+    for _ in range(3):
         training.train(tmp_path / "pieces", curriculum, device=cpu, seconds=0)
     runs = [[json.loads(line) for line in (tmp_path / name / "log.jsonl").open()] for name in ("whole", "pieces")]
-    assert [line["step"] for line in runs[1]] == [1, 2]
+    assert [line["step"] for line in runs[1]] == [1, 2, 3]
     for one, other in zip(*runs, strict=True):
         assert one["task"] == other["task"]
         assert one["naming"] == pytest.approx(other["naming"], abs=1e-4)
     assert runs[0][0]["patches"] == runs[1][0]["patches"]
-    weights = [load_file(tmp_path / name / "state-2-0.safetensors") for name in ("whole", "pieces")]
-    assert not list((tmp_path / "pieces").glob("state-1-*"))  # the older piece's
-    name = "weight.model.model.language_model.embed_tokens.weight"
-    assert torch.allclose(*(found[name] for found in weights), atol=1e-5)
+    weights = [load_file(tmp_path / name / "state-3-0.safetensors") for name in ("whole", "pieces")]
+    assert not list((tmp_path / "pieces").glob("state-2-*"))  # the older piece's
+    decoder = "model.model.language_model"
+    for name in (f"weight.{decoder}.embed_tokens.weight", f"weight.{decoder}.layers.0.mlp.up_proj.weight"):
+        assert torch.allclose(*(found[name] for found in weights), atol=1e-5)
+    assert f"momentum_buffer.{decoder}.layers.0.mlp.up_proj.weight" in _tensors(tmp_path / "pieces")

@@ -1,6 +1,8 @@
 """A training run on disk: weights, moments and the step, in files small enough to be carried about."""
 
 import json
+from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +15,23 @@ from aviot.models.shards import write_tensors
 
 FILE_BYTES = 15 * 2**20
 STATE = "state.json"
+WEIGHT = "weight"  # beside moments, by which optimizers name theirs
 
 
-def save_state(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
+def save_state(folder: Path, module: nn.Module, optimizers: Sequence[torch.optim.Optimizer], step: int) -> None:
     """Write everything that a later piece of the run needs. Moments are rounded to bfloat16, weights are not.
 
     Files are named for the step, and the last thing written says which count: until then the old state does.
     """
-    tensors = {f"weight.{name}": weight.detach() for name, weight in module.named_parameters()}
-    for name, weight in module.named_parameters():
-        for moment in ("exp_avg", "exp_avg_sq"):
-            if weight in optimizer.state:
-                tensors[f"{moment}.{name}"] = optimizer.state[weight][moment].to(torch.bfloat16)
-    steps = {name: int(optimizer.state[w]["step"]) for name, w in module.named_parameters() if w in optimizer.state}
+    names: dict[Tensor, str] = {weight: name for name, weight in module.named_parameters()}
+    tensors = {f"{WEIGHT}.{name}": weight.detach() for weight, name in names.items()}
+    steps: dict[str, int] = {}
+    for weight, moments in (item for optimizer in optimizers for item in optimizer.state.items()):
+        for moment, value in moments.items():
+            if moment == "step":
+                steps[names[weight]] = int(value)
+            else:
+                tensors[f"{moment}.{names[weight]}"] = value.to(torch.bfloat16)
     folder.mkdir(parents=True, exist_ok=True)
     shards = _shards(tensors)
     files = [f"state-{step}-{number}.safetensors" for number in range(len(shards))]
@@ -38,20 +44,26 @@ def save_state(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer
             old.unlink()
 
 
-def load_state(folder: Path, module: nn.Module, optimizer: torch.optim.Optimizer) -> int:
+def load_state(folder: Path, module: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> int:
     """Put a run's weights and moments back; the number of steps that were done, or 0 where there is no run."""
     if not (folder / STATE).is_file():
         return 0
     state, tensors = _read(folder)
+    moments: dict[str, dict[str, Tensor]] = defaultdict(dict)
+    for key, tensor in tensors.items():
+        kind, _, name = key.partition(".")
+        moments[name][kind] = tensor
+    names = {weight: name for name, weight in module.named_parameters()}
     with torch.no_grad():
-        for name, weight in module.named_parameters():
-            weight.copy_(tensors[f"weight.{name}"])
-            if name in state["updates"]:
-                optimizer.state[weight] = {
-                    "step": torch.tensor(float(state["updates"][name]), device=weight.device),
-                    "exp_avg": tensors[f"exp_avg.{name}"].to(weight),
-                    "exp_avg_sq": tensors[f"exp_avg_sq.{name}"].to(weight),
-                }
+        for weight, name in names.items():
+            weight.copy_(moments[name].pop(WEIGHT))
+    for optimizer in optimizers:
+        for weight in (weight for group in optimizer.param_groups for weight in group["params"]):
+            if found := moments[names[weight]]:
+                optimizer.state[weight] = {kind: moment.to(weight) for kind, moment in found.items()}
+            if names[weight] in state["updates"]:
+                done = state["updates"][names[weight]]
+                optimizer.state[weight]["step"] = torch.tensor(float(done), device=weight.device)
     return state["step"]
 
 
@@ -62,7 +74,7 @@ def load_weights(folder: Path, module: nn.Module, below: str) -> int:
     state, tensors = _read(folder)
     with torch.no_grad():
         for name, weight in module.named_parameters():
-            weight.copy_(tensors[f"weight.{below}{name}"])
+            weight.copy_(tensors[f"{WEIGHT}.{below}{name}"])
     return state["step"]
 
 

@@ -21,6 +21,7 @@ from aviot.small.architecture import new_model
 from aviot.small.curriculum import CURRICULUM, Curriculum
 from aviot.small.lessons import Lessons
 from aviot.small.log import REPORT, Log
+from aviot.small.optimizers import optimizers_of
 from aviot.small.pupil import Pupil
 from aviot.small.state import load_state, save_state
 from aviot.small.tokenizer import KEPT, tokenizer_of
@@ -54,10 +55,8 @@ def train(
     pupil = Pupil(new_model(tokenizer, curriculum.seed), tokenizer, compressor).to(device)
     if compiled:
         pupil.compile_layers()
-    optimizer = torch.optim.AdamW(
-        pupil.parameters(), lr=1.0, betas=(0.9, 0.98), weight_decay=0.01, fused=device.type == "cuda"
-    )
-    step = load_state(folder, pupil, optimizer) or (load_state(start, pupil, optimizer) if start else 0)
+    optimizers = optimizers_of(pupil)
+    step = load_state(folder, pupil, optimizers) or (load_state(start, pupil, optimizers) if start else 0)
     loader = DataLoader(
         Lessons(curriculum, tokenizer),
         batch_size=None,
@@ -72,19 +71,20 @@ def train(
         phase, _ = curriculum.at(step)
         if phase.task != "patches":
             pupil.keep_encoder()
-        for group in optimizer.param_groups:
+        for group in (group for optimizer in optimizers for group in optimizer.param_groups):
             group["lr"] = curriculum.rate(step)
         with precision():  # for a step and no longer: it keeps cast weights until it ends
             terms, shares = pupil.terms(lesson, step)
         torch.stack(list(terms.values())).sum().backward()
         norm = nn.utils.clip_grad_norm_(pupil.parameters(), CLIP)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
         step += 1
         log.add(step, phase, {**terms, **shares, "norm": norm})
         if step % REPORT == 0 and time.monotonic() - began > seconds:
             break
-    save_state(folder, pupil, optimizer, step)
+    save_state(folder, pupil, optimizers, step)
     with precision():
         examine(pupil.model, tokenizer, curriculum.seed, step, log)
 
