@@ -13,8 +13,9 @@ class Phase:
     """Some steps of one kind.
 
     * "patches": encoder and projector learn what every patch of single frames shows, and its name;
-    * "pictures": from here on the encoder stays as it is; the decoder learns to speak of one frame and of a few;
-    * "whole": it learns to answer from all frames of a video;
+    * "pictures": from here on the encoder stays as it is; the decoder learns to speak of one frame and of a few, to
+      tell what changed between them, and to choose an option;
+    * "whole": it learns to follow things through all frames of a video, and to answer from them;
     * "compressed": everything but the encoder learns to answer from compressed frames, at one of the paper's ratios,
       or now and then from all of them.
     """
@@ -68,8 +69,9 @@ class Curriculum:
 CURRICULUM = Curriculum(
     (
         Phase("patches", steps=900, videos=32, frames=(8,), rates=(2e-3, 1e-3)),
-        Phase("pictures", steps=2000, videos=64, frames=(1, 2, 3, 4), rates=(1e-3, 1e-3)),
-        Phase("whole", steps=5000, videos=48, frames=(16,), rates=(1e-3, 1e-3)),
-        Phase("compressed", steps=1500, videos=16, frames=(64, 64, 32), rates=(1e-3, 0.0)),
+        Phase("pictures", steps=1500, videos=64, frames=(1, 2, 4, 8), rates=(1.5e-3, 1.5e-3)),
+        Phase("whole", steps=5000, videos=48, frames=(16,), rates=(1.5e-3, 1e-3)),
+        Phase("whole", steps=800, videos=16, frames=(32, 64), rates=(1e-3, 1e-3)),
+        Phase("compressed", steps=1200, videos=16, frames=(64, 64, 32), rates=(1e-3, 0.0)),
     )
 )
