@@ -14,14 +14,7 @@ from aviot.models import AviotForConditionalGeneration
 from aviot.models.path import CompressorName
 from aviot.models.sequence import IGNORED
 from aviot.small.lessons import Lesson
-from aviot.small.options import Options
-from aviot.small.recall import Recalls
 from aviot.synthetic import Plan, draw
-
-# Layers of the decoder after which lessons read off its states
-TOLD_AFTER = 4  # what the objects of a video have done,
-RECALLED_AFTER = 5  # whom a question is about, where its answer begins,
-CHOSEN_AFTER = 6  # and whether an option is right.
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,9 +24,6 @@ class Answers:
     language: Float[Tensor, ""]
     agrees: Bool[Tensor, "B L-1"]  # each token after a row's first: it would be said, or is not supervised
     tokens: Float[Tensor, "B v d"]  # what the decoder read of the video
-    told: Float[Tensor, "B v d"] | None  # what it made of that after some layers; None where nothing is read off it
-    recalled: Float[Tensor, "N d"] | None  # of where its answers begin
-    chosen: Float[Tensor, "O d"] | None  # and of where options end
     compression: Compression | None  # None where all frames were read
 
     @property
@@ -83,27 +73,12 @@ def answer(
     features, compression = path.compress(videos, questions, ratio=ratio or 0.0, compressor=compressor, step=step)
     tokens = path.project(features)
     whole = torch.cat((before.to(tokens.dtype), tokens, after.to(tokens.dtype)), 1)
-    read = any(part is not None for part in (lesson.histories, lesson.recalls, lesson.options))
-    found = path.language_model(inputs_embeds=whole, use_cache=False, output_hidden_states=read)
-    said = model.lm_head(found.last_hidden_state[:, -ids.shape[1] :]).float()[:, :-1]
+    hidden = path.language_model(inputs_embeds=whole, use_cache=False).last_hidden_state
+    said = model.lm_head(hidden[:, -ids.shape[1] :]).float()[:, :-1]
     goal = labels[:, 1:]
     language = F.cross_entropy(said.flatten(0, 1), goal.flatten(), ignore_index=IGNORED)
     agrees = (said.argmax(-1) == goal) | (goal == IGNORED)
-    start, end = before.shape[1], before.shape[1] + tokens.shape[1]
-    states = found.hidden_states
-    return Answers(
-        language=language,
-        agrees=agrees,
-        tokens=tokens,
-        told=None if lesson.histories is None else states[TOLD_AFTER][:, start:end],
-        recalled=None if lesson.recalls is None else _states_at(states[RECALLED_AFTER][:, end:], lesson.recalls),
-        chosen=None if lesson.options is None else _states_at(states[CHOSEN_AFTER][:, end:], lesson.options),
-        compression=compression,
-    )
-
-
-def _states_at(states: Float[Tensor, "B L d"], places: Recalls | Options) -> Float[Tensor, "N d"]:
-    return states[places.row.to(states.device), places.place.to(states.device)]
+    return Answers(language, agrees, tokens, compression)
 
 
 def _question_means(embeds: Float[Tensor, "B L d"], asks: Bool[Tensor, "B L"]) -> Float[Tensor, "B d"]:

@@ -1,6 +1,9 @@
 """The small model as it learns: what every kind of lesson asks of it."""
 
+from functools import partial
+
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerFast
 
@@ -10,9 +13,14 @@ from aviot.small.histories import HistoryReader, histories_at
 from aviot.small.learning import answer, encode
 from aviot.small.lessons import Lesson, Pictures
 from aviot.small.naming import Naming, names_at
-from aviot.small.options import OptionReader
+from aviot.small.options import OptionReader, Options
 from aviot.small.patches import PatchReader, patch_targets
-from aviot.small.recall import ASKED_AFTER
+from aviot.small.recall import ASKED_AFTER, Recalls
+
+# Layers of the decoder after which lessons read off its states
+TOLD_AFTER = 4  # what the objects of a video have done,
+RECALLED_AFTER = 5  # whom a question is about, where its answer begins,
+CHOSEN_AFTER = 6  # and whether an option is right.
 
 
 class Pupil(nn.Module):
@@ -31,6 +39,9 @@ class Pupil(nn.Module):
             self.recall_reader = HistoryReader(dim, ASKED_AFTER)
             self.option_reader = OptionReader(dim)
         self.naming = Naming(tokenizer)
+        self.kept: dict[int, Tensor] = {}  # the decoder's last states, by the number of layers
+        for after in (TOLD_AFTER, RECALLED_AFTER, CHOSEN_AFTER):
+            model.model.language_model.layers[after - 1].register_forward_hook(partial(self._keep, after))
         self.compressor = compressor
 
     def terms(self, lesson: Lesson | Pictures, step: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -69,17 +80,25 @@ class Pupil(nn.Module):
             means = self._cells(found.tokens).mean((2, 3))
             terms["naming"] = self.naming.loss(means, self._words, lesson.seen.to(u.device))
         shares = {"right": found.right.float().mean()}
-        if found.told is not None and lesson.histories is not None:
+        start, end = len(lesson.before), len(lesson.before) + found.tokens.shape[1]
+        if lesson.histories is not None:
             grid, stride = self.model.model.connector.grid, self.model.config.pool_stride
             goal = histories_at(lesson.histories, grid, stride, u.device).flatten(0, 1)[:, None]
-            terms["told"], shares["told_right"] = self.history_reader.loss(self._cells(found.told).flatten(0, 3), goal)
-        if found.recalled is not None and lesson.recalls is not None:
+            states = self._cells(self.kept[TOLD_AFTER][:, start:end]).flatten(0, 3)
+            terms["told"], shares["told_right"] = self.history_reader.loss(states, goal)
+        if lesson.recalls is not None:
             goal = lesson.recalls.histories.to(u.device).long()
-            terms["recalled"], shares["recalled_right"] = self.recall_reader.loss(found.recalled, goal)
-        if found.chosen is not None and lesson.options is not None:
+            states = _states_at(self.kept[RECALLED_AFTER][:, end:], lesson.recalls)
+            terms["recalled"], shares["recalled_right"] = self.recall_reader.loss(states, goal)
+        if lesson.options is not None:
             goal = lesson.options.right.to(u.device)
-            terms["chosen"], shares["chosen_right"] = self.option_reader.loss(found.chosen, goal)
+            states = _states_at(self.kept[CHOSEN_AFTER][:, end:], lesson.options)
+            terms["chosen"], shares["chosen_right"] = self.option_reader.loss(states, goal)
+        self.kept.clear()
         return terms, shares
+
+    def _keep(self, after: int, layer: nn.Module, given: object, states: Tensor) -> None:
+        self.kept[after] = states
 
     @property
     def _words(self) -> Tensor:
@@ -89,3 +108,7 @@ class Pupil(nn.Module):
         """The decoder's tokens of videos by frame, row and column, without the rows' separators."""
         rows, columns = self.model.model.connector.pooled
         return tokens.unflatten(1, (-1, rows, columns + 1))[..., :-1, :]
+
+
+def _states_at(states: Float[Tensor, "B L d"], places: Recalls | Options) -> Float[Tensor, "N d"]:
+    return states[places.row.to(states.device), places.place.to(states.device)]
