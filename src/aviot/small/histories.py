@@ -4,6 +4,7 @@ A question's answer is one word about a whole video, too little to learn from th
 star's tokens in the frames before. These labels say so of every token of every object.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -55,23 +56,26 @@ class Histories:
 class HistoryReader(nn.Module):
     """Reads the histories of one object or more off the decoder's states. It is thrown away after the lesson."""
 
+    no_answer: Tensor
+
     def __init__(self, dim: int, objects: int = 1) -> None:
         super().__init__()
-        self.objects = objects
+        self.shape = (objects, len(HISTORY), max(HISTORY.values()))
         self.norm = nn.LayerNorm(dim)
-        self.read = nn.Linear(dim, objects * sum(HISTORY.values()))
+        self.read = nn.Linear(dim, math.prod(self.shape))
+        answers = torch.arange(self.shape[-1]) < torch.tensor(list(HISTORY.values()))[:, None]
+        self.register_buffer("no_answer", ~answers, persistent=False)
 
     def loss(
         self, states: Float[Tensor, "N d"], histories: Int[Tensor, "N objects labels"]
     ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
-        """The mean over labels, and the share that would be told right."""
-        read = self.read(self.norm(states)).float().unflatten(-1, (self.objects, -1))
-        losses, right = [], []
-        for guess, goal in zip(read.split(tuple(HISTORY.values()), -1), histories.unbind(-1), strict=True):
-            known = goal != UNKNOWN
-            losses.append(F.cross_entropy(guess.flatten(0, 1), goal.flatten(), ignore_index=UNKNOWN))
-            right.append(((guess.argmax(-1) == goal) & known).sum() / known.sum())
-        return torch.stack(losses).nan_to_num().mean(), torch.stack(right).nan_to_num().mean()
+        """The mean over labels, each in the mean of where it is known, and the share that would be told right."""
+        read = self.read(self.norm(states)).float().unflatten(-1, self.shape).masked_fill(self.no_answer, -torch.inf)
+        each = F.cross_entropy(read.flatten(0, 2), histories.flatten(), ignore_index=UNKNOWN, reduction="none")
+        known = histories != UNKNOWN
+        count = known.sum((0, 1)).clamp_min(1)
+        right = (read.argmax(-1) == histories).sum((0, 1))
+        return (each.view_as(histories).sum((0, 1)) / count).mean(), (right / count).mean()
 
 
 def histories_of(scenes: Sequence[Scene], frames: Sequence[int] | None = None) -> Histories:

@@ -1,8 +1,9 @@
 """What moves the weights: Muon for the matrices of the decoder's layers, AdamW for everything else."""
 
 from torch import nn
-from torch.optim import AdamW, Muon, Optimizer
+from torch.optim import AdamW, Optimizer
 
+from aviot.small.muon import Muon
 from aviot.small.pupil import Pupil
 
 DECAY = 0.01
@@ -15,6 +16,6 @@ def optimizers_of(pupil: Pupil) -> tuple[Optimizer, ...]:
     taken = {id(weight) for weight in matrices}
     rest: list[nn.Parameter] = [weight for weight in pupil.parameters() if id(weight) not in taken]
     return (
-        Muon(matrices, weight_decay=DECAY, adjust_lr_fn="match_rms_adamw"),
+        Muon(matrices, weight_decay=DECAY),
         AdamW(rest, betas=(0.9, 0.98), weight_decay=DECAY, fused=rest[0].is_cuda),
     )
