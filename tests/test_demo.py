@@ -75,7 +75,8 @@ def test_mistakes_are_one_sentence(small, tmp_path, arguments, sentence):
 
 
 def test_without_the_small_model_it_shows_the_transport(monkeypatch):
-    monkeypatch.setattr("aviot.commands.demo.is_embedded", lambda: False)
+    for user in ("aviot.commands.demo", "aviot.small.embedded"):
+        monkeypatch.setattr(f"{user}.is_embedded", lambda: False)
     report = json.loads(demo("--json").stdout)
     assert (report["tokens_before"], report["tokens_after"]) == (13440, 3360)
     kitchen, office = report["answers"]
@@ -84,3 +85,4 @@ def test_without_the_small_model_it_shows_the_transport(monkeypatch):
     assert kitchen["rebuilt_error"] < 1e-6
     assert "untrained" in demo().stdout
     assert "ratio must be" in demo("--ratio", "1").stderr
+    assert "name a checkpoint with --model" in demo("--video", "cooking.mp4").stderr

@@ -48,7 +48,7 @@ def demo(
 
     Example: aviot demo --ratio 8
     """
-    if model is None and not is_embedded():
+    if model is None and video is None and not question and not is_embedded():
         untrained(ratio, as_json)
         return
     with mistakes(), working() as report:

@@ -67,9 +67,8 @@ class Pupil(nn.Module):
         patches, right = self.reader.loss(features[:, 0], looks, place)
         cells = self._cells(path.project(path.prepare(features, relevance=False).x))
         seen = names_at(looks, place, path.connector.grid, self.model.config.pool_stride)
-        return {"patches": patches, "naming": self.naming.loss(cells.flatten(1, 3), self._words, seen)}, {
-            "right": right
-        }
+        named = self.naming.loss(cells.flatten(1, 3), self._words, seen)
+        return {"patches": patches, "naming": named}, {"right": right}
 
     def _answers(self, lesson: Lesson, step: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         with torch.no_grad():
