@@ -3,9 +3,8 @@ import torch
 from transformers import Qwen2Config, SiglipVisionConfig
 
 from aviot.models import AviotConfig, AviotForConditionalGeneration
-from aviot.small.architecture import PATCH, small_config, small_processor
+from aviot.small.architecture import small_config, small_processor
 from aviot.small.tokenizer import build_tokenizer
-from aviot.synthetic.config import GRID
 
 
 @pytest.fixture(scope="session")
@@ -16,20 +15,15 @@ def tokenizer():
 @pytest.fixture(scope="session")
 def config(tokenizer):
     """The small model's grid and vocabulary, a few channels wide."""
-    vision = SiglipVisionConfig(
-        hidden_size=12,
-        intermediate_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        image_size=PATCH * GRID,
-        patch_size=PATCH,
-        vision_use_head=False,
-    )
-    text = small_config(tokenizer).text_config.to_dict()
-    text |= {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    small, narrow = small_config(tokenizer), {"num_hidden_layers": 1, "num_attention_heads": 2}
+    vision = small.vision_config.to_dict() | narrow | {"hidden_size": 12, "intermediate_size": 16}
+    text = small.text_config.to_dict() | narrow | {"hidden_size": 16, "intermediate_size": 32}
     text.pop("layer_types", None)
     return AviotConfig(
-        vision_config=vision, text_config=Qwen2Config(**text), compressor_config={"cost_dim": 8}, pool_stride=3
+        vision_config=SiglipVisionConfig(**vision),
+        text_config=Qwen2Config(**text),
+        compressor_config={"cost_dim": 8},
+        pool_stride=small.pool_stride,
     )
 
 

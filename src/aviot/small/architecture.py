@@ -83,7 +83,7 @@ def _know_likeness(model: AviotForConditionalGeneration, tokenizer: PreTrainedTo
     """Start with a decoder that attends to what is like a token and adds it as it is, as a pretrained one can.
 
     Queries are keys and what goes out is what came in, turned back; a word after a space begins like itself without.
-    From random weights, to find the same word again took longer to learn than all that is asked about it.
+    From random weights, no pilot learnt to find an answer's word among the options (docs/log.md).
     """
     text = model.config.text_config
     scale = text.hidden_size**-0.5

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from aviot.small.patches import Objects, back_to_front, in_front, objects_of
+from aviot.small.patches import Objects, back_to_front, cell_middles, in_front, objects_of
 from aviot.synthetic import Scene, Tracks, tracks
 from aviot.synthetic.description import way_word
 from aviot.synthetic.paths import Jumps
@@ -103,8 +103,8 @@ def histories_at(
     histories: Histories, grid: tuple[int, int], stride: int, device: torch.device
 ) -> Int[Tensor, "N cells labels"]:
     """The history of the object at the middle of each pooled cell; unknown where there is none."""
-    rows, columns = (torch.arange(stride // 2, side, stride, device=device) for side in grid)
-    which = in_front(histories.objects, (rows + 0.5) / grid[0], (columns + 0.5) / grid[1])
+    rows, columns = cell_middles(grid, stride, device)
+    which = in_front(histories.objects, rows / grid[0], columns / grid[1])
     labels = torch.from_numpy(histories.labels).to(device).long()
     there = labels.take_along_dim(which.clamp_min(0)[..., None], 1)
     return there.where(which[..., None] >= 0, UNKNOWN)

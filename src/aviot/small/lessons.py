@@ -150,9 +150,8 @@ def put(question: Question, openly: bool) -> tuple[str, str]:
 
 def _forms(question: Question, draws: Draws) -> list[Turn]:
     """A question put openly, with or without a word on how to answer, and put with options."""
-    openly = draws.pick((question.open, question.text))
-    said = (openly, question.answer), (question.multiple_choice, question.letter)
-    return [Turn(one, question) for one in said]
+    said = draws.pick((question.open, question.text)), question.answer
+    return [Turn(said, question), Turn(put(question, openly=False), question)]
 
 
 class LessonWriter:

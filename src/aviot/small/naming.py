@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedTokenizerFast
 
-from aviot.small.patches import SCALE
+from aviot.small.patches import SCALE, cell_middles
 from aviot.synthetic import Scene, tracks
 from aviot.synthetic.description import HUGE, SIZES
 from aviot.synthetic.words import COLOUR_NAMES, SHAPES, TEXTURES
@@ -71,7 +71,7 @@ def names_at(
 
     looks = torch.stack([middles(look) for look in looks])
     across, down, radius = (middles(place) * SCALE).unbind(-1)  # patches
-    rows, columns = (torch.arange(stride // 2, side, stride, device=place.device) + 0.5 for side in grid)
+    rows, columns = cell_middles(grid, stride, place.device)
     y = (rows[:, None].expand(-1, len(columns)).flatten() + down) / grid[0]
     x = (columns.expand(len(rows), -1).flatten() + across) / grid[1]
     there = looks[0] < len(SHAPES)

@@ -1,7 +1,7 @@
 """Which of a question's options is right, told by the decoder at the end of each.
 
-To name a letter one has to find the option that is the answer, and the letter before it. Learnt from letters alone this
-took longer than everything else together; here every option says for itself whether it is right.
+To name a letter one has to find the option that is the answer, and the letter before it. No pilot learnt this from
+letters alone (docs/log.md); here every option says for itself whether it is right.
 """
 
 from collections.abc import Iterator, Sequence

@@ -93,6 +93,12 @@ def in_front(objects: Objects, rows: Float[Tensor, "R"], columns: Float[Tensor, 
     return (torch.arange(1, x.shape[-1] + 1, device=device) * covers).amax(-1) - 1
 
 
+def cell_middles(grid: tuple[int, int], stride: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Rows and columns, in patches, of the middles of the cells that patches are pooled to."""
+    rows, columns = (torch.arange(stride // 2, side, stride, device=device) + 0.5 for side in grid)
+    return rows, columns
+
+
 def patch_targets(objects: Objects, device: torch.device) -> tuple[Int[Tensor, "3 N S"], Float[Tensor, "N S 3"]]:
     """Looks and place of the object in front at each patch; the number of kinds where nothing is."""
     ticks = (torch.arange(GRID, device=device) + 0.5) / GRID
