@@ -24,7 +24,7 @@ PHASES = (
     Phase("patches", steps=2, videos=32, frames=(8,), rates=(0.0, 0.0)),
     Phase("pictures", steps=2, videos=64, frames=(4,), rates=(0.0, 0.0)),
     Phase("whole", steps=2, videos=48, frames=(16,), rates=(0.0, 0.0)),
-    Phase("whole", steps=2, videos=16, frames=(64,), rates=(0.0, 0.0)),
+    Phase("whole", steps=2, videos=24, frames=(64,), rates=(0.0, 0.0)),
     Phase("compressed", steps=8, videos=16, frames=(64,), rates=(0.0, 0.0)),
 )
 

@@ -25,6 +25,7 @@ class Phase:
     videos: int  # a step
     frames: Sequence[int]  # one of them a step; of a video of `length` frames for "patches"
     rates: tuple[float, float]  # learning rate at the beginning and at the end
+    practice: float = 0.0  # of the steps that ask only what is slow to be learnt
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,8 @@ CURRICULUM = Curriculum(
     (
         Phase("patches", steps=900, videos=32, frames=(8,), rates=(2e-3, 1e-3)),
         Phase("pictures", steps=1500, videos=64, frames=(1, 2, 4, 8), rates=(1.5e-3, 1.5e-3)),
-        Phase("whole", steps=5000, videos=48, frames=(16,), rates=(1.5e-3, 1e-3)),
-        Phase("whole", steps=800, videos=16, frames=(32, 64), rates=(1e-3, 1e-3)),
-        Phase("compressed", steps=1200, videos=16, frames=(64, 64, 32), rates=(1e-3, 0.0)),
+        Phase("whole", steps=3380, videos=48, frames=(16,), rates=(1.5e-3, 1.162e-3)),
+        Phase("whole", steps=2000, videos=24, frames=(32, 64), rates=(1.2e-3, 1e-3), practice=0.5),
+        Phase("compressed", steps=1500, videos=16, frames=(64, 64, 32), rates=(1e-3, 0.0), practice=0.25),
     )
 )

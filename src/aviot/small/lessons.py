@@ -26,6 +26,7 @@ from aviot.synthetic.chance import Draws
 LENGTH = 64  # frames of the scenes that single frames are taken from
 DESCRIBED = 2  # objects of a video
 TOLD = 3  # things at most that are said of a few frames
+PRACTISED = ("neighbour", "count", "repetition", "became", "when", "direction")  # the last to be answered right
 WHOLE = 0.25  # of the steps of the last phase that leave the video as it is
 
 
@@ -78,6 +79,7 @@ class Lessons(Dataset[Lesson | Pictures]):
         self.writer = LessonWriter(tokenizer)
         self.finder = OptionFinder(tokenizer)
         self.world = World(WorldConfig(seed=curriculum.seed))
+        self.practice = World(WorldConfig(seed=curriculum.seed, families=PRACTISED))
 
     def __len__(self) -> int:
         return self.curriculum.steps
@@ -97,7 +99,9 @@ class Lessons(Dataset[Lesson | Pictures]):
             scenes = tuple(self.world.scene("train", number, LENGTH) for number in numbers)
             rows = [(scene, self._looks(scene, frames, draws)) for scene in scenes]
             return replace(self._lesson(rows, frames=frames), histories=histories_of(scenes, frames))
-        scenes = tuple(self.world.scene("train", number, length) for number in numbers)
+        practises = Draws("practice", self.curriculum.seed, step).uniform(0, 1) < phase.practice
+        world = self.practice if practises else self.world
+        scenes = tuple(world.scene("train", number, length) for number in numbers)
         whole = phase.task == "whole" or draws.uniform(0, 1) < WHOLE
         ratio = None if whole else sample_ratio(torch.Generator().manual_seed(draws.below(2**31)))
         rows = [(scene, turns) for scene in scenes for turns in self._conversations(scene, draws, whole)]

@@ -5,6 +5,7 @@ python -m aviot.small.train RUN [--seconds 500] [--compressor uniform --start RU
 
 import argparse
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import get_args
@@ -30,6 +31,7 @@ from aviot.synthetic import World, WorldConfig
 CLIP = 1.0  # of the gradient's norm
 EXAMINED = (16, 64)  # frames of the held-out videos at the end of a piece
 SCENES = 256
+# How they are compressed, once that has been taught; before, not at all
 SETTINGS: tuple[Setting, ...] = (("none", None), ("aviot", 2.0), ("aviot", 4.0), ("aviot", 10.0), ("segment-mean", 4.0))
 
 
@@ -85,18 +87,24 @@ def train(
         if step % REPORT == 0 and time.monotonic() - began > seconds:
             break
     save_state(folder, pupil, optimizers, step)
+    settings = SETTINGS if curriculum.at(step - 1)[0].task == "compressed" else SETTINGS[:1]
     with precision():
-        examine(pupil.model, tokenizer, curriculum.seed, step, log)
+        examine(pupil.model, tokenizer, curriculum.seed, step, log, settings)
 
 
 def examine(
-    model: AviotForConditionalGeneration, tokenizer: PreTrainedTokenizerFast, seed: int, step: int, log: Log
+    model: AviotForConditionalGeneration,
+    tokenizer: PreTrainedTokenizerFast,
+    seed: int,
+    step: int,
+    log: Log,
+    settings: Sequence[Setting],
 ) -> None:
     """Write down how many held-out questions are answered right, by family."""
     world = World(WorldConfig(seed=seed))
     for frames in EXAMINED:
         found = accuracy(
-            model, tokenizer, world, split="validation", scenes=range(SCENES), frames=frames, settings=SETTINGS
+            model, tokenizer, world, split="validation", scenes=range(SCENES), frames=frames, settings=settings
         )
         for (name, ratio), families in found.items():
             every = [good for answers in families.values() for good in answers]
