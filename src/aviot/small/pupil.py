@@ -16,6 +16,7 @@ from aviot.small.naming import Naming, names_at
 from aviot.small.options import OptionReader, Options
 from aviot.small.patches import PatchReader, patch_targets
 from aviot.small.recall import ASKED_AFTER, Recalls
+from aviot.small.relevance import relevance_loss
 
 # Layers of the decoder after which lessons read off its states
 TOLD_AFTER = 4  # what the objects of a video have done,
@@ -75,10 +76,14 @@ class Pupil(nn.Module):
             u = encode(self.model, lesson.plans, lesson.videos)
         found = answer(self.model, u, lesson, ratio=lesson.ratio, compressor=self.compressor, step=step)
         terms = {"language": found.language, "transport": self.model.config.transport_loss_weight * found.transport}
+        shares = {"right": found.right.float().mean()}
         if lesson.ratio is None:
             means = self._cells(found.tokens).mean((2, 3))
             terms["naming"] = self.naming.loss(means, self._words, lesson.seen.to(u.device))
-        shares = {"right": found.right.float().mean()}
+            if lesson.sought is not None:
+                frames = self.model.model.connector.frame_means(found.x.flatten(0, 1)).unflatten(0, found.x.shape[:2])
+                embeds = self.model.get_input_embeddings()(lesson.ids.to(u.device))
+                terms["sought"], shares["sought_right"] = relevance_loss(frames, embeds, lesson.sought)
         start, end = len(lesson.before), len(lesson.before) + found.tokens.shape[1]
         if lesson.histories is not None:
             grid, stride = self.model.model.connector.grid, self.model.config.pool_stride

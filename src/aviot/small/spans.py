@@ -1,4 +1,4 @@
-"""Where the answers of a row of tokens are."""
+"""Where the questions and the answers of a row of tokens are."""
 
 from collections.abc import Iterator, Sequence
 
@@ -7,10 +7,15 @@ from aviot.models.sequence import IGNORED
 
 def answer_spans(labels: Sequence[int]) -> Iterator[tuple[int, int]]:
     """First place and end of every answer: a stretch that is supervised."""
+    return stretches([label != IGNORED for label in labels])
+
+
+def stretches(flags: Sequence[bool]) -> Iterator[tuple[int, int]]:
+    """First place and end of every stretch of flags that are set."""
     first = None
-    for place, label in enumerate((*labels, IGNORED)):
-        if label != IGNORED and first is None:
+    for place, flag in enumerate((*flags, False)):
+        if flag and first is None:
             first = place
-        elif label == IGNORED and first is not None:
+        elif not flag and first is not None:
             yield first, place
             first = None

@@ -6,7 +6,7 @@ from aviot.synthetic.paths import Jumps
 from aviot.synthetic.scene import Evidence, Span
 from aviot.synthetic.split import completing
 from aviot.synthetic.stage import Stage
-from aviot.synthetic.story import LEAST, MEDIUM, Story, actor, around, changing_actor, steps, texture_for
+from aviot.synthetic.story import MEDIUM, WINDOW, Story, actor, around, changing_actor, steps, texture_for
 from aviot.synthetic.words import (
     CHANGES,
     COLOUR_NAMES,
@@ -19,8 +19,6 @@ from aviot.synthetic.words import (
     TEXTURES,
     YES_NO,
 )
-
-LONG = (0.55, 1.0, LEAST)  # of the video, and frames at least, that something is there whose changes are asked about
 
 
 def count(stage: Stage) -> Story:
@@ -37,7 +35,7 @@ def _repeated(stage: Stage, change: str) -> Story:
     number = stage.draws.between(1, len(NUMBERS))
     shape = stage.shape()
     texture = texture_for(stage, (shape,))
-    window = stage.window(*LONG)
+    window = stage.window(*WINDOW)
     moments = stage.moments(window, number, _gap(window, len(NUMBERS)))
     return Story(
         actors=(changing_actor(stage, shape, window, {change: moments}, texture),),
@@ -55,7 +53,7 @@ def changed(stage: Stage) -> Story:
     answer = stage.draws.pick(candidates)
     shape = stage.shape()
     texture = texture_for(stage, (shape,))
-    window = stage.window(*LONG)
+    window = stage.window(*WINDOW)
     moment = stage.moments(window, 1, _gap(window, 2))[0]
     return Story(
         actors=(changing_actor(stage, shape, window, {answer: (moment,)}, texture),),
@@ -75,7 +73,7 @@ def became(stage: Stage) -> Story:
     texture = texture_for(stage, (shape, start))
     answer = stage.draws.pick(others)
     rest = stage.draws.shuffled([colour for colour in colours if colour != answer])
-    window = stage.window(*LONG)
+    window = stage.window(*WINDOW)
     moment = stage.moments(window, 1, _gap(window, 2))[0]
     turns = stage.draws.shuffled(list(zip(colours, (answer, *rest), strict=True)))
     actors = tuple(
@@ -123,7 +121,7 @@ def order(stage: Stage) -> Story:
     changes = [stage.draws.pick(CHANGES[:3]) for _ in range(2)]
     first = stage.shape()
     second = stage.shape(completing(stage.split, (first, *changes), SHAPES))
-    window = stage.window(*LONG)
+    window = stage.window(*WINDOW)
     moments = stage.moments(window, 2, _gap(window, 2))
     if answer == "after":
         moments.reverse()
@@ -150,7 +148,7 @@ def neighbour(stage: Stage) -> Story:
     asked, side = stage.draws.pick(CHANGES), stage.draws.pick(ORDERS)
     shape = stage.shape(completing(stage.split, (asked, side), SHAPES))
     sequence = stage.draws.shuffled(CHANGES)
-    window = stage.window(*LONG)
+    window = stage.window(*WINDOW)
     moments = stage.moments(window, len(CHANGES), _gap(window, len(CHANGES)))
     at = sequence.index(asked)
     near = at + (1 if side == "after" else -1)

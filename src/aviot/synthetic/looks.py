@@ -3,7 +3,7 @@
 from aviot.synthetic.paths import Glide, Jumps, bulge
 from aviot.synthetic.scene import Actor, Evidence
 from aviot.synthetic.stage import Stage, place
-from aviot.synthetic.story import LARGE, LEAST, MEDIUM, SMALL, Story, actor, texture_for, tilt
+from aviot.synthetic.story import LARGE, MEDIUM, SMALL, WINDOW, Story, actor, texture_for, tilt
 from aviot.synthetic.words import COLOUR_NAMES, QUADRANTS, SHAPES, YES_NO
 
 SHOWN = (0.12, 0.35, 4)  # of the video, and frames at least, that something is there which can be seen in one frame
@@ -123,7 +123,7 @@ def touched(stage: Stage) -> Story:
     colours = [stage.draws.pick(stage.colours) for _ in range(5)]
     texture = texture_for(stage, (shape, colours[0]))
     which = stage.draws.below(4)
-    window = stage.window(0.5, 1.0, LEAST)
+    window = stage.window(*WINDOW)
     home = place(middle)
     towards = [(place(cell)[0] - home[0], place(cell)[1] - home[1]) for cell in around]
     reach = 1 + (OUTWARD - SMALL - MEDIUM + OVERLAP) / 0.25  # of the way to a neighbour's cell
@@ -156,7 +156,7 @@ def passing(stage: Stage) -> Story:
     shapes = stage.shapes(2)
     texture = texture_for(stage, shapes)
     ends = [place(cell) for cell in stage.line(3)]
-    window = stage.window(0.35, 0.7, 10)
+    window = stage.window(*WINDOW)
     first, last = window[0], window[1] - 1
     aside = stage.draws.pick((-PASSING_ASIDE, PASSING_ASIDE))
     actors = []

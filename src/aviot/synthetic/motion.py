@@ -6,10 +6,9 @@ from aviot.synthetic.paths import Axis, Glide, Lane, Orbit, Path, bulge
 from aviot.synthetic.scene import Actor, Evidence, Span
 from aviot.synthetic.split import completing
 from aviot.synthetic.stage import Stage, place
-from aviot.synthetic.story import LEAST, MEDIUM, Story, actor, texture_for
+from aviot.synthetic.story import MEDIUM, WINDOW, Story, actor, texture_for
 from aviot.synthetic.words import DIRECTIONS, SHAPES, TEXTURES, TURNS, YES_NO
 
-LONG = (0.55, 1.0, LEAST)
 MARGIN = 0.1  # of a lane from the edge of where it may be: a whole object, and a little
 LAPS = (0.8, 1.3)  # of a lane, or round, in the time that something is there: slow, so that a few frames still tell
 LAG = (0.28, 0.36)  # of a lane, behind whom one follows; less than half, or it would be before
@@ -21,7 +20,7 @@ def direction(stage: Stage) -> Story:
     answer = stage.draws.pick(DIRECTIONS)
     shape, colour = stage.shape(), stage.draws.pick(stage.colours)
     texture = texture_for(stage, (shape, colour))
-    window = stage.window(*LONG)
+    window = stage.window(*WINDOW)
     axis: Axis = "x" if answer in ("left", "right") else "y"
     sign = 1 if answer in ("right", "down") else -1
     centre, side = stage.block((3, 2))  # a square, so that what stands around it says nothing of the axis
@@ -45,7 +44,7 @@ def turning(stage: Stage) -> Story:
     answer = stage.draws.pick(TURNS)
     shape, colour = stage.shape(), stage.draws.pick(stage.colours)
     texture = texture_for(stage, (shape, colour))
-    window = stage.window(*LONG)
+    window = stage.window(*WINDOW)
     centre, _ = stage.block((2,))
     sign = 1 if answer == "clockwise" else -1
     speed = sign * 2 * math.pi * stage.draws.uniform(*LAPS) / (window[1] - window[0])
@@ -63,7 +62,7 @@ def turning(stage: Stage) -> Story:
 def following(stage: Stage) -> Story:
     """Which of two followed the other along their lane?"""
     shapes = _pair(stage)
-    window = stage.window(*LONG)
+    window = stage.window(*WINDOW)
     axis, across = stage.lane(MARGIN, MEDIUM)
     sign = stage.draws.pick((-1, 1))
     speed = sign * stage.draws.uniform(*LAPS) / (window[1] - window[0])
@@ -91,7 +90,7 @@ def swap(stage: Stage) -> Story:
     answer = stage.draws.pick(YES_NO)
     shapes = _pair(stage)
     ends = [place(cell) for cell in stage.line(3)]
-    window = stage.window(*LONG)
+    window = stage.window(*WINDOW)
     leave, arrive = stage.moments(window, 2, (window[1] - window[0]) // 4)
     shares = (0, 0.25, 0.5, 0.75, 1) if answer == "yes" else (0, 0.25, 0.5, 0.25, 0)
     aside = stage.draws.pick((-SWAP_ASIDE, SWAP_ASIDE))

@@ -18,6 +18,7 @@ SMALL, MEDIUM, LARGE = 0.074, 0.09, 0.112
 
 TILT = 0.12  # radians at most; more would make a diamond of a square
 LEAST = 12  # frames of a window in which four changes fit, two frames apart
+WINDOW = (0.2, 0.4, LEAST)  # of the video, and frames at least, that it takes to show what is asked about
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,67 @@
+"""Which frames a question is about, told by the likeness that allots supports.
+
+Relevance is the cosine of a frame's mean with the question's mean embedding, and no gradient reaches it through the
+compressor. Names alone (`naming.py`) do not make it: most of a question's words say nothing of what is to be seen. Here
+the frames that show whom a question is about have to be those most like it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+from aviot.small.spans import stretches
+from aviot.synthetic import Question, Scene, tracks
+
+SCALE = 20.0  # of a cosine, before frames compete
+
+
+@dataclass(frozen=True, eq=False)
+class Sought:
+    """Questions by their tokens, and the frames that show whom they are about."""
+
+    row: Int[Tensor, "N"]
+    tokens: Bool[Tensor, "N L"]
+    video: Int[Tensor, "N"]
+    shown: Bool[Tensor, "N T"]
+
+
+def sought_of(
+    asks: Bool[Tensor, "B L"], video: Int[Tensor, "B"], asked: Sequence[tuple[Scene, Sequence[Question | None]]]
+) -> Sought | None:
+    """Of rows with a stretch of `asks` for each of `asked`, None where it is no question.
+
+    What was not there is in no frame; None if nothing is sought.
+    """
+    visible = {id(scene): tracks(scene).visible for scene, _ in asked}
+    rows, tokens, shown = [], [], []
+    for row, (scene, questions) in enumerate(asked):
+        for (first, end), question in zip(stretches(asks[row].tolist()), questions, strict=True):
+            if question is not None and question.evidence:
+                rows.append(row)
+                tokens.append(torch.arange(asks.shape[1]).ge(first) & torch.arange(asks.shape[1]).lt(end))
+                actors = sorted({evidence.actor for evidence in question.evidence})
+                shown.append(torch.from_numpy(visible[id(scene)][actors].any(0)))
+    if not rows:
+        return None
+    return Sought(torch.tensor(rows), torch.stack(tokens), video[rows], torch.stack(shown))
+
+
+def relevance(frames: Float[Tensor, "V T d"], embeds: Float[Tensor, "B L d"], sought: Sought) -> Float[Tensor, "N T"]:
+    """Each question's cosine to every frame of its video, as the compressor hears it."""
+    device = frames.device
+    weights = sought.tokens.to(device, torch.float32)
+    questions = torch.einsum("nl,nld->nd", weights, embeds[sought.row.to(device)].float()) / weights.sum(1, True)
+    return torch.cosine_similarity(frames[sought.video.to(device)].float(), questions[:, None], dim=-1)
+
+
+def relevance_loss(
+    frames: Float[Tensor, "V T d"], embeds: Float[Tensor, "B L d"], sought: Sought
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+    """Frames compete for each question, those that show it are alike; and how often one of them wins."""
+    found, shown = relevance(frames, embeds, sought), sought.shown.to(frames.device)
+    loss = F.cross_entropy(SCALE * found, shown / shown.sum(1, keepdim=True))
+    return loss, shown.gather(1, found.argmax(1, keepdim=True)).float().mean()

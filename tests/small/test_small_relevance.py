@@ -1,0 +1,91 @@
+"""The lesson of relevance is about what the compressor hears, and about the frames that show what is asked for."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from aviot.small.architecture import new_model
+from aviot.small.learning import encode
+from aviot.small.lessons import LessonWriter, put
+from aviot.small.relevance import relevance, relevance_loss, sought_of
+from aviot.small.tokenizer import build_tokenizer
+from aviot.synthetic import World, WorldConfig
+
+FRAMES = 16
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return build_tokenizer()
+
+
+def lesson_about(tokenizer, scenes, world):
+    """A row for each scene, with all its questions, and what is sought by them."""
+    asked = [(scene, list(world.questions(scene))) for scene in scenes]
+    turns = [(scene, [put(question, openly=True) for question in questions]) for scene, questions in asked]
+    lesson = LessonWriter(tokenizer).conversations(turns)
+    return lesson, sought_of(lesson.asks, lesson.video, asked), asked
+
+
+def test_what_flashes_up_is_sought_in_its_frames(tokenizer):
+    world = World(WorldConfig(families=("brief",), plots=1))
+    scenes = [world.scene("train", number, FRAMES) for number in range(5)]
+    _, sought, asked = lesson_about(tokenizer, scenes, world)
+    for shown, (_, (question,)) in zip(sought.shown, asked, strict=True):
+        (evidence,) = question.evidence
+        assert shown.nonzero().flatten().tolist() == list(range(evidence.start, evidence.stop))
+
+
+def test_what_is_not_there_is_not_sought(tokenizer):
+    world = World(WorldConfig(families=("existence",), plots=1))
+    scenes = [world.scene("train", number, FRAMES) for number in range(12)]
+    _, sought, asked = lesson_about(tokenizer, scenes, world)
+    there = [row for row, (_, (question,)) in enumerate(asked) if question.answer == "yes"]
+    assert 0 < len(there) < len(asked)
+    assert sought.row.tolist() == there
+    absent = asked[next(row for row in range(len(asked)) if row not in there)]
+    lesson = LessonWriter(tokenizer).conversations([(absent[0], [put(absent[1][0], openly=True)])])
+    assert sought_of(lesson.asks, lesson.video, [absent]) is None
+
+
+def test_descriptions_are_skipped_and_later_questions_found(tokenizer):
+    world = World(WorldConfig(plots=2, families=("colour", "where")))
+    scene = world.scene("train", 3, FRAMES)
+    first, second = world.questions(scene)
+    turns = [put(first, openly=True), ("Say anything.", "Something."), put(second, openly=True)]
+    lesson = LessonWriter(tokenizer).conversations([(scene, turns)])
+    sought = sought_of(lesson.asks, lesson.video, [(scene, [first, None, second])])
+    said = [tokenizer.decode(lesson.ids[0][tokens]).strip() for tokens in sought.tokens]
+    assert said == [first.text, second.text]
+
+
+def test_it_is_what_the_compressor_hears(tokenizer):
+    world = World(WorldConfig(plots=1))
+    scenes = [world.scene("train", number, FRAMES) for number in range(3)]
+    lesson, sought, _ = lesson_about(tokenizer, scenes, world)
+    model = new_model(tokenizer, 0).eval()
+    with torch.no_grad():
+        path, embeds = model.model, model.get_input_embeddings()(lesson.ids)
+        videos = path.prepare(encode(model, lesson.plans, lesson.videos))
+        frames = path.connector.frame_means(videos.x.flatten(0, 1)).unflatten(0, videos.x.shape[:2])
+        found = relevance(frames, embeds, sought)
+        asks = lesson.asks[..., None].float()
+        means = ((embeds * asks).sum(1) / asks.sum(1))[sought.row]
+        heard = path._question_routes(videos.for_prompts(tuple(sought.video.tolist())), means)["relevance"]
+    torch.testing.assert_close(found, heard, atol=1e-5, rtol=0)
+
+
+def test_the_loss_is_least_where_the_shown_frames_stand_out(tokenizer):
+    world = World(WorldConfig(families=("colour",), plots=1))
+    scenes = [world.scene("train", number, FRAMES) for number in range(4)]
+    lesson, sought, _ = lesson_about(tokenizer, scenes, world)
+    embeds = torch.randn(len(scenes), lesson.ids.shape[1], 8)
+    weights = sought.tokens.float()
+    questions = torch.einsum("nl,nld->nd", weights, embeds) / weights.sum(1, True)
+    frames = torch.where(sought.shown[..., None], questions[:, None], -questions[:, None])
+    loss, right = relevance_loss(frames, embeds, sought)
+    other, wrong = relevance_loss(frames, embeds, replace(sought, shown=~sought.shown))
+    assert (right, wrong) == (1, 0)
+    torch.testing.assert_close(loss, sought.shown.sum(1).float().log().mean(), atol=1e-4, rtol=0)
+    assert other > loss + 10
