@@ -2,6 +2,8 @@
 
 import json
 
+import av
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -21,6 +23,21 @@ def small(tmp_path_factory):
     new_model(tokenizer, 0).save_pretrained(folder)
     small_processor(tokenizer).save_pretrained(folder)
     return folder
+
+
+@pytest.fixture
+def small_video(tmp_path):
+    """A short clip that is no scene of the world."""
+    file = tmp_path / "noise.mp4"
+    with av.open(str(file), "w") as container:
+        stream = container.add_stream("h264", rate=2)
+        stream.width = stream.height = 64
+        stream.pix_fmt = "yuv420p"
+        for shade in range(8):
+            frame = av.VideoFrame.from_ndarray(np.full((64, 64, 3), 30 * shade, np.uint8), format="rgb24")
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    return file
 
 
 def demo(*arguments):
@@ -74,15 +91,21 @@ def test_mistakes_are_one_sentence(small, tmp_path, arguments, sentence):
     assert sentence in done.stderr
 
 
-def test_without_the_small_model_it_shows_the_transport(monkeypatch):
-    for user in ("aviot.commands.demo", "aviot.small.embedded"):
-        monkeypatch.setattr(f"{user}.is_embedded", lambda: False)
-    report = json.loads(demo("--json").stdout)
-    assert (report["tokens_before"], report["tokens_after"]) == (13440, 3360)
-    kitchen, office = report["answers"]
-    assert kitchen["budgets"] != office["budgets"]
-    assert kitchen["frame_share"]["kitchen"] > office["frame_share"]["kitchen"]
-    assert kitchen["rebuilt_error"] < 1e-6
-    assert "untrained" in demo().stdout
-    assert "ratio must be" in demo("--ratio", "1").stderr
-    assert "name a checkpoint with --model" in demo("--video", "cooking.mp4").stderr
+def test_the_small_model_answers_both_questions(tmp_path):
+    """As it comes with the package, when no model is named."""
+    done = demo("--output", tmp_path, "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["right"] == [True, True]
+
+
+def test_of_a_foreign_video_it_says_that_it_knows_none(small_video, tmp_path):
+    done = demo("--output", tmp_path, "--video", small_video)
+    assert done.exit_code == 0, done.output
+    assert "knows its own world of drawn shapes alone" in " ".join(done.stdout.split())
+
+
+def test_without_the_small_model_a_model_must_be_named(monkeypatch, tmp_path):
+    monkeypatch.setattr("aviot.small.embedded.FOLDER", tmp_path / "nothing")
+    done = demo("--output", tmp_path)
+    assert done.exit_code == 2
+    assert "name a checkpoint with --model" in done.stderr

@@ -12,14 +12,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from aviot.commands.options import Device, Json, Model, Ratio
-from aviot.commands.untrained import untrained
-from aviot.small.embedded import is_embedded
 from aviot.terminal import load_model, mistakes, working
 
 if TYPE_CHECKING:
     from aviot.demo import Demo
 
-SCENE = 0  # of the test split
+SCENE = 2  # of the test split
 ASKED_OF_FILES = ("What is shown at the beginning?", "What is shown at the end?")
 FOREIGN = "The small model knows its own world of drawn shapes alone: what it says of this video means nothing."
 BAR = 24  # characters of the longest bar
@@ -48,9 +46,6 @@ def demo(
 
     Example: aviot demo --ratio 8
     """
-    if model is None and video is None and not question and not is_embedded():
-        untrained(ratio, as_json)
-        return
     with mistakes(), working() as report:
         from aviot.demo import PAGE, draw_scene, show
 

@@ -5,13 +5,8 @@ from pathlib import Path
 FOLDER = Path(__file__).with_name("weights")
 
 
-def is_embedded() -> bool:
-    """Whether this copy of the package has it."""
-    return (FOLDER / "config.json").is_file()
-
-
 def embedded_model() -> Path:
     """The folder of the small model; a copy of the package may come without it."""
-    if not is_embedded():
+    if not (FOLDER / "config.json").is_file():
         raise ValueError("no small model comes with this copy of the package; name a checkpoint with --model")
     return FOLDER

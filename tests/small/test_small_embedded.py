@@ -1,0 +1,33 @@
+"""The model that comes with the package: small enough, complete, and right about what it never saw."""
+
+from pathlib import Path
+
+import torch
+
+from aviot.models import AviotForConditionalGeneration, AviotProcessor
+from aviot.small.accuracy import accuracy
+from aviot.small.embedded import embedded_model
+from aviot.synthetic import World, WorldConfig
+
+SCENES = 12
+
+
+def test_it_fits_into_the_package():
+    files = [file for file in Path(embedded_model()).rglob("*") if file.is_file()]
+    assert {"README.md", "config.json", "model.safetensors", "tokenizer.json"} <= {file.name for file in files}
+    assert not [file for file in files if file.suffix in (".bin", ".pt", ".pkl")]
+    assert sum(file.stat().st_size for file in files) <= 16_000_000
+
+
+def test_most_questions_about_new_combinations_are_answered_right():
+    """Of short videos, left as they are; guessing would be right about one time in three."""
+    folder = embedded_model()
+    model = AviotForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
+    tokenizer = AviotProcessor.from_pretrained(folder).tokenizer
+    whole = ("none", None)
+    found = accuracy(
+        model, tokenizer, World(WorldConfig()), split="test", scenes=range(SCENES), frames=16, settings=[whole]
+    )
+    answers = [good for family in found[whole].values() for good in family]
+    assert len(answers) >= 2 * SCENES
+    assert sum(answers) / len(answers) >= 0.8
