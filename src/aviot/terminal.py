@@ -16,6 +16,8 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 if TYPE_CHECKING:
     from aviot.models import AviotForConditionalGeneration, AviotProcessor
 
+SMALL_ANSWERS = "The small model answers. It knows its own world of drawn shapes alone; --model names another."
+
 
 def chosen_model(model: Path | None) -> Path:
     """The checkpoint that was named, or the small model of the package."""
@@ -90,6 +92,12 @@ def counted(number: int, noun: str) -> str:
 def say(text: str) -> None:
     """To the person, beside the report."""
     Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def say_who_answers(model: Path | None) -> None:
+    """Where no model was named, what the small one is good for."""
+    if model is None:
+        say(SMALL_ANSWERS)
 
 
 def refuse(sentence: str, code: int = 2) -> NoReturn:
