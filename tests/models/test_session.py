@@ -40,7 +40,7 @@ def test_the_same_as_asking_once(loaded, session, frames):
 
 def test_coefficients_rebuild_from_the_sessions_features(session):
     out = session.compress("What is it?", ratio=4.0).compression
-    rebuilt = torch.einsum("kst,tsd->ksd", out.provenance().coefficients, session.positioned)
+    rebuilt = torch.einsum("kst,tsd->ksd", out.provenance().coefficients, session.positioned())
     assert torch.allclose(rebuilt, out.features, atol=1e-5)
 
 

@@ -89,12 +89,14 @@ class Compressor(nn.Module):
             stage_by_kernels = fast.run_recorded_stage if torch.is_grad_enabled() else fast.run_stage
             run = partial(stage_by_kernels, fast.StageWeights.of(self.config, modules))
             features = features.contiguous()  # kernels know no strides
-        else:
-            features = features.to(working_dtype(features.dtype))
+        elif torch.is_grad_enabled():
+            features = features.to(working_dtype(features.dtype))  # once, for the way back; else a few at a time
         for number, (before, after) in enumerate(pairwise(path), start=1):
             finite.enter(f"stage {number} ({before} to {after} frames): ")
             features, stage, conditioning = run(self.config, modules, features, conditioning, after, progress, finite)
             stages.append(stage)
+            if run is run_stage and not torch.is_grad_enabled():
+                run = partial(run_stage, in_place=True)  # what a stage made is the next one's to overwrite
         return features, tuple(stages)
 
     def _conditioning(self, inputs: Inputs) -> Conditioning:
@@ -121,7 +123,7 @@ class Compressor(nn.Module):
         else:
             motion = inputs.x if inputs.motion is None else inputs.motion
             terms = partial(objective_terms, stages, motion, self.config.objective, finite)
-            features = features.to(x.dtype)
+            features = features.to(x.dtype).contiguous()
             features = features if inputs.batched else features[0]
         return Compression(
             features=features if stages else x,

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from aviot.compressor.layers import LayerNorm, Linear
 from aviot.compressor.layout import Layout
 from aviot.compressor.level import Plan
+from aviot.compressor.numerics import working_dtype
 from aviot.compressor.statistics import PER_BRANCH, branch_moments, gate_statistics
 from aviot.config import CompressorConfig, GateConfig
 from aviot.ot import plogp
@@ -17,6 +18,7 @@ from aviot.ot import plogp
 # Values of the sources held at a time, or of the plans' rows where those are more (features of few channels): what a
 # CPU's cache holds, and what keeps an accelerator busy.
 CPU_ELEMENTS = 2**21
+CPU_POSITIONS = 24  # at most: of narrow features more would take memory and no less time
 ACCELERATOR_ELEMENTS = 2**25
 
 
@@ -64,27 +66,42 @@ def fuse(
     config: CompressorConfig,
     question: Float[Tensor, "B D"] | None,
     progress: float,
+    *,
+    in_place: bool = False,
 ) -> tuple[Float[Tensor, "B K S D"], Float[Tensor, "B S K L"]]:
     """The fused features and gamma as the gate predicts it.
 
     Positions are independent of each other, so they are taken a few at a time: sources are put in segments once, and
-    statistics, gate and mixture all read that.
+    statistics, gate and mixture all read that. Without a gradient, `in_place` has them overwrite the first of x.
     """
-    elements = CPU_ELEMENTS if x.device.type == "cpu" else ACCELERATOR_ELEMENTS
+    dtype = working_dtype(x.dtype)
+    on_cpu = x.device.type == "cpu"
+    elements = CPU_ELEMENTS if on_cpu else ACCELERATOR_ELEMENTS
     few = max(1, elements // (x.shape[0] * x.shape[1] * max(x.shape[3], len(plans) * layout.slots)))
-    rows = [plan.rows.to(x.dtype) for plan in plans]  # [B,R,K,n] each
+    few = min(few, CPU_POSITIONS) if on_cpu else few
+    rows = [plan.rows.to(dtype) for plan in plans]  # [B,R,K,n] each
     entropies = [-plogp(each.detach()).sum(-1) / math.log(max(2, x.shape[1])) for each in rows]
+    recording = torch.is_grad_enabled()
+    if in_place:
+        whole = x[:, : layout.supports]
+    else:
+        whole = x.new_empty((0,) if recording else (len(x), layout.supports, *x.shape[2:]), dtype=dtype)
     features, gates = [], []
     for first in range(0, x.shape[2], few):
         regions = [plan.region_of_patch[first : first + few] for plan in plans]
         here = torch.stack([each[:, at] for each, at in zip(rows, regions, strict=True)], 2)  # [B,S,L,K,n]
         entropy = torch.stack([each[:, at] for each, at in zip(entropies, regions, strict=True)], 2)
-        sources = layout.segments.split(x[:, :, first : first + few].transpose(1, 2)).contiguous()  # [B,S,M,n,D]
+        sources = x[:, :, first : first + few].transpose(1, 2).to(dtype)
+        sources = layout.segments.split(sources).contiguous()  # [B,S,M,n,D]
         shares = _shares(sources, here, entropy, layout, gate, config, question)
         mixture = combine(here, introduce_regions(shares, progress), layout.kept)
-        features.append(layout.pack(layout.pad(mixture) @ sources).transpose(1, 2))
+        fused = layout.pack(layout.pad(mixture) @ sources).transpose(1, 2)
+        if recording:
+            features.append(fused)
+        else:
+            whole[:, :, first : first + few] = fused
         gates.append(shares)
-    return torch.cat(features, 2), torch.cat(gates, 1)
+    return torch.cat(features, 2) if recording else whole, torch.cat(gates, 1)
 
 
 def _shares(

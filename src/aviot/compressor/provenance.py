@@ -12,8 +12,8 @@ from aviot.compressor.numerics import full_precision, working_dtype
 from aviot.ot.device import on_gpu
 from aviot.values import as_whole
 
-# Coefficients of one stage that are held at a time: 83 positions of 224 frames, or all of several videos.
-CPU_ELEMENTS = 2**22
+# Coefficients of one stage that are held at a time: 20 positions of 224 frames, or all of several videos.
+CPU_ELEMENTS = 2**20
 ACCELERATOR_ELEMENTS = 2**28
 ALL = slice(None)
 
@@ -82,8 +82,8 @@ class Provenance:
         """The granularities that can be looked at apart, coarse to fine; none for a baseline."""
         return tuple(self._stages[-1].shares) if self._stages else ()
 
-    def branch(self, name: str) -> "Provenance":
-        """The path of one granularity: "global", "medium" or "local" for the paper's chain.
+    def branch(self, name: str, patches: slice = ALL) -> "Provenance":
+        """The path of one granularity: "global", "medium" or "local" for the paper's chain; at some positions, or all.
 
         The last stage's plan of that granularity, over what all earlier stages made (whose fused outputs are its
         sources); its share is the last stage's gate.
@@ -92,12 +92,15 @@ class Provenance:
             raise ValueError("no stage was executed (nothing to compress), so there are no branches; use .coefficients")
         *earlier, last = self._stages
 
-        def part(patches: slice) -> tuple[Tensor, Tensor]:
-            conditional, share = last.branch(name, patches)
-            return _over(conditional, earlier, patches), share
+        first, end, step = patches.indices(self.coefficients.shape[-2])
+
+        def part(here: slice) -> tuple[Tensor, Tensor]:
+            some = slice(first + step * here.start, min(first + step * here.stop, end), step)
+            conditional, share = last.branch(name, some)
+            return _over(conditional, earlier, some), share
 
         whole = self.coefficients if self._batched else self.coefficients[None]
-        return _gathered(part, whole.transpose(1, 2), self._stages, self._batched)
+        return _gathered(part, whole.transpose(1, 2)[:, patches], self._stages, self._batched)
 
     def branches(self) -> Iterator[tuple[str, "Provenance"]]:
         """Every granularity's name and path, one after the other."""

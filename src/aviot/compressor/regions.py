@@ -9,7 +9,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from aviot.compressor.layers import Linear
+from aviot.compressor.numerics import working_dtype
 
+FRAMES_AT_ONCE = 32  # of features that are brought to the precision of the solve
 DESCRIPTOR_EPS = 1e-5  # of the affine-free layer norm on region means (published weights were trained with it)
 
 
@@ -43,9 +45,16 @@ class Partition:
         return (row[:, None] * coarser.cells[1] + column).flatten()
 
     def mean(self, x: Float[Tensor, "B N S D"]) -> Float[Tensor, "B R N D"]:
-        """Average of the patches of each region, one axis after the other."""
+        """Average of the patches of each region in the precision of the solve, a few frames at a time if need be."""
+        dtype = working_dtype(x.dtype)
         if self.count == 1:
-            return x.mean(2)[:, None]
+            return x.mean(2, dtype=dtype)[:, None]
+        if x.dtype == dtype:
+            return self._mean(x)
+        return torch.cat([self._mean(some.to(dtype)) for some in x.split(FRAMES_AT_ONCE, 1)], 2)
+
+    def _mean(self, x: Float[Tensor, "B N S D"]) -> Float[Tensor, "B R N D"]:
+        """One axis after the other."""
         rows = self._averaging(0, x) @ (self._averaging(1, x) @ x.unflatten(2, self.grid)).flatten(3)  # [B,N,rows,:]
         return rows.unflatten(-1, (self.cells[1], x.shape[-1])).flatten(2, 3).transpose(1, 2)
 

@@ -122,10 +122,12 @@ def run_stage(
     supports: int,
     progress: float,
     finite: FiniteCheck,
+    *,
+    in_place: bool = False,
 ) -> tuple[Float[Tensor, "B K S D"], Stage, Conditioning]:
     """Split, pilot, budgets, then transport from the whole frame to the finest regions, and fuse.
 
-    Returns the question for the next stage too.
+    Returns the question for the next stage too. With `in_place` the features overwrite their sources.
 
     Frame descriptors keep the features' magnitude (regional ones are normalised), and at large ones the gradient of
     their distortion is what is left of terms a million times its size: the whole frame's level is solved in float64.
@@ -136,7 +138,7 @@ def run_stage(
     means = (frames.double(), *regional)
     layout = _lay_out(config, modules.metric, means[0], conditioning, supports, progress, finite)
     plans = solve_levels(config, modules, partitions, means, conditioning, layout, finite)
-    features, gates = fuse(x, plans, layout, modules.gate, config, conditioning.question, progress)
+    features, gates = fuse(x, plans, layout, modules.gate, config, conditioning.question, progress, in_place=in_place)
     finite.require(gates, "the fusion weights are")
     stage = Stage(layout, plans, means, gates, introduce_regions(gates, progress))
     return features, stage, conditioning.carried_by(stage)

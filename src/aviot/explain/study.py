@@ -104,7 +104,7 @@ def study(
                 reply = session.answer(asked[question], listened.tokens, max_new_tokens=max_new_tokens)
                 conditions[question, kind] = Condition(question, kind, place, reply.text, reply.milliseconds)
         session.report("provenance")
-        view = view_of(listened.compression, number, session.positioned)
+        view = view_of(listened.compression, number, session.positioned())
         keep(view)
         summaries.append((view.budgets, view.frames))
         del listened, view  # before the next is made

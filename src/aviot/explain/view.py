@@ -67,24 +67,30 @@ class View:
         return output, int(frames[output])
 
 
-@torch.no_grad()
 def view_of(compression: Compression, heard: int | None, x: Float[Tensor, "T S D"]) -> View:
-    """Read a compression of the features `x`, and check its numbers against each other."""
-    provenance = compression.provenance()
-    coefficients = provenance.coefficients.float().cpu()
-    names = provenance.branch_names or (FUSED,)
-    mass = coefficients.new_empty(len(names), *coefficients.shape)
-    for place, (_, path) in enumerate(provenance.branches()):
-        torch.mul(path.share[..., None].to(mass), path.coefficients.to(mass), out=mass[place])
-    if not provenance.branch_names:
-        mass[0] = coefficients
-    chunks = _chunks(coefficients.shape[1])
-    checks = Checks(
-        row_sums=float((coefficients.sum(-1) - 1).abs().max()),
-        frame_means=float((provenance.frames().cpu() - coefficients.mean(1)).abs().max()),
-        paths=max(float((mass[:, :, some].sum(0) - coefficients[:, some]).abs().max()) for some in chunks),
-        rebuilt=rebuilt_error(coefficients, x.cpu(), compression.features.cpu()),
-    )
+    """Read a compression of the features `x`, and check its numbers against each other.
+
+    What is large is let go before the next is made.
+    """
+    with torch.no_grad():
+        provenance = compression.provenance()
+        coefficients = provenance.coefficients.float().cpu()
+        rebuilt = rebuilt_error(coefficients, x.cpu(), compression.features.cpu())
+        del x
+        names = provenance.branch_names or (FUSED,)
+        mass = coefficients.new_empty(len(names), *coefficients.shape)
+        chunks = _chunks(coefficients.shape[1])
+        for place, name in enumerate(provenance.branch_names):
+            for some in chunks:
+                mass[place, :, some] = provenance.branch(name, some).mass
+        if not provenance.branch_names:
+            mass[0] = coefficients
+        checks = Checks(
+            row_sums=float((coefficients.sum(-1) - 1).abs().max()),
+            frame_means=float((provenance.frames().cpu() - coefficients.mean(1)).abs().max()),
+            paths=max(float((mass[:, :, some].sum(0) - coefficients[:, some]).abs().max()) for some in chunks),
+            rebuilt=rebuilt,
+        )
     return View(heard, compression.path, compression.budgets, names, coefficients, mass, checks)
 
 

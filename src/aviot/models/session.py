@@ -1,7 +1,6 @@
 """One video, encoded once and then asked, and compressed for what is asked, any number of times."""
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 import torch
@@ -59,9 +58,8 @@ class Session:
         vision = self.model.config.vision_config
         return vision.image_size // vision.patch_size * vision.patch_size / vision.image_size
 
-    @cached_property
     def positioned(self) -> Float[Tensor, "T S D"]:
-        """The features that the compressor mixes: with their positions."""
+        """The features that the compressor mixes: with their positions. As large as the features, so not kept."""
         with torch.inference_mode():
             return self.model.model.prepare(self.features, relevance=False).x
 
