@@ -173,6 +173,28 @@ def test_descriptions_tell_the_truth_and_keep_to_their_split(world):
             assert [part.rsplit(" ", 1)[1] for part in answer.split("; ") if ": colour " in part] == changes
 
 
+def test_a_task_begins_after_the_phases_before_it():
+    curriculum = Curriculum(
+        (
+            Phase("patches", steps=3, videos=1, frames=(1,), rates=(1e-3, 1e-3)),
+            Phase("whole", steps=2, videos=1, frames=(16,), rates=(1e-3, 1e-3)),
+            Phase("whole", steps=4, videos=1, frames=(32,), rates=(1e-3, 1e-3)),
+        )
+    )
+    assert [curriculum.begin_of(task) for task in ("patches", "whole", "compressed")] == [0, 3, 9]
+
+
+def test_practice_is_of_what_is_learnt_last():
+    phase = Phase("whole", steps=6, videos=1, frames=(16,), rates=(1e-3, 1e-3), practice=0.5)
+    lessons = Lessons(Curriculum((phase,)), build_tokenizer())
+    worlds = (lessons.world, lessons.practice)
+    shown = [lessons[step].seen for step in range(6)]
+    for world, kind in zip(worlds, ("any", "practice"), strict=True):
+        scenes = [world.scene("train", lessons.curriculum.first_video(step), 16) for step in range(6)]
+        seen = [torch.equal(names_seen([scene]), one) for scene, one in zip(scenes, shown, strict=True)]
+        assert 0 < sum(seen) < 6, kind
+
+
 def test_sights_tell_what_frames_show(world):
     named = described = 0
     for number in range(60):

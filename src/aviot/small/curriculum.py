@@ -49,6 +49,10 @@ class Curriculum:
         number = next(i for i, end in enumerate(ends) if step < end)
         return self.phases[number], step - ends[number] + self.phases[number].steps
 
+    def begin_of(self, task: Task) -> int:
+        """The first step of a task; after the last step if it is in none."""
+        return next((step for step in range(self.steps) if self.at(step)[0].task == task), self.steps)
+
     def first_video(self, step: int) -> int:
         """The number of a step's first video: no two steps share one."""
         phase, within = self.at(step)
@@ -72,7 +76,7 @@ CURRICULUM = Curriculum(
         Phase("patches", steps=900, videos=32, frames=(8,), rates=(2e-3, 1e-3)),
         Phase("pictures", steps=1500, videos=64, frames=(1, 2, 4, 8), rates=(1.5e-3, 1.5e-3)),
         Phase("whole", steps=3380, videos=48, frames=(16,), rates=(1.5e-3, 1.162e-3)),
-        Phase("whole", steps=2000, videos=24, frames=(32, 64), rates=(1.2e-3, 1e-3), practice=0.5),
-        Phase("compressed", steps=2400, videos=16, frames=(64, 64, 32), rates=(1e-3, 0.0), practice=0.4),
+        Phase("whole", steps=3500, videos=24, frames=(32, 64), rates=(1.2e-3, 8e-4), practice=0.5),
+        Phase("compressed", steps=2400, videos=16, frames=(64, 64, 32), rates=(8e-4, 0.0), practice=0.4),
     )
 )

@@ -27,7 +27,7 @@ from aviot.synthetic.chance import Draws
 LENGTH = 16  # frames of the scenes that single frames are taken from: in short ones most is there most of the time
 DESCRIBED = 2  # objects of a video
 TOLD = 3  # things at most that are said of a few frames
-PRACTISED = ("neighbour", "count", "repetition", "became", "when", "direction")  # the last to be answered right
+PRACTISED = ("neighbour", "count", "repetition", "became")  # the last to be answered right
 WHOLE = 0.25  # of the steps of the last phase that leave the video as it is
 
 
@@ -139,16 +139,16 @@ class Lessons(Dataset[Lesson | Pictures]):
     def _conversations(self, scene: Scene, draws: Draws, whole: bool) -> list[list[Turn]]:
         """Every question in a conversation of its own, since a video is compressed for it; of a whole video, in one.
 
-        In that one are descriptions of two objects too, and all comes in any order. A question is put with options,
-        without, or without and then with: the second time its answer is to be found among the options, which is to be
-        learnt apart from finding it in the video.
+        In that one are descriptions of two objects too, and all comes in any order. A question is put with options
+        (more often: there is more to learn), without, or without and then with: the second time its answer is to be
+        found among the options, which is to be learnt apart from finding it in the video.
         """
         forms = [_forms(question, draws) for question in self.world.questions(scene)]
         if not whole:
             return [[draws.pick(form)] for form in forms]
         told = descriptions(scene)
         groups = [[Turn(said)] for said in draws.sample(told, min(DESCRIBED, len(told)))]
-        groups += [draws.pick((form, form[:1], form[1:])) for form in forms]
+        groups += [draws.pick((form, form[:1], form[1:], form[1:])) for form in forms]
         return [[turn for group in draws.shuffled(groups) for turn in group]]
 
 

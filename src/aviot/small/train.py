@@ -1,6 +1,6 @@
 """Teach the small model its world, in pieces that go on where the last one stopped.
 
-python -m aviot.small.train RUN [--seconds 500] [--compressor uniform --start RUN]
+python -m aviot.small.train RUN [--seconds 500] [--before compressed] [--compressor uniform --start RUN]
 """
 
 import argparse
@@ -19,7 +19,7 @@ from aviot.models import AviotForConditionalGeneration
 from aviot.models.path import CompressorName
 from aviot.small.accuracy import Setting, accuracy
 from aviot.small.architecture import new_model
-from aviot.small.curriculum import CURRICULUM, Curriculum
+from aviot.small.curriculum import CURRICULUM, Curriculum, Task
 from aviot.small.lessons import Lessons
 from aviot.small.log import REPORT, Log
 from aviot.small.optimizers import optimizers_of
@@ -41,12 +41,13 @@ def train(
     *,
     device: torch.device,
     seconds: float = float("inf"),
+    before: Task | None = None,
     workers: int = 0,
     compressor: CompressorName = "aviot",
     start: Path | None = None,
     compiled: bool = False,
 ) -> None:
-    """Steps until the curriculum or the time is over, then the state and the accuracy so far.
+    """Steps until the curriculum or the time is over or a task begins, then the state and the accuracy so far.
 
     A new run begins with the first step, or where the run in `start` stopped. `compiled` has torch compile the layers
     of encoder and decoder, which takes its time once.
@@ -62,7 +63,7 @@ def train(
     loader = DataLoader(
         Lessons(curriculum, tokenizer),
         batch_size=None,
-        sampler=range(step, curriculum.steps),
+        sampler=range(step, curriculum.steps if before is None else curriculum.begin_of(before)),
         num_workers=workers,
         prefetch_factor=4 if workers else None,
     )
@@ -126,6 +127,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long, to go on later")
+    parser.add_argument("--before", choices=get_args(Task), help="stop where this begins")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--workers", type=int, default=8, help="processes that make lessons")
     parser.add_argument("--compressor", choices=get_args(CompressorName), default="aviot")

@@ -1,0 +1,93 @@
+"""Where a training run's supports go, and what else could be done with them.
+
+python benchmarks/small_allocation.py RUN [--scenes 256] [--frames 64] [--ratios 4 10 20]
+
+Held-out questions answered right by the baselines and by AVIOT with its own allocation, at other temperatures, by an
+unbalanced pilot, without relevance and by relevance that knows which frames show whom a question is about; and how much
+more of whom it is about the most favoured segment shows than the mean one. Teacher forced, on validation scenes.
+"""
+
+import argparse
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from aviot.small.accuracy import write_sheets
+from aviot.small.architecture import new_model
+from aviot.small.learning import answer, encode
+from aviot.small.lessons import LessonWriter
+from aviot.small.relevance import sought_of
+from aviot.small.state import load_weights
+from aviot.small.tokenizer import tokenizer_of
+from aviot.synthetic import World, WorldConfig
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--scenes", type=int, default=256)
+    parser.add_argument("--videos", type=int, default=16, help="at once")
+    parser.add_argument("--frames", type=int, default=64)
+    parser.add_argument("--ratios", type=float, nargs="+", default=[4.0, 10.0, 20.0])
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    given = parser.parse_args()
+    device = torch.device(given.device)
+    tokenizer = tokenizer_of(given.run)
+    model = new_model(tokenizer, 0).eval()
+    load_weights(given.run, model, "model.")
+    model = model.to(device)
+    compressor, route = model.model.compressor, model.model._question_routes
+    config = compressor.config
+
+    def at(temperature):
+        return replace(config, allocation=replace(config.allocation, final_temperature=temperature))
+
+    variants = {
+        "own": (config, False),
+        "temperature 0.2": (at(0.2), False),
+        "temperature 0.4": (at(0.4), False),
+        "temperature 1": (at(1.0), False),
+        "unbalanced pilot": (replace(config, pilot="unbalanced"), False),
+        "no relevance": (replace(config, question_allocation=False), False),
+        "no question in the cost": (replace(config, question_cost=False), False),
+        "true relevance": (config, True),
+        "true relevance, 0.4": (at(0.4), True),
+    }
+    right, gains = defaultdict(list), []
+    world = World(WorldConfig())
+    sheets = write_sheets(LessonWriter(tokenizer), world, "validation", range(given.scenes), given.frames, given.videos)
+    for sheet in sheets:
+        asked = [(scene, [question]) for (scene, _), question in zip(sheet.rows, sheet.questions, strict=True)]
+        sought = sought_of(sheet.lesson.asks, sheet.lesson.video, asked)
+        true = torch.ones(len(asked), given.frames, device=device)
+        true[sought.row.to(device)] = sought.shown.to(device, torch.float32)
+
+        def told(video, question_mean, true=true):
+            return route(video, question_mean) | {"relevance": true}
+
+        with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+            u = encode(model, sheet.lesson.plans, sheet.lesson.videos)
+            right["none", None] += answer(model, u, sheet.lesson, ratio=None).right.tolist()
+            for ratio in given.ratios:
+                for name in ("uniform", "segment-mean"):
+                    found = answer(model, u, sheet.lesson, ratio=ratio, compressor=name)
+                    right[name, ratio] += found.right.tolist()
+                for name, (compressor.config, knows) in variants.items():
+                    model.model._question_routes = told if knows else route
+                    found = answer(model, u, sheet.lesson, ratio=ratio)
+                    right[f"aviot, {name}", ratio] += found.right.tolist()
+                    if name == "own" and ratio == given.ratios[0]:
+                        first = torch.tensor([budgets[0] for budgets in found.compression.budgets])[sought.row]
+                        seen = torch.stack([part.float().mean(1) for part in sought.shown.tensor_split(4, 1)], 1)
+                        best = seen.gather(1, first.argmax(1, keepdim=True))[:, 0]
+                        gains.append(torch.stack((best - seen.mean(1), seen.amax(1) - seen.mean(1))))
+    for (name, ratio), answers in right.items():
+        print(f"{name:32} {'' if ratio is None else f'{ratio:g}':4} {sum(answers) / len(answers):6.1%}")
+    gain, most = torch.cat(gains, 1).mean(1).tolist()
+    print(f"{len(right['none', None])} questions; the favoured segment shows {gain:.3f} more, at best {most:.3f}")
+
+
+if __name__ == "__main__":
+    main()
