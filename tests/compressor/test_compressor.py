@@ -81,6 +81,29 @@ def test_the_same_input_gives_the_same_bits(frames, ratio, seed):
     assert torch.equal(first.provenance().coefficients, second.provenance().coefficients)
 
 
+@settings(max_examples=25)
+@given(
+    st.integers(1, 40),
+    st.floats(1.2, 30),
+    st.integers(0, 1000),
+    st.sampled_from([(), (2,)]),
+    st.sampled_from([torch.float32, torch.bfloat16, torch.float64]),
+)
+def test_without_a_gradient_the_same_comes_out(frames, ratio, seed, batch, dtype):
+    """There stages overwrite what the one before made, and never what was given."""
+    compressor, given_ = make(), inputs(frames, batch, seed, dtype=dtype)
+    kept = {name: value.clone() for name, value in given_.items()}
+    recorded = compressor(**given_, ratio=ratio)
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            out = compressor(**given_, ratio=ratio)
+            assert torch.equal(out.features, recorded.features)
+            assert torch.equal(out.loss, recorded.loss)
+            assert torch.equal(out.provenance().coefficients, recorded.provenance().coefficients)
+            assert out.features.is_contiguous()
+    assert all(torch.equal(kept[name], value) for name, value in given_.items())
+
+
 @settings(max_examples=20)
 @given(st.integers(0, 1000))
 def test_permuting_regions_permutes_plans(seed):

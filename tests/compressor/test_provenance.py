@@ -34,6 +34,14 @@ def test_paths_add_up_to_the_fused_mass(out):
     assert torch.allclose(paths["local"].frames().sum(-1), torch.ones(5), atol=1e-5)
 
 
+@pytest.mark.parametrize("patches", [slice(0, 9), slice(30, 99), slice(4, 30, 5), slice(-6, None), slice(7, 7)])
+def test_a_path_at_some_positions(out, patches):
+    p = out.provenance()
+    whole, some = p.branch("local"), p.branch("local", patches)
+    torch.testing.assert_close(some.coefficients, whole.coefficients[:, patches], atol=1e-7, rtol=0)
+    assert torch.equal(some.share, whole.share[:, patches])
+
+
 def test_no_paths_where_there_are_none():
     compressor, video = make(), inputs(4)
     for found in (compressor(**video, supports=4), UniformKeep(compressor.config)(video["x"], supports=2)):
