@@ -61,6 +61,7 @@ def main() -> None:
     for sheet in sheets:
         asked = [(scene, [question]) for (scene, _), question in zip(sheet.rows, sheet.questions, strict=True)]
         sought = sought_of(sheet.lesson.asks, sheet.lesson.video, asked)
+        assert sought is not None, "take more videos at once: nothing these are asked about is there"
         true = torch.ones(len(asked), given.frames, device=device)
         true[sought.row.to(device)] = sought.shown.to(device, torch.float32)
 
@@ -74,13 +75,14 @@ def main() -> None:
                 for name in ("uniform", "segment-mean"):
                     found = answer(model, u, sheet.lesson, ratio=ratio, compressor=name)
                     right[name, ratio] += found.right.tolist()
-                for name, (compressor.config, knows) in variants.items():
-                    model.model._question_routes = told if knows else route
+                for name, (changed, knows) in variants.items():
+                    compressor.config, model.model._question_routes = changed, told if knows else route
                     found = answer(model, u, sheet.lesson, ratio=ratio)
                     right[f"aviot, {name}", ratio] += found.right.tolist()
                     if name == "own" and ratio == given.ratios[0]:
                         first = torch.tensor([budgets[0] for budgets in found.compression.budgets])[sought.row]
-                        seen = torch.stack([part.float().mean(1) for part in sought.shown.tensor_split(4, 1)], 1)
+                        parts = sought.shown.float().tensor_split(first.shape[1], 1)
+                        seen = torch.stack([part.mean(1) for part in parts], 1)
                         best = seen.gather(1, first.argmax(1, keepdim=True))[:, 0]
                         gains.append(torch.stack((best - seen.mean(1), seen.amax(1) - seen.mean(1))))
     for (name, ratio), answers in right.items():

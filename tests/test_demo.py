@@ -28,7 +28,7 @@ def small(tmp_path_factory):
 @pytest.fixture
 def small_video(tmp_path):
     """A short clip that is no scene of the world."""
-    file = tmp_path / "noise.mp4"
+    file = tmp_path / "grey.mp4"
     with av.open(str(file), "w") as container:
         stream = container.add_stream("h264", rate=2)
         stream.width = stream.height = 64

@@ -20,10 +20,14 @@ SMALL_ANSWERS = "The small model answers. It knows its own world of drawn shapes
 
 
 def chosen_model(model: Path | None) -> Path:
-    """The checkpoint that was named, or the small model of the package."""
+    """The checkpoint that was named, or the small model of the package, which says what it is good for."""
+    if model is not None:
+        return model
     from aviot.small.embedded import embedded_model
 
-    return embedded_model() if model is None else model
+    folder = embedded_model()
+    say(SMALL_ANSWERS)
+    return folder
 
 
 def load_model(model: Path | None, device: str, report: Any) -> "tuple[AviotForConditionalGeneration, AviotProcessor]":
@@ -92,12 +96,6 @@ def counted(number: int, noun: str) -> str:
 def say(text: str) -> None:
     """To the person, beside the report."""
     Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-def say_who_answers(model: Path | None) -> None:
-    """Where no model was named, what the small one is good for."""
-    if model is None:
-        say(SMALL_ANSWERS)
 
 
 def refuse(sentence: str, code: int = 2) -> NoReturn:

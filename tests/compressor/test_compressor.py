@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import aviot
 from aviot import Compressor, CompressorConfig
-from aviot.compressor import fusion
+from aviot.compressor import fusion, regions
 from aviot.compressor.statistics import branch_moments
 
 
@@ -81,6 +81,33 @@ def test_the_same_input_gives_the_same_bits(frames, ratio, seed):
     assert torch.equal(first.provenance().coefficients, second.provenance().coefficients)
 
 
+@pytest.mark.parametrize("few", [1, 8])
+def test_low_precision_is_raised_a_few_frames_at_a_time(monkeypatch, few):
+    monkeypatch.setattr(regions, "FRAMES_AT_ONCE", few)
+    compressor, given_ = make(), inputs(30, dtype=torch.bfloat16)
+    recorded = compressor(**given_, ratio=4)
+    with torch.no_grad():
+        out = compressor(**given_, ratio=4)
+    assert torch.equal(out.features, recorded.features)
+    assert out.budgets == recorded.budgets
+
+
+def test_stages_overwrite_what_the_one_before_made(monkeypatch):
+    """Without a gradient: from the second stage on, nothing new is held."""
+    places = []
+
+    def fuse(*arguments, **options):
+        made = fusion.fuse(*arguments, **options)
+        places.append(made[0].data_ptr())
+        return made
+
+    monkeypatch.setattr("aviot.compressor.stage.fuse", fuse)
+    with torch.no_grad():
+        out = make()(**inputs(40), supports=5)
+    assert len(places) == len(out.path) - 1 > 2
+    assert len(set(places)) == 1
+
+
 @settings(max_examples=25)
 @given(
     st.integers(1, 40),
@@ -101,6 +128,7 @@ def test_without_a_gradient_the_same_comes_out(frames, ratio, seed, batch, dtype
             assert torch.equal(out.loss, recorded.loss)
             assert torch.equal(out.provenance().coefficients, recorded.provenance().coefficients)
             assert out.features.is_contiguous()
+            assert not out.stages or out.features.untyped_storage().nbytes() == out.features.nbytes
     assert all(torch.equal(kept[name], value) for name, value in given_.items())
 
 

@@ -35,11 +35,11 @@ def test_paths_add_up_to_the_fused_mass(out):
 
 
 @pytest.mark.parametrize("patches", [slice(0, 9), slice(30, 99), slice(4, 30, 5), slice(-6, None), slice(7, 7)])
-def test_a_path_at_some_positions(out, patches):
-    p = out.provenance()
-    whole, some = p.branch("local"), p.branch("local", patches)
-    torch.testing.assert_close(some.coefficients, whole.coefficients[:, patches], atol=1e-7, rtol=0)
-    assert torch.equal(some.share, whole.share[:, patches])
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_a_path_at_some_positions(patches, batch):
+    p = make()(**inputs(40, batch=batch), supports=5).provenance()
+    whole = p.branch("local").mass
+    torch.testing.assert_close(p.branch_mass("local", patches), whole[..., patches, :], atol=1e-7, rtol=0)
 
 
 def test_no_paths_where_there_are_none():

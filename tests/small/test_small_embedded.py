@@ -1,7 +1,5 @@
 """The model that comes with the package: small enough, complete, and right about what it never saw."""
 
-from pathlib import Path
-
 import torch
 
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
@@ -13,7 +11,7 @@ SCENES = 12
 
 
 def test_it_fits_into_the_package():
-    files = [file for file in Path(embedded_model()).rglob("*") if file.is_file()]
+    files = [file for file in embedded_model().rglob("*") if file.is_file()]
     assert {"README.md", "config.json", "model.safetensors", "tokenizer.json"} <= {file.name for file in files}
     assert not [file for file in files if file.suffix in (".bin", ".pt", ".pkl")]
     assert sum(file.stat().st_size for file in files) <= 16_000_000

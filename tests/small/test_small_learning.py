@@ -89,6 +89,9 @@ def test_commands_take_the_packages_model_where_none_is_named(model, tokenizer, 
     answered = CliRunner().invoke(app, asked)
     assert answered.exit_code == 0, answered.output
     assert json.loads(answered.stdout)["frames"] == 3
+    assert "knows its own world of drawn shapes alone" in answered.stderr
+    named = CliRunner().invoke(app, [*asked, "--model", str(folder)])
+    assert "drawn shapes" not in named.stderr
 
 
 def _tensors(run):

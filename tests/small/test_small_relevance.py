@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from aviot.small.architecture import new_model
+from aviot.small.curriculum import Curriculum, Phase
 from aviot.small.learning import encode
-from aviot.small.lessons import LessonWriter, put
+from aviot.small.lessons import Lessons, LessonWriter, put
+from aviot.small.pupil import Pupil
 from aviot.small.relevance import relevance, relevance_loss, sought_of
 from aviot.small.tokenizer import build_tokenizer
 from aviot.synthetic import World, WorldConfig
@@ -74,6 +76,18 @@ def test_it_is_what_the_compressor_hears(tokenizer):
         means = ((embeds * asks).sum(1) / asks.sum(1))[sought.row]
         heard = path._question_routes(videos.for_prompts(tuple(sought.video.tolist())), means)["relevance"]
     torch.testing.assert_close(found, heard, atol=1e-5, rtol=0)
+
+
+def test_the_lesson_teaches_frames_and_words(tokenizer):
+    """The compressor passes relevance no gradient: this lesson alone moves what it is made of."""
+    phase = Phase("whole", steps=1, videos=2, frames=(FRAMES,), rates=(1e-3, 1e-3))
+    pupil = Pupil(new_model(tokenizer, 0), tokenizer, "aviot")
+    terms, shares = pupil.terms(Lessons(Curriculum((phase,)), tokenizer)[0], step=0)
+    assert 0 <= shares["sought_right"] <= 1
+    terms["sought"].backward()
+    path = pupil.model.model
+    for weight in (path.connector.projector[0].weight, pupil.model.get_input_embeddings().weight):
+        assert weight.grad.abs().sum() > 0
 
 
 def test_the_loss_is_least_where_the_shown_frames_stand_out(tokenizer):

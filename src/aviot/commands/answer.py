@@ -17,7 +17,7 @@ from aviot.commands.options import (
     SourceFps,
     VideoPath,
 )
-from aviot.terminal import counted, load_model, mistakes, say, say_who_answers, working
+from aviot.terminal import counted, load_model, mistakes, say, working
 
 
 def answer(
@@ -65,7 +65,6 @@ def answer(
     print("".join(c if c.isprintable() or c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in given.text))
     spent = ", ".join(f"{name} {value:,.0f} ms" for name, value in given.milliseconds.items())
     path = " → ".join(map(str, given.path))
-    say_who_answers(model)
     say(f"{counted(given.frames, 'frame')}, {counted(given.supports, 'support')} ({path})")
     say(f"{given.tokens_before:,} visual tokens before, {given.tokens_after:,} after")
     say(spent)

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from aviot.commands.options import Device, MaxNewTokens, Model
-from aviot.terminal import load_model, mistakes, say, say_who_answers, working
+from aviot.terminal import load_model, mistakes, say, working
 
 
 def app(
@@ -36,7 +36,6 @@ def app(
             raise ValueError(
                 f"cannot serve at {host}:{port} ({error.strerror}); try another --port or --host"
             ) from error
-    say_who_answers(model)
     print(server.url, flush=True)
     with server:
         try:

@@ -20,7 +20,7 @@ from aviot.commands.options import (
     SourceFps,
     VideoPath,
 )
-from aviot.terminal import counted, load_model, mistakes, say, say_who_answers, working
+from aviot.terminal import counted, load_model, mistakes, say, working
 
 
 def explain(
@@ -91,5 +91,4 @@ def explain(
         return
     for path in written:
         print(path)
-    say_who_answers(model)
     say(f"{counted(len(read), 'frame')}, {counted(len(found.questions), 'question')}; open {output} in a browser")

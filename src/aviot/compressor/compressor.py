@@ -123,7 +123,9 @@ class Compressor(nn.Module):
         else:
             motion = inputs.x if inputs.motion is None else inputs.motion
             terms = partial(objective_terms, stages, motion, self.config.objective, finite)
-            features = features.to(x.dtype).contiguous()
+            features = features.to(x.dtype)
+            if features.untyped_storage().nbytes() > features.nbytes:  # a part of what the first stage made
+                features = features.clone(memory_format=torch.contiguous_format)
             features = features if inputs.batched else features[0]
         return Compression(
             features=features if stages else x,

@@ -81,11 +81,9 @@ def fuse(
     few = min(few, CPU_POSITIONS) if on_cpu else few
     rows = [plan.rows.to(dtype) for plan in plans]  # [B,R,K,n] each
     entropies = [-plogp(each.detach()).sum(-1) / math.log(max(2, x.shape[1])) for each in rows]
-    recording = torch.is_grad_enabled()
-    if in_place:
-        whole = x[:, : layout.supports]
-    else:
-        whole = x.new_empty((0,) if recording else (len(x), layout.supports, *x.shape[2:]), dtype=dtype)
+    whole = x[:, : layout.supports] if in_place else None
+    if whole is None and not torch.is_grad_enabled():
+        whole = x.new_empty((len(x), layout.supports, *x.shape[2:]), dtype=dtype)
     features, gates = [], []
     for first in range(0, x.shape[2], few):
         regions = [plan.region_of_patch[first : first + few] for plan in plans]
@@ -96,12 +94,12 @@ def fuse(
         shares = _shares(sources, here, entropy, layout, gate, config, question)
         mixture = combine(here, introduce_regions(shares, progress), layout.kept)
         fused = layout.pack(layout.pad(mixture) @ sources).transpose(1, 2)
-        if recording:
+        if whole is None:
             features.append(fused)
         else:
             whole[:, :, first : first + few] = fused
         gates.append(shares)
-    return torch.cat(features, 2) if recording else whole, torch.cat(gates, 1)
+    return torch.cat(features, 2) if whole is None else whole, torch.cat(gates, 1)
 
 
 def _shares(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -82,25 +83,29 @@ class Provenance:
         """The granularities that can be looked at apart, coarse to fine; none for a baseline."""
         return tuple(self._stages[-1].shares) if self._stages else ()
 
-    def branch(self, name: str, patches: slice = ALL) -> "Provenance":
-        """The path of one granularity: "global", "medium" or "local" for the paper's chain; at some positions, or all.
+    def branch(self, name: str) -> "Provenance":
+        """The path of one granularity: "global", "medium" or "local" for the paper's chain.
 
         The last stage's plan of that granularity, over what all earlier stages made (whose fused outputs are its
         sources); its share is the last stage's gate.
         """
+        whole = self.coefficients if self._batched else self.coefficients[None]
+        return _gathered(partial(self._branch_at, name), whole.transpose(1, 2), self._stages, self._batched)
+
+    def branch_mass(self, name: str, patches: slice) -> Float[Tensor, "*B K s T"]:
+        """`branch(name).mass` at some positions, without the rest of it."""
+        with torch.no_grad(), full_precision(self.coefficients.device):
+            coefficients, share = self._branch_at(name, patches)
+        mass = (share[..., None] * coefficients).transpose(1, 2)
+        return mass if self._batched else mass[0]
+
+    def _branch_at(self, name: str, patches: slice) -> tuple[Float[Tensor, "B s K T"], Float[Tensor, "B s K"]]:
+        """A path's distributions over frames, and its shares, at some positions."""
         if not self._stages:
             raise ValueError("no stage was executed (nothing to compress), so there are no branches; use .coefficients")
         *earlier, last = self._stages
-
-        first, end, step = patches.indices(self.coefficients.shape[-2])
-
-        def part(here: slice) -> tuple[Tensor, Tensor]:
-            some = slice(first + step * here.start, min(first + step * here.stop, end), step)
-            conditional, share = last.branch(name, some)
-            return _over(conditional, earlier, some), share
-
-        whole = self.coefficients if self._batched else self.coefficients[None]
-        return _gathered(part, whole.transpose(1, 2)[:, patches], self._stages, self._batched)
+        conditional, share = last.branch(name, patches)
+        return _over(conditional, earlier, patches), share
 
     def branches(self) -> Iterator[tuple[str, "Provenance"]]:
         """Every granularity's name and path, one after the other."""

@@ -127,7 +127,8 @@ def run_stage(
 ) -> tuple[Float[Tensor, "B K S D"], Stage, Conditioning]:
     """Split, pilot, budgets, then transport from the whole frame to the finest regions, and fuse.
 
-    Returns the question for the next stage too. With `in_place` the features overwrite their sources.
+    Returns the question for the next stage too. With `in_place` the features overwrite their sources; that
+    takes a call without a gradient.
 
     Frame descriptors keep the features' magnitude (regional ones are normalised), and at large ones the gradient of
     their distortion is what is left of terms a million times its size: the whole frame's level is solved in float64.

@@ -82,7 +82,7 @@ def view_of(compression: Compression, heard: int | None, x: Float[Tensor, "T S D
         chunks = _chunks(coefficients.shape[1])
         for place, name in enumerate(provenance.branch_names):
             for some in chunks:
-                mass[place, :, some] = provenance.branch(name, some).mass
+                mass[place, :, some] = provenance.branch_mass(name, some)
         if not provenance.branch_names:
             mass[0] = coefficients
         checks = Checks(

@@ -40,7 +40,6 @@ class Connector(nn.Module):
         tokens[:, :, -1] = self.row_separator
         return tokens.flatten(0, 2)
 
-    @torch.no_grad()
     def frame_means(self, features: Float[Tensor, "T S D"]) -> Float[Tensor, "T d"]:
         """The spatial mean of each projected frame, taken before the last linear map, with which it commutes."""
         return self.projector[2](_joined([self._mean(self._hidden(chunk)) for chunk in self._chunks(features)]))

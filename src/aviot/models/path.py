@@ -50,7 +50,8 @@ class VideoPath:
         x = self.position(u, step=step)
         if not relevance:
             return Prepared(u, x, None)
-        means = self.connector.frame_means(x.detach().flatten(0, -3)).float()
+        with torch.no_grad():
+            means = self.connector.frame_means(x.flatten(0, -3)).float()
         return Prepared(u, x, means.unflatten(0, x.shape[:-2]))
 
     def compress(

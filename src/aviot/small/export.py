@@ -14,6 +14,7 @@ from aviot.machine import commit, versions
 from aviot.models.shards import SINGLE
 from aviot.small.architecture import new_model, small_processor
 from aviot.small.curriculum import CURRICULUM, Curriculum
+from aviot.small.lessons import PRACTISED
 from aviot.small.log import read_log
 from aviot.small.state import load_weights
 from aviot.small.tokenizer import tokenizer_of
@@ -60,11 +61,13 @@ def _card(log: Sequence[dict[str, Any]], curriculum: Curriculum, step: int, size
         f"{curriculum.seed}. Data: the world of seed {curriculum.seed}, split `train`, drawn while training; nothing",
         "else was seen. Questions of the splits `validation` and `test` are about combinations that training has not.",
         "",
-        "| phase | steps | videos a step | frames | learning rate |",
-        "| --- | --- | --- | --- | --- |",
+        f"Practice: of the steps, those that ask of {', '.join(PRACTISED)} alone.",
+        "",
+        "| phase | steps | videos a step | frames | learning rate | practice |",
+        "| --- | --- | --- | --- | --- | --- |",
         *(
             f"| {phase.task} | {phase.steps:,} | {phase.videos} | {', '.join(map(str, phase.frames))} "
-            f"| {phase.rates[0]:g} to {phase.rates[1]:g} |"
+            f"| {phase.rates[0]:g} to {phase.rates[1]:g} | {phase.practice:.0%} |"
             for phase in curriculum.phases
         ),
         "",

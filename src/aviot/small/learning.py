@@ -14,6 +14,7 @@ from aviot.models import AviotForConditionalGeneration
 from aviot.models.path import CompressorName
 from aviot.models.sequence import IGNORED
 from aviot.small.lessons import Lesson
+from aviot.small.relevance import question_means
 from aviot.synthetic import Plan, draw
 
 
@@ -24,7 +25,7 @@ class Answers:
     language: Float[Tensor, ""]
     agrees: Bool[Tensor, "B L-1"]  # each token after a row's first: it would be said, or is not supervised
     x: Float[Tensor, "V T S D"]  # the videos' features with positions
-    tokens: Float[Tensor, "B v d"]  # what the decoder read of its video
+    tokens: Float[Tensor, "B v d"]  # what the decoder read of each row's video
     compression: Compression | None  # None where all frames were read
 
     @property
@@ -67,7 +68,7 @@ def answer(
     before = embed(lesson.before.to(device)).expand(len(ids), -1, -1)
     compressor = "none" if ratio is None else compressor
     asks = compressor == "aviot" and ask
-    questions = _question_means(after.detach(), lesson.asks.to(device)) if asks else None
+    questions = question_means(after.detach(), lesson.asks.to(device)) if asks else None
     if questions is not None and hears is not None:
         questions = questions[list(hears)]
     videos = path.prepare(u, step=step, relevance=asks)
@@ -81,8 +82,3 @@ def answer(
     language = F.cross_entropy(said.flatten(0, 1), goal.flatten(), ignore_index=IGNORED)
     agrees = (said.argmax(-1) == goal) | (goal == IGNORED)
     return Answers(language, agrees, videos.x, tokens, compression)
-
-
-def _question_means(embeds: Float[Tensor, "B L d"], asks: Bool[Tensor, "B L"]) -> Float[Tensor, "B d"]:
-    weights = asks[..., None].to(embeds.dtype)
-    return (embeds * weights).sum(1) / weights.sum(1).clamp_min(1)

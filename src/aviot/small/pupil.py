@@ -80,10 +80,10 @@ class Pupil(nn.Module):
         if lesson.ratio is None:
             means = self._cells(found.tokens).mean((2, 3))
             terms["naming"] = self.naming.loss(means, self._words, lesson.seen.to(u.device))
-            if lesson.sought is not None:
-                frames = self.model.model.connector.frame_means(found.x.flatten(0, 1)).unflatten(0, found.x.shape[:2])
-                embeds = self.model.get_input_embeddings()(lesson.ids.to(u.device))
-                terms["sought"], shares["sought_right"] = relevance_loss(frames, embeds, lesson.sought)
+        if lesson.sought is not None:
+            frames = self.model.model.connector.frame_means(found.x.flatten(0, 1)).unflatten(0, found.x.shape[:2])
+            embeds = self.model.get_input_embeddings()(lesson.ids.to(u.device))
+            terms["sought"], shares["sought_right"] = relevance_loss(frames, embeds, lesson.sought)
         start, end = len(lesson.before), len(lesson.before) + found.tokens.shape[1]
         if lesson.histories is not None:
             grid, stride = self.model.model.connector.grid, self.model.config.pool_stride

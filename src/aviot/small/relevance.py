@@ -53,9 +53,14 @@ def sought_of(
 def relevance(frames: Float[Tensor, "V T d"], embeds: Float[Tensor, "B L d"], sought: Sought) -> Float[Tensor, "N T"]:
     """Each question's cosine to every frame of its video, as the compressor hears it."""
     device = frames.device
-    weights = sought.tokens.to(device, torch.float32)
-    questions = torch.einsum("nl,nld->nd", weights, embeds[sought.row.to(device)].float()) / weights.sum(1, True)
+    questions = question_means(embeds[sought.row.to(device)].float(), sought.tokens.to(device))
     return torch.cosine_similarity(frames[sought.video.to(device)].float(), questions[:, None], dim=-1)
+
+
+def question_means(embeds: Float[Tensor, "B L d"], asks: Bool[Tensor, "B L"]) -> Float[Tensor, "B d"]:
+    """The mean embedding of each row's tokens that ask."""
+    weights = asks[..., None].to(embeds.dtype)
+    return (embeds * weights).sum(1) / weights.sum(1).clamp_min(1)
 
 
 def relevance_loss(
