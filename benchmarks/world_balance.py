@@ -27,12 +27,14 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=4000, help="a family, half of them to learn from")
     parser.add_argument("--split", default="train")
     parser.add_argument("--frames", type=int, default=64)
+    parser.add_argument("--seed", type=int, default=11)
+    parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES), metavar="FAMILY")
     parser.add_argument("--json")
     options = parser.parse_args()
     found = {}
-    for family in FAMILIES:
+    for family in options.families:
         start = time.perf_counter()
-        world = World(WorldConfig(families=(family, *(f for f in FAMILIES if f != family)), seed=11))
+        world = World(WorldConfig(families=(family, *(f for f in FAMILIES if f != family)), seed=options.seed))
         scenes = [world.scene(options.split, i * len(FAMILIES), options.frames) for i in range(options.questions)]
         questions = [world.question(scene) for scene in scenes]
         found[family] = {name: vars(score) for name, score in scores(scenes, questions).items()}

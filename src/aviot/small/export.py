@@ -80,7 +80,7 @@ def _card(log: Sequence[dict[str, Any]], curriculum: Curriculum, step: int, size
         "",
         *_held_out(log),
         "",
-        "## Made with",
+        "## Exported with",
         f"commit {commit() or 'unknown'}; " + ", ".join(f"{name} {number}" for name, number in versions().items()),
     ]
     return "\n".join(lines) + "\n"
