@@ -15,8 +15,17 @@ from aviot.small.state import save_state
 from aviot.small.tokenizer import KEPT, build_tokenizer
 
 LOG = [
+    {
+        "began": 0,
+        "compressor": "aviot",
+        "data": "ab" * 32,
+        "machine": {"device": "NVIDIA H200"},
+        "versions": {"torch": "2.11.0"},
+        "commit": "1234",
+    },
     {"step": 20, "task": "whole", "language": 0.5, "right": 0.25, "step_ms": 3.0},
     {"step": 40, "task": "whole", "language": 0.375, "right": 0.5, "step_ms": 3.0},
+    {"ended": 40, "seconds": 1234.5},
     {"step": 20, "frames": 16, "compressor": "none", "ratio": None, "questions": 9, "right": 0.111, "families": {}},
     {"step": 40, "frames": 64, "compressor": "aviot", "ratio": 4.0, "questions": 432, "right": 0.753, "families": {}},
 ]
@@ -42,6 +51,10 @@ def test_an_exported_run_loads_and_says_what_it_is(tmp_path, monkeypatch):
     assert "- whole, step 40: language 0.375, right 0.5\n" in card
     assert "| 40 | 64 | aviot | 4 | 432 | 75.3% |" in card
     assert "11.1%" not in card  # an earlier examination
+    assert "1,234 s in all, in 1 piece" in card
+    assert "from step 0 to 40 in 1,234 s on NVIDIA H200, torch 2.11.0, commit 1234, data abababababababab" in card
+    assert "ab" * 32 in card
+    assert [json.loads(line) for line in (target / "training.jsonl").read_text().splitlines()] == LOG
     assert "knows its own world and nothing else" in card
 
 

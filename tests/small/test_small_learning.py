@@ -113,7 +113,11 @@ def test_a_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
     training.train(tmp_path / "whole", curriculum, device=cpu)
     for _ in range(3):
         training.train(tmp_path / "pieces", curriculum, device=cpu, seconds=0)
-    runs = [[json.loads(line) for line in (tmp_path / name / "log.jsonl").open()] for name in ("whole", "pieces")]
+    logs = [[json.loads(line) for line in (tmp_path / name / "log.jsonl").open()] for name in ("whole", "pieces")]
+    assert [line["began"] for line in logs[1] if "began" in line] == [0, 1, 2]
+    assert [line["ended"] for line in logs[1] if "ended" in line] == [1, 2, 3]
+    assert len({line["data"] for lines in logs for line in lines if "began" in line}) == 1
+    runs = [[line for line in lines if "step" in line] for lines in logs]
     assert [line["step"] for line in runs[1]] == [1, 2, 3]
     for one, other in zip(*runs, strict=True):
         assert one["task"] == other["task"]

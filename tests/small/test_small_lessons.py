@@ -168,7 +168,7 @@ def test_descriptions_tell_the_truth_and_keep_to_their_split(world):
         for question, answer in descriptions(scene):
             actor = by_shape[question.removeprefix("Describe the ").removesuffix(".")]
             assert actor.colour[0][1] in answer.split(";")[0]
-            assert belongs("train", number_of((actor.shape, actor.colour[0][1], actor.texture[0][1])))
+            assert belongs("train", number_of((actor.shape, actor.colour[0][1], actor.texture)))
             changes = [word for _, word in actor.colour[1:]]
             assert [part.rsplit(" ", 1)[1] for part in answer.split("; ") if ": colour " in part] == changes
 

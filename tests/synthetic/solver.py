@@ -34,7 +34,6 @@ class Seen:
             "colour": [t for t in frames[1:] if self.truth.colour[i, t] != self.truth.colour[i, t - 1]],
             "size": [t for t in frames[1:] if self.truth.size[i, t] != self.truth.size[i, t - 1]],
             "place": [t for t in frames[1:] if np.abs(place[t] - place[t - 1]).max() > JUMP],
-            "pattern": [t for t in frames[1:] if self.truth.texture[i, t] != self.truth.texture[i, t - 1]],
         }
 
     def moved(self, i: int) -> np.ndarray:
@@ -145,7 +144,7 @@ def _neighbour(seen: Seen, slots: dict) -> str:
     moments = seen.changes(seen.one(slots["shape"]))
     sequence = sorted(CHANGES, key=lambda kind: moments[kind][0])
     near = sequence.index(slots["asked"]) + (1 if slots["side"] == "after" else -1)
-    return sequence[near] if 0 <= near < 4 else "nothing"
+    return sequence[near] if 0 <= near < len(sequence) else "nothing"
 
 
 def _distant(seen: Seen, slots: dict) -> str:

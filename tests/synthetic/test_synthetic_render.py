@@ -55,7 +55,7 @@ def test_every_object_has_its_colour_where_it_is():
         scene = world.scene("train", index)
         frames, truth = render([scene]).frames[0].numpy().astype(int), tracks(scene)
         for i, actor in enumerate(scene.actors):
-            if actor.shape not in ("ring", "moon", "hourglass") and actor.texture == ((0, "plain"),):
+            if actor.shape not in ("ring", "moon", "hourglass") and actor.texture == "plain":
                 for t in np.flatnonzero(truth.visible[i] & ~(truth.visible & (truth.size > 0.2)).any(0)):
                     x, y = truth.x[:, t], truth.y[:, t]
                     apart = np.hypot(x - x[i], y - y[i])[truth.visible[:, t]]

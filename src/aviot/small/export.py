@@ -4,6 +4,7 @@ python -m aviot.small.export RUN FOLDER
 """
 
 import argparse
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,16 +16,17 @@ from aviot.models.shards import SINGLE
 from aviot.small.architecture import new_model, small_processor
 from aviot.small.curriculum import CURRICULUM, Curriculum
 from aviot.small.lessons import PRACTISED
-from aviot.small.log import read_log
+from aviot.small.log import LOG, read_log
 from aviot.small.state import load_weights
 from aviot.small.tokenizer import tokenizer_of
 
 LARGEST = 16_000_000  # bytes of weights that the package has room for
 CARD = "README.md"
+CURVES = "training.jsonl"
 
 
 def export(run: Path, target: Path, curriculum: Curriculum = CURRICULUM) -> None:
-    """Write weights in bfloat16, configurations, tokenizer, processor and a model card."""
+    """Write weights in bfloat16, configurations, tokenizer, processor, the run's log and a model card."""
     tokenizer = tokenizer_of(run)
     model = new_model(tokenizer, curriculum.seed)
     step = load_weights(run, model, "model.")
@@ -38,7 +40,9 @@ def export(run: Path, target: Path, curriculum: Curriculum = CURRICULUM) -> None
     model.save_pretrained(target)
     (target / SINGLE).chmod((target / "config.json").stat().st_mode)  # safetensors are written for their owner alone
     small_processor(tokenizer).save_pretrained(target)
-    (target / CARD).write_text(_card(read_log(run), curriculum, step, size), encoding="utf-8")
+    if log := read_log(run):
+        shutil.copyfile(run / LOG, target / CURVES)
+    (target / CARD).write_text(_card(log, curriculum, step, size), encoding="utf-8")
 
 
 def _card(log: Sequence[dict[str, Any]], curriculum: Curriculum, step: int, size: int) -> str:
@@ -60,6 +64,8 @@ def _card(log: Sequence[dict[str, Any]], curriculum: Curriculum, step: int, size
         f"`python -m aviot.small.train RUN`, {step:,} steps done of {curriculum.steps:,}; weights start from seed",
         f"{curriculum.seed}. Data: the world of seed {curriculum.seed}, split `train`, drawn while training; nothing",
         "else was seen. Questions of the splits `validation` and `test` are about combinations that training has not.",
+        "",
+        *_pieces(log),
         "",
         f"Practice: of the steps, those that ask of {', '.join(PRACTISED)} alone.",
         "",
@@ -86,6 +92,21 @@ def _card(log: Sequence[dict[str, Any]], curriculum: Curriculum, step: int, size
     return "\n".join(lines) + "\n"
 
 
+def _pieces(log: Sequence[dict[str, Any]]) -> Iterator[str]:
+    began, ended = ([line for line in log if name in line] for name in ("began", "ended"))
+    if not began or not ended:
+        yield "Where and for how long is not in the log."
+        return
+    yield f"{sum(line['seconds'] for line in ended):,.0f} s in all, in {len(ended)} piece(s):"
+    for first, last in zip(began, ended, strict=False):
+        yield (
+            f"- from step {first['began']:,} to {last['ended']:,} in {last['seconds']:,.0f} s "
+            f"on {first['machine']['device']}, torch {first['versions']['torch']}, "
+            f"commit {first['commit'] or 'unknown'}, data {first['data'][:16]}"
+        )
+    yield f"\nThe data's fingerprint (`small/fingerprint.py`) is {began[-1]['data']}; the curves are in `{CURVES}`."
+
+
 def _last_lines(log: Sequence[dict[str, Any]]) -> Iterator[str]:
     last = {line["task"]: line for line in log if "task" in line}
     for task, line in last.items():
@@ -97,7 +118,7 @@ def _last_lines(log: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def _held_out(log: Sequence[dict[str, Any]]) -> Iterator[str]:
-    examined = [line for line in log if "compressor" in line]
+    examined = [line for line in log if "questions" in line]
     if not examined:
         yield "The run has no such figures."
         return

@@ -119,7 +119,7 @@ def _history(
     cells = (places * CELLS).astype(int) @ (1, CELLS)
     stands = isinstance(actor.path, Jumps)
     spot = places @ (1, 1j) if stands else np.zeros(len(shown))  # what moves along does not jump
-    looks = (truth.colour[number, visible], truth.size[number, visible], spot, truth.texture[number, visible])
+    looks = (truth.colour[number, visible], truth.size[number, visible], spot)  # as in CHANGES
     changed = np.stack([np.append(False, look[1:] != look[:-1]) for look in looks], axis=1)  # [V,kinds]
     counts = changed.cumsum(0)
     last, before, moment = _latest(changed)

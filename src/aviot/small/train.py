@@ -15,11 +15,13 @@ from torch import nn
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerFast
 
+from aviot.machine import commit, machine, versions
 from aviot.models import AviotForConditionalGeneration
 from aviot.models.path import CompressorName
 from aviot.small.accuracy import Setting, accuracy
 from aviot.small.architecture import new_model
 from aviot.small.curriculum import CURRICULUM, Curriculum, Task
+from aviot.small.fingerprint import data_fingerprint
 from aviot.small.lessons import Lessons
 from aviot.small.log import REPORT, Log
 from aviot.small.optimizers import optimizers_of
@@ -68,6 +70,16 @@ def train(
         prefetch_factor=4 if workers else None,
     )
     log = Log(folder)
+    log.write(
+        {
+            "began": step,
+            "compressor": compressor,
+            "data": data_fingerprint(curriculum, tokenizer),
+            "machine": machine(device),
+            "versions": versions(),
+            "commit": commit(),
+        }
+    )
     precision = partial(torch.autocast, device.type, torch.bfloat16, enabled=device.type == "cuda")
     for lesson in loader:
         log.waited()
@@ -88,6 +100,7 @@ def train(
         if step % REPORT == 0 and time.monotonic() - began > seconds:
             break
     save_state(folder, pupil, optimizers, step)
+    log.write({"ended": step, "seconds": round(time.monotonic() - began, 1)})
     settings = SETTINGS if curriculum.at(step - 1)[0].task == "compressed" else SETTINGS[:1]
     with precision():
         examine(pupil.model, tokenizer, curriculum.seed, step, log, settings)

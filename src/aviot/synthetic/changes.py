@@ -49,7 +49,7 @@ def _repeated(stage: Stage, change: str) -> Story:
 
 def changed(stage: Stage) -> Story:
     """What changed about the star: its colour, its size, its place or nothing?"""
-    candidates = (*CHANGES[:3], NOTHING)
+    candidates = (*CHANGES, NOTHING)
     answer = stage.draws.pick(candidates)
     shape = stage.shape()
     texture = texture_for(stage, (shape,))
@@ -97,7 +97,7 @@ def became(stage: Stage) -> Story:
 def when(stage: Stage) -> Story:
     """In which quarter of the video did the star change its colour, its size or its place?"""
     quarter = stage.draws.below(4)
-    change = stage.draws.pick(CHANGES[:3])
+    change = stage.draws.pick(CHANGES)
     shape = stage.shape()
     texture = texture_for(stage, (shape, change))
     window = (0, stage.frames)
@@ -118,7 +118,7 @@ def when(stage: Stage) -> Story:
 def order(stage: Stage) -> Story:
     """Did the star change its colour before or after the ring jumped to another place?"""
     answer = stage.draws.pick(ORDERS)
-    changes = [stage.draws.pick(CHANGES[:3]) for _ in range(2)]
+    changes = [stage.draws.pick(CHANGES) for _ in range(2)]
     first = stage.shape()
     second = stage.shape(completing(stage.split, (first, *changes), SHAPES))
     window = stage.window(*WINDOW)

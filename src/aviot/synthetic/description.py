@@ -73,7 +73,7 @@ def size_word(radius: float) -> str:
 
 
 def _of_split(scene: Scene, actor: Actor) -> bool:
-    return belongs(scene.split, number_of((actor.shape, actor.colour[0][1], actor.texture[0][1])))
+    return belongs(scene.split, number_of((actor.shape, actor.colour[0][1], actor.texture)))
 
 
 def _described(actor: Actor, frames: int) -> str:
@@ -103,7 +103,6 @@ def _events(actor: Actor, frames: int) -> list[str]:
     """Its changes in order, each with the quarter of the video."""
     changes: list[tuple[int, str]] = [(at, f"colour {value}") for at, value in actor.colour[1:]]
     changes += [(at, f"size {size_word(value)}") for at, value in actor.size[1:]]
-    changes += [(at, f"pattern {value}") for at, value in actor.texture[1:]]
     if isinstance(actor.path, Jumps):
         changes += [(at, f"place {_quadrant(place)}") for at, place in actor.path.stops[1:]]
     return [f"{QUARTERS[4 * at // frames]}: {what}" for at, what in sorted(changes)]

@@ -170,7 +170,7 @@ def wordings(split: Split) -> list[tuple[int, int]]:
 
 def worded(family: str, wording: tuple[int, int], slots: Mapping[str, str]) -> str:
     """The question as a sentence."""
-    sentence = OPENINGS[wording[0]] + CORES[family][wording[1]].format_map(slots)
+    sentence = OPENINGS[wording[0]] + CORES[family][wording[1]].format_map(slots).replace("a orange", "an orange")
     return sentence[0].upper() + sentence[1:]
 
 

@@ -99,7 +99,7 @@ def brief(stage: Stage) -> Story:
     flash = Actor(
         shape=shape,
         colour=((0, colour),),
-        texture=((0, texture),),
+        texture=texture,
         size=((0, FLASH),),
         path=Jumps(((0, spot),)),
         visible=((start, start + length),),

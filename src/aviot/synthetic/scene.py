@@ -23,7 +23,7 @@ class Actor:
 
     shape: str
     colour: Steps[str]
-    texture: Steps[str]
+    texture: str
     size: Steps[float]
     path: Path
     visible: tuple[Span, ...]

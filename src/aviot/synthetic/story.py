@@ -63,7 +63,7 @@ def actor(
     return Actor(
         shape=shape,
         colour=((0, colour),),
-        texture=((0, texture),),
+        texture=texture,
         size=((0, stage.draws.pick((SMALL, LARGE)) if size is None else size),),
         path=path,
         visible=(visible,),
@@ -79,11 +79,10 @@ def changing_actor(
     texture: str | None = None,
     colour: str | None = None,
 ) -> Actor:
-    """An object that changes some of colour, size, place and pattern at given moments.
+    """An object that changes some of colour, size and place at given moments.
 
     Whatever changes is a walk (`Draws.walk`), so that at any one frame it is uniform among all that it could be, and
-    how often, when and in which order it changes cannot be seen from that frame. A texture or colour that is given
-    stays.
+    how often, when and in which order it changes cannot be seen from that frame. A colour that is given stays.
     """
     draws = stage.draws
     spots = [stage.spot(cell) for cell in stage.cells(2)]
@@ -95,7 +94,7 @@ def changing_actor(
     return Actor(
         shape=shape,
         colour=walked("colour", stage.colours if colour is None else (colour,)),
-        texture=walked("pattern", TEXTURES if texture is None else (texture,)),
+        texture=draws.pick(TEXTURES) if texture is None else texture,
         size=walked("size", (SMALL, LARGE)),
         path=Jumps(walked("place", spots)),
         visible=(window,),

@@ -59,7 +59,7 @@ def draw_distractor(stage: Stage) -> Actor:
     return Actor(
         shape=stage.shape(),
         colour=steps(moments, draws.walk(stage.colours, len(moments))),
-        texture=((0, draws.pick(TEXTURES)),),
+        texture=draws.pick(TEXTURES),
         size=((0, draws.pick((SMALL, MEDIUM))),),
         path=_wander(draws, stage.spot(stage.cells(1)[0]), stage.frames),
         visible=(window,),

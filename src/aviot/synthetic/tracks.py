@@ -37,7 +37,6 @@ def tracks(scene: Scene, frames: Sequence[int] | Numbers | None = None) -> Track
     at = np.arange(scene.frames) if frames is None else np.asarray(frames, np.int64)
     places = np.stack([actor.path.at(at) for actor in scene.actors]) + sway(scene, at)
     colours = [_stepped([(t, _COLOUR[word]) for t, word in actor.colour], at) for actor in scene.actors]
-    textures = [_stepped([(t, _TEXTURE[word]) for t, word in actor.texture], at) for actor in scene.actors]
     return Tracks(
         visible=np.array([_within(actor.visible, at) for actor in scene.actors]),
         x=places[..., 0],
@@ -45,7 +44,7 @@ def tracks(scene: Scene, frames: Sequence[int] | Numbers | None = None) -> Track
         size=np.array([_stepped(actor.size, at) for actor in scene.actors]),
         shape=np.array([np.full(len(at), _SHAPE[actor.shape]) for actor in scene.actors]),
         colour=np.array(colours),
-        texture=np.array(textures),
+        texture=np.array([np.full(len(at), _TEXTURE[actor.texture]) for actor in scene.actors]),
         tilt=np.array([np.full(len(at), actor.tilt) for actor in scene.actors]),
     )
 

@@ -20,7 +20,7 @@ COLOUR_NAMES = tuple(COLOURS)
 
 TEXTURES = ("plain", "striped", "dotted", "checkered", "framed")
 
-CHANGES = ("colour", "size", "place", "pattern")
+CHANGES = ("colour", "size", "place")
 """What an object can change in a moment."""
 
 PHRASES = {  # change: the same in the infinitive and in the past
