@@ -75,8 +75,8 @@ CURRICULUM = Curriculum(
     (
         Phase("patches", steps=900, videos=32, frames=(8,), rates=(2e-3, 1e-3)),
         Phase("pictures", steps=1500, videos=64, frames=(1, 2, 4, 8), rates=(1.5e-3, 1.5e-3)),
-        Phase("whole", steps=3400, videos=48, frames=(16,), rates=(1.5e-3, 1.2e-3)),
+        Phase("whole", steps=2800, videos=48, frames=(16,), rates=(1.5e-3, 1.2e-3)),
         Phase("whole", steps=2600, videos=24, frames=(32, 64), rates=(1.2e-3, 8e-4), practice=0.5),
-        Phase("compressed", steps=2400, videos=24, frames=(64, 64, 32, 16), rates=(8e-4, 0.0), practice=0.4),
+        Phase("compressed", steps=2400, videos=16, frames=(64, 64, 32, 16), rates=(8e-4, 0.0), practice=0.4),
     )
 )

@@ -40,7 +40,7 @@ def export(run: Path, target: Path, curriculum: Curriculum = CURRICULUM) -> None
     model.save_pretrained(target)
     (target / SINGLE).chmod((target / "config.json").stat().st_mode)  # safetensors are written for their owner alone
     small_processor(tokenizer).save_pretrained(target)
-    if log := read_log(run):
+    if log := read_log(run / LOG):
         shutil.copyfile(run / LOG, target / CURVES)
     (target / CARD).write_text(_card(log, curriculum, step, size), encoding="utf-8")
 

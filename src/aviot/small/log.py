@@ -52,7 +52,6 @@ class Log:
             file.write(text + "\n")
 
 
-def read_log(run: Path) -> list[dict[str, Any]]:
+def read_log(log: Path) -> list[dict[str, Any]]:
     """The lines that a run wrote about itself; none if it wrote none."""
-    log = run / LOG
     return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()] if log.is_file() else []

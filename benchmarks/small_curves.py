@@ -1,0 +1,87 @@
+"""A training run's curves as a picture.
+
+python benchmarks/small_curves.py [LOG] [--output docs/images/small-training.svg]
+
+Without LOG, those of the model in the package (`training.jsonl` beside its weights).
+"""
+
+import argparse
+from itertools import groupby
+from pathlib import Path
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from aviot.small.embedded import embedded_model
+from aviot.small.export import CURVES
+from aviot.small.log import read_log
+
+LOSSES = {"patches": "patches", "naming": "names", "language": "answers", "told": "histories", "recalled": "recalls"}
+LOSSES |= {"chosen": "options", "sought": "relevance", "transport": "transport (weighed)"}
+SHARES = {
+    "told_right": "histories",
+    "recalled_right": "recalls",
+    "chosen_right": "options",
+    "sought_right": "relevance",
+}
+SMOOTH = 5  # lines of twenty steps
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("log", type=Path, nargs="?", default=embedded_model() / CURVES)
+    parser.add_argument("--output", type=Path, default=Path("docs/images/small-training.svg"))
+    given = parser.parse_args()
+    lines = read_log(given.log)
+    steps = [line for line in lines if "task" in line]
+    with matplotlib.rc_context({"svg.hashsalt": "aviot", "font.size": 8}):
+        figure = Figure(figsize=(7.5, 6.0), layout="constrained")
+        losses, shares = figure.subplots(2, 1, sharex=True)
+        _phases(losses, steps)
+        _phases(shares, steps)
+        for name, title in LOSSES.items():
+            losses.plot(*_smooth(steps, name), linewidth=0.9, label=title)
+        losses.set_yscale("log")
+        losses.set_ylabel("loss")
+        losses.legend(ncols=4, fontsize=7)
+        for name, title in SHARES.items():
+            shares.plot(*_smooth(steps, name, 100), linewidth=0.9, label=title)
+        for title, points in _examined(lines).items():
+            shares.plot(*zip(*points, strict=True), marker="o", markersize=3, linestyle=":", label=title)
+        shares.set_ylabel("right, %")
+        shares.set_xlabel("step")
+        shares.legend(ncols=3, fontsize=7)
+        given.output.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(given.output, format="svg", metadata={"Date": None})
+    print(given.output)
+
+
+def _smooth(steps, name, scale=1.0):
+    """Means of a few lines each; a lesson that was not taught in a line is not in it."""
+    at, values = [], []
+    for start in range(0, len(steps), SMOOTH):
+        found = [line[name] for line in steps[start : start + SMOOTH] if line.get(name)]
+        if found:
+            at.append(steps[min(start + SMOOTH, len(steps)) - 1]["step"])
+            values.append(scale * sum(found) / len(found))
+    return at, values
+
+
+def _phases(panel, steps):
+    for number, (task, lines) in enumerate(groupby(steps, lambda line: line["task"])):
+        at = [line["step"] for line in lines]
+        panel.axvspan(at[0], at[-1], alpha=0.06 * (number % 2), color="black", linewidth=0)
+        panel.text(at[0], 1.0, task, transform=panel.get_xaxis_transform(), va="bottom", fontsize=7)
+
+
+def _examined(lines):
+    """Held-out questions about 64 frames, by how they were compressed."""
+    found = {}
+    for line in (line for line in lines if line.get("frames") == 64):
+        title = line["compressor"] if line["ratio"] is None else f"{line['compressor']}, ratio {line['ratio']:g}"
+        found.setdefault(f"validation, {title}", []).append((line["step"], 100 * line["right"]))
+    return found
+
+
+if __name__ == "__main__":
+    main()
