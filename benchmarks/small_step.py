@@ -21,11 +21,13 @@ from aviot.small.pupil import Pupil
 from aviot.small.tokenizer import build_tokenizer
 
 PHASES = (
-    Phase("patches", steps=2, videos=32, frames=(8,), rates=(0.0, 0.0)),
-    Phase("pictures", steps=2, videos=64, frames=(4,), rates=(0.0, 0.0)),
-    Phase("whole", steps=2, videos=48, frames=(16,), rates=(0.0, 0.0)),
-    Phase("whole", steps=2, videos=24, frames=(64,), rates=(0.0, 0.0)),
-    Phase("compressed", steps=8, videos=16, frames=(64,), rates=(0.0, 0.0)),
+    Phase("patches", 2, batches=((32, 8),), rates=(0.0, 0.0)),
+    Phase("pictures", 2, batches=((64, 4),), rates=(0.0, 0.0)),
+    Phase("whole", 2, batches=((48, 16),), rates=(0.0, 0.0)),
+    Phase("whole", 2, batches=((24, 64),), rates=(0.0, 0.0)),
+    Phase("compressed", 3, batches=((64, 16),), rates=(0.0, 0.0)),
+    Phase("compressed", 3, batches=((16, 64),), rates=(0.0, 0.0)),
+    Phase("compressed", 3, batches=((5, 224),), rates=(0.0, 0.0)),
 )
 
 
@@ -58,7 +60,7 @@ def main() -> None:
         return 1000 * (time.perf_counter() - start)
 
     made = {}
-    for number in (0, 2, 4, 6, *range(8, 16)):
+    for number in (0, 2, 4, 6, *range(8, 17)):
         phase, within = curriculum.at(number)
         made[number] = lessons[number]
         if phase.task != "patches":
@@ -74,7 +76,7 @@ def main() -> None:
         busy = sum(kernel.self_device_time_total for kernel in kernels) / 1000
         ratio = getattr(made[number], "ratio", None)
         print(
-            f"{phase.task} {phase.videos} x {phase.frames[0]} ratio {ratio}: first {first:.0f} ms, then "
+            f"{phase.task} {phase.videos} x {phase.batches[0][1]} ratio {ratio}: first {first:.0f} ms, then "
             f"{statistics.median(times):.1f} ({max(times) - min(times):.1f}), kernels {busy:.1f} ms in "
             f"{sum(kernel.count for kernel in kernels)} launches",
             flush=True,

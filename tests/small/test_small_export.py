@@ -8,24 +8,28 @@ import torch
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.small import tokenizer as tokenizers
 from aviot.small.architecture import new_model
+from aviot.small.curriculum import CURRICULUM
 from aviot.small.export import export
+from aviot.small.fingerprint import data_fingerprint
 from aviot.small.optimizers import optimizers_of
 from aviot.small.pupil import Pupil
 from aviot.small.state import save_state
 from aviot.small.tokenizer import KEPT, build_tokenizer
 
+
+def began(step, device, **more):
+    line = {"began": step, "start": None, "compressor": "aviot", "data": "ab" * 32, "commit": "1234"}
+    return line | {"machine": {"device": device}, "versions": {"torch": "2.11.0"}} | more
+
+
 LOG = [
-    {
-        "began": 0,
-        "compressor": "aviot",
-        "data": "ab" * 32,
-        "machine": {"device": "NVIDIA H200"},
-        "versions": {"torch": "2.11.0"},
-        "commit": "1234",
-    },
+    began(0, "GPU A"),  # killed
+    began(0, "GPU B"),
+    {"ended": 20, "seconds": 1000.0},
+    began(20, "GPU C"),
     {"step": 20, "task": "whole", "language": 0.5, "right": 0.25, "step_ms": 3.0},
     {"step": 40, "task": "whole", "language": 0.375, "right": 0.5, "step_ms": 3.0},
-    {"ended": 40, "seconds": 1234.5},
+    {"ended": 40, "seconds": 234.4},
     {"step": 20, "frames": 16, "compressor": "none", "ratio": None, "questions": 9, "right": 0.111, "families": {}},
     {"step": 40, "frames": 64, "compressor": "aviot", "ratio": 4.0, "questions": 432, "right": 0.753, "families": {}},
 ]
@@ -51,11 +55,29 @@ def test_an_exported_run_loads_and_says_what_it_is(tmp_path, monkeypatch):
     assert "- whole, step 40: language 0.375, right 0.5\n" in card
     assert "| 40 | 64 | aviot | 4 | 432 | 75.3% |" in card
     assert "11.1%" not in card  # an earlier examination
-    assert "1,234 s in all, in 1 piece" in card
-    assert "from step 0 to 40 in 1,234 s on NVIDIA H200, torch 2.11.0, commit 1234, data abababababababab" in card
+    assert "`python -m aviot.small.train RUN`, 40 steps" in card
+    assert "1,234 s in all, in 2 piece" in card
+    assert "- from step 0 to 20 in 1,000 s on GPU B, torch 2.11.0, commit 1234, data abababababababab" in card
+    assert "- from step 20 to 40 in 234 s on GPU C" in card
+    assert "GPU A" not in card
+    assert "has changed since" in card  # no curriculum has such a fingerprint
     assert "ab" * 32 in card
     assert [json.loads(line) for line in (target / "training.jsonl").read_text().splitlines()] == LOG
     assert "knows its own world and nothing else" in card
+
+
+def test_a_card_says_what_a_baseline_began_from(tmp_path):
+    tokenizer = build_tokenizer()
+    pupil = Pupil(new_model(tokenizer, seed=5), tokenizer, "uniform")
+    tokenizer.save_pretrained(tmp_path / "run" / KEPT)
+    save_state(tmp_path / "run", pupil, optimizers_of(pupil), 40)
+    data = data_fingerprint(CURRICULUM, tokenizer)
+    log = [began(20, "GPU", start="RUN", compressor="uniform", data=data), {"ended": 40, "seconds": 1.0}]
+    (tmp_path / "run" / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in log))
+    export(tmp_path / "run", tmp_path / "model")
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert "`python -m aviot.small.train RUN --start RUN --compressor uniform`" in card
+    assert "has changed since" not in card
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path):

@@ -9,9 +9,9 @@ from aviot.small.tokenizer import build_tokenizer
 from aviot.synthetic import story
 
 PHASES = (
-    Phase("patches", steps=3, videos=2, frames=(2,), rates=(1e-3, 1e-3)),
-    Phase("whole", steps=5, videos=2, frames=(16,), rates=(1e-3, 1e-4)),
-    Phase("compressed", steps=2, videos=2, frames=(16, 32), rates=(1e-4, 0.0)),
+    Phase("patches", steps=3, batches=((2, 2),), rates=(1e-3, 1e-3)),
+    Phase("whole", steps=5, batches=((2, 16),), rates=(1e-3, 1e-4)),
+    Phase("compressed", steps=5, batches=((2, 16), (2, 32)), rates=(1e-4, 0.0)),
 )
 
 
@@ -24,9 +24,16 @@ def test_the_same_data_have_one_fingerprint_and_others_another(monkeypatch):
         data_fingerprint(replace(curriculum, seed=1), tokenizer),
         data_fingerprint(Curriculum((*PHASES[:2], replace(PHASES[2], steps=3))), tokenizer),
     }
-    monkeypatch.setattr(lessons_module, "DESCRIBED", 1)  # what is said of a video
-    others.add(data_fingerprint(curriculum, tokenizer))
-    monkeypatch.undo()
-    monkeypatch.setattr(story, "TILT", 0.2)  # what is drawn
-    others.add(data_fingerprint(curriculum, tokenizer))
-    assert len(others | {found}) == 5
+    changes = [
+        (lessons_module, "DESCRIBED", 1),  # what is said of a video
+        (lessons_module, "WHOLE", 1.0),  # whether it is compressed
+        (lessons_module, "sample_ratio", lambda generator: 10.0),
+        (lessons_module, "sought_of", lambda *given: None),  # a lesson that is left out
+        (lessons_module, "histories_of", lambda *given: None),
+        (story, "TILT", 0.2),  # what is drawn
+    ]
+    for module, name, value in changes:
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, value)
+            others.add(data_fingerprint(curriculum, tokenizer))
+    assert len(others | {found}) == 1 + 2 + len(changes)

@@ -98,6 +98,33 @@ def _tensors(run):
     return {name for file in run.glob("state-*.safetensors") for name in load_file(file)}
 
 
+def test_a_run_that_has_nothing_left_to_do_is_refused(tmp_path, monkeypatch):
+    """Otherwise a baseline fine-tuned from a finished run would be that run, and one from a typo a new one."""
+    monkeypatch.setattr(training, "EXAMINED", ())
+    curriculum = Curriculum(
+        (Phase("patches", 1, ((2, 1),), (1e-3, 1e-3)), Phase("pictures", 1, ((2, 1),), (1e-3, 0.0)))
+    )
+    cpu, run = torch.device("cpu"), tmp_path / "run"
+    with pytest.raises(ValueError, match=r"nowhere has no state\.json; --start names the folder of a run"):
+        training.train(tmp_path / "tuned", curriculum, device=cpu, start=tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="run is at step 0, so none is left up to 0"):
+        training.train(run, curriculum, device=cpu, before="patches")
+    training.train(run, curriculum, device=cpu)
+    for folder, start in ((run, None), (tmp_path / "tuned", run)):
+        with pytest.raises(ValueError, match="run is at step 2, so none is left up to 2"):
+            training.train(folder, curriculum, device=cpu, start=start)
+
+
+def test_a_run_is_examined_with_its_own_compressor():
+    curriculum = Curriculum(
+        (Phase("whole", 2, ((2, 16),), (1e-3, 1e-3)), Phase("compressed", 2, ((2, 16),), (1e-3, 0.0)))
+    )
+    assert training.settings_after(curriculum, 2, "uniform") == [("none", None)]
+    own = [("none", None), ("uniform", 2.0), ("uniform", 4.0), ("uniform", 10.0)]
+    assert training.settings_after(curriculum, 3, "uniform") == [*own, ("aviot", 4.0), ("segment-mean", 4.0)]
+    assert training.settings_after(curriculum, 4, "aviot")[-2:] == [("aviot", 10.0), ("segment-mean", 4.0)]
+
+
 def test_a_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
     """Three steps in one piece and in three: the same terms and weights, but for moments rounded in between."""
     for module in (training, log):
@@ -105,8 +132,8 @@ def test_a_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
     monkeypatch.setattr(training, "EXAMINED", ())
     curriculum = Curriculum(
         (
-            Phase("patches", steps=1, videos=2, frames=(1,), rates=(1e-3, 1e-3)),
-            Phase("pictures", steps=2, videos=2, frames=(1,), rates=(1e-3, 1e-3)),
+            Phase("patches", steps=1, batches=((2, 1),), rates=(1e-3, 1e-3)),
+            Phase("pictures", steps=2, batches=((2, 1),), rates=(1e-3, 1e-3)),
         )
     )
     cpu = torch.device("cpu")

@@ -17,10 +17,10 @@ from aviot.synthetic.words import COLOUR_NAMES, SHAPES, TEXTURES
 
 TAUGHT = Curriculum(
     (
-        Phase("patches", steps=2, videos=3, frames=(2,), rates=(2e-3, 1e-3)),
-        Phase("pictures", steps=2, videos=4, frames=(2,), rates=(1e-3, 1e-3)),
-        Phase("whole", steps=3, videos=2, frames=(16,), rates=(1e-3, 5e-4)),
-        Phase("compressed", steps=8, videos=2, frames=(16, 32), rates=(5e-4, 0.0)),
+        Phase("patches", steps=2, batches=((3, 2),), rates=(2e-3, 1e-3)),
+        Phase("pictures", steps=2, batches=((4, 2),), rates=(1e-3, 1e-3)),
+        Phase("whole", steps=3, batches=((2, 16),), rates=(1e-3, 5e-4)),
+        Phase("compressed", steps=8, batches=((2, 16), (2, 32)), rates=(5e-4, 0.0)),
     ),
     warmup=4,
 )
@@ -176,16 +176,16 @@ def test_descriptions_tell_the_truth_and_keep_to_their_split(world):
 def test_a_task_begins_after_the_phases_before_it():
     curriculum = Curriculum(
         (
-            Phase("patches", steps=3, videos=1, frames=(1,), rates=(1e-3, 1e-3)),
-            Phase("whole", steps=2, videos=1, frames=(16,), rates=(1e-3, 1e-3)),
-            Phase("whole", steps=4, videos=1, frames=(32,), rates=(1e-3, 1e-3)),
+            Phase("patches", steps=3, batches=((1, 1),), rates=(1e-3, 1e-3)),
+            Phase("whole", steps=2, batches=((1, 16),), rates=(1e-3, 1e-3)),
+            Phase("whole", steps=4, batches=((1, 32),), rates=(1e-3, 1e-3)),
         )
     )
     assert [curriculum.begin_of(task) for task in ("patches", "whole", "compressed")] == [0, 3, 9]
 
 
 def test_practice_is_of_what_is_learnt_last():
-    phase = Phase("whole", steps=6, videos=1, frames=(16,), rates=(1e-3, 1e-3), practice=0.5)
+    phase = Phase("whole", steps=6, batches=((1, 16),), rates=(1e-3, 1e-3), practice=0.5)
     lessons = Lessons(Curriculum((phase,)), build_tokenizer())
     worlds = (lessons.world, lessons.practice)
     shown = [lessons[step].seen for step in range(6)]

@@ -59,7 +59,7 @@ def test_right_and_wrong_options_weigh_the_same():
 
 def test_what_is_given_is_not_learnt(tokenizer):
     """In pictures' lessons an answer stands before the question that has it among its options."""
-    lessons = Lessons(Curriculum((Phase("pictures", 1, 6, (2,), (1e-3, 1e-3)),)), tokenizer)
+    lessons = Lessons(Curriculum((Phase("pictures", 1, ((6, 2),), (1e-3, 1e-3)),)), tokenizer)
     lesson = lessons[0]
     for row in range(6):
         spans = list(answer_spans(lesson.labels[row].tolist()))

@@ -69,7 +69,7 @@ def test_the_answer_follows_from_what_is_recalled(family, read):
 
 def test_recalls_lie_before_the_answers_of_lessons():
     tokenizer = build_tokenizer()
-    phases = Phase("whole", 1, 3, (16,), (1e-3, 1e-3)), Phase("compressed", 8, 2, (16,), (1e-3, 1e-3))
+    phases = Phase("whole", 1, ((3, 16),), (1e-3, 1e-3)), Phase("compressed", 8, ((2, 16),), (1e-3, 1e-3))
     lessons = Lessons(Curriculum(phases), tokenizer)
     kinds = set()
     for step in range(9):

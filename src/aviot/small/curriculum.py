@@ -22,10 +22,14 @@ class Phase:
 
     task: Task
     steps: int
-    videos: int  # a step
-    frames: Sequence[int]  # one of them a step; of a video of `length` frames for "patches"
+    batches: Sequence[tuple[int, int]]  # one of them a step: so many videos, so many frames of each
     rates: tuple[float, float]  # learning rate at the beginning and at the end
     practice: float = 0.0  # of the steps that ask only what is slow to be learnt
+
+    @property
+    def videos(self) -> int:
+        """The most that a step takes."""
+        return max(videos for videos, _ in self.batches)
 
 
 @dataclass(frozen=True)
@@ -73,10 +77,16 @@ class Curriculum:
 
 CURRICULUM = Curriculum(
     (
-        Phase("patches", steps=900, videos=32, frames=(8,), rates=(2e-3, 1e-3)),
-        Phase("pictures", steps=1500, videos=64, frames=(1, 2, 4, 8), rates=(1.5e-3, 1.5e-3)),
-        Phase("whole", steps=2800, videos=48, frames=(16,), rates=(1.5e-3, 1.2e-3)),
-        Phase("whole", steps=2600, videos=24, frames=(32, 64), rates=(1.2e-3, 8e-4), practice=0.5),
-        Phase("compressed", steps=2400, videos=16, frames=(64, 64, 32, 16), rates=(8e-4, 0.0), practice=0.4),
+        Phase("patches", 900, batches=((32, 8),), rates=(2e-3, 1e-3)),
+        Phase("pictures", 1500, batches=((64, 1), (64, 2), (64, 4), (64, 8)), rates=(1.5e-3, 1.5e-3)),
+        Phase("whole", 2800, batches=((48, 16),), rates=(1.5e-3, 1.2e-3)),
+        Phase("whole", 2600, batches=((48, 32), (24, 64)), rates=(1.2e-3, 8e-4), practice=0.5),
+        Phase(
+            "compressed",
+            2400,
+            batches=((16, 64), (16, 64), (32, 32), (64, 16), (5, 224)),
+            rates=(8e-4, 0.0),
+            practice=0.4,
+        ),
     )
 )

@@ -15,6 +15,7 @@ from aviot.machine import commit, versions
 from aviot.models.shards import SINGLE
 from aviot.small.architecture import new_model, small_processor
 from aviot.small.curriculum import CURRICULUM, Curriculum
+from aviot.small.fingerprint import data_fingerprint
 from aviot.small.lessons import PRACTISED
 from aviot.small.log import LOG, read_log
 from aviot.small.state import load_weights
@@ -42,10 +43,11 @@ def export(run: Path, target: Path, curriculum: Curriculum = CURRICULUM) -> None
     small_processor(tokenizer).save_pretrained(target)
     if log := read_log(run / LOG):
         shutil.copyfile(run / LOG, target / CURVES)
-    (target / CARD).write_text(_card(log, curriculum, step, size), encoding="utf-8")
+    card = _card(log, curriculum, data_fingerprint(curriculum, tokenizer), step, size)
+    (target / CARD).write_text(card, encoding="utf-8")
 
 
-def _card(log: Sequence[dict[str, Any]], curriculum: Curriculum, step: int, size: int) -> str:
+def _card(log: Sequence[dict[str, Any]], curriculum: Curriculum, data: str, step: int, size: int) -> str:
     lines = [
         "---",
         "library_name: aviot",
@@ -61,18 +63,18 @@ def _card(log: Sequence[dict[str, Any]], curriculum: Curriculum, step: int, size
         f"{size:,} bytes of weights in bfloat16.",
         "",
         "## Training",
-        f"`python -m aviot.small.train RUN`, {step:,} steps done of {curriculum.steps:,}; weights start from seed",
-        f"{curriculum.seed}. Data: the world of seed {curriculum.seed}, split `train`, drawn while training; nothing",
+        f"`python -m aviot.small.train RUN{_options(log)}`, {step:,} steps done of {curriculum.steps:,}; weights start",
+        f"from seed {curriculum.seed}. Data: the world of that seed, split `train`, drawn while training; nothing",
         "else was seen. Questions of the splits `validation` and `test` are about combinations that training has not.",
         "",
-        *_pieces(log),
+        *_pieces(log, data),
         "",
         f"Practice: of the steps, those that ask of {', '.join(PRACTISED)} alone.",
         "",
-        "| phase | steps | videos a step | frames | learning rate | practice |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| phase | steps | one of these a step (videos x frames) | learning rate | practice |",
+        "| --- | --- | --- | --- | --- |",
         *(
-            f"| {phase.task} | {phase.steps:,} | {phase.videos} | {', '.join(map(str, phase.frames))} "
+            f"| {phase.task} | {phase.steps:,} | {', '.join(f'{n} x {frames}' for n, frames in phase.batches)} "
             f"| {phase.rates[0]:g} to {phase.rates[1]:g} | {phase.practice:.0%} |"
             for phase in curriculum.phases
         ),
@@ -92,19 +94,34 @@ def _card(log: Sequence[dict[str, Any]], curriculum: Curriculum, step: int, size
     return "\n".join(lines) + "\n"
 
 
-def _pieces(log: Sequence[dict[str, Any]]) -> Iterator[str]:
-    began, ended = ([line for line in log if name in line] for name in ("began", "ended"))
-    if not began or not ended:
+def _options(log: Sequence[dict[str, Any]]) -> str:
+    """What the run was begun with, beside its folder."""
+    first = next((line for line in log if "began" in line), {})
+    said = {"--start": first.get("start"), "--compressor": first.get("compressor")}
+    return "".join(f" {name} {value}" for name, value in said.items() if value not in (None, "aviot"))
+
+
+def _pieces(log: Sequence[dict[str, Any]], data: str) -> Iterator[str]:
+    """Where and for how long; a piece that was killed has no end, and another began where it had begun."""
+    pieces, begun = [], None
+    for line in log:
+        if "began" in line:
+            begun = line
+        elif "ended" in line and begun is not None:
+            pieces.append((begun, line))
+    if not pieces:
         yield "Where and for how long is not in the log."
         return
-    yield f"{sum(line['seconds'] for line in ended):,.0f} s in all, in {len(ended)} piece(s):"
-    for first, last in zip(began, ended, strict=False):
+    yield f"{sum(ended['seconds'] for _, ended in pieces):,.0f} s in all, in {len(pieces)} piece(s):"
+    for began, ended in pieces:
         yield (
-            f"- from step {first['began']:,} to {last['ended']:,} in {last['seconds']:,.0f} s "
-            f"on {first['machine']['device']}, torch {first['versions']['torch']}, "
-            f"commit {first['commit'] or 'unknown'}, data {first['data'][:16]}"
+            f"- from step {began['began']:,} to {ended['ended']:,} in {ended['seconds']:,.0f} s "
+            f"on {began['machine']['device']}, torch {began['versions']['torch']}, "
+            f"commit {began['commit'] or 'unknown'}, data {began['data'][:16]}"
         )
-    yield f"\nThe data's fingerprint (`small/fingerprint.py`) is {began[-1]['data']}; the curves are in `{CURVES}`."
+    yield f"\nThe data's fingerprint (`small/fingerprint.py`) is {pieces[-1][0]['data']}; the curves are in `{CURVES}`."
+    if any(began["data"] != data for began, _ in pieces):
+        yield f"**The curriculum or the world has changed since**: the table below is of {data[:16]}."
 
 
 def _last_lines(log: Sequence[dict[str, Any]]) -> Iterator[str]:

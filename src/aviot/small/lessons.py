@@ -28,7 +28,8 @@ LENGTH = 16  # frames of the scenes that single frames are taken from: in short 
 DESCRIBED = 2  # objects of a video
 TOLD = 3  # things at most that are said of a few frames
 PRACTISED = ("neighbour", "count", "repetition", "became")  # the last to be answered right
-WHOLE = 0.25  # of the steps of the last phase that leave the video as it is
+WHOLE = 0.25  # of the steps of the last phase that leave the video as it is,
+MOST_WHOLE = 64  # unless it has more frames
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,8 +91,8 @@ class Lessons(Dataset[Lesson | Pictures]):
         phase, _ = self.curriculum.at(step)
         draws = Draws("lesson", self.curriculum.seed, step)
         first = self.curriculum.first_video(step)
-        length = draws.pick(tuple(phase.frames))
-        numbers = range(first, first + phase.videos)
+        videos, length = draws.pick(phase.batches)
+        numbers = range(first, first + videos)
         if phase.task == "patches":
             scenes = tuple(self.world.scene("train", number, LENGTH) for number in numbers)
             frames = [draws.below(LENGTH) for _ in range(length)]
@@ -104,7 +105,7 @@ class Lessons(Dataset[Lesson | Pictures]):
         practises = Draws("practice", self.curriculum.seed, step).uniform(0, 1) < phase.practice
         world = self.practice if practises else self.world
         scenes = tuple(world.scene("train", number, length) for number in numbers)
-        whole = phase.task == "whole" or draws.uniform(0, 1) < WHOLE
+        whole = phase.task == "whole" or (draws.uniform(0, 1) < WHOLE and length <= MOST_WHOLE)
         ratio = None if whole else sample_ratio(torch.Generator().manual_seed(draws.below(2**31)))
         rows = [(scene, turns) for scene in scenes for turns in self._conversations(scene, draws, whole)]
         lesson = self._lesson(rows, ratio)

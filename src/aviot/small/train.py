@@ -26,15 +26,15 @@ from aviot.small.lessons import Lessons
 from aviot.small.log import REPORT, Log
 from aviot.small.optimizers import optimizers_of
 from aviot.small.pupil import Pupil
-from aviot.small.state import load_state, save_state
+from aviot.small.state import STATE, load_state, save_state
 from aviot.small.tokenizer import KEPT, tokenizer_of
 from aviot.synthetic import World, WorldConfig
 
 CLIP = 1.0  # of the gradient's norm
 EXAMINED = (16, 64)  # frames of the held-out videos at the end of a piece
 SCENES = 256
-# How they are compressed, once that has been taught; before, not at all
-SETTINGS: tuple[Setting, ...] = (("none", None), ("aviot", 2.0), ("aviot", 4.0), ("aviot", 10.0), ("segment-mean", 4.0))
+RATIOS = (2.0, 4.0, 10.0)  # at which they are compressed, once that has been taught
+LOOK = 4.0  # the ratio of compressors that it was not taught with
 
 
 def train(
@@ -55,6 +55,8 @@ def train(
     of encoder and decoder, which takes its time once.
     """
     began = time.monotonic()
+    if start is not None and not (start / STATE).is_file():
+        raise ValueError(f"{start} has no {STATE}; --start names the folder of a run")
     tokenizer = tokenizer_of(folder, start)
     tokenizer.save_pretrained(folder / KEPT)
     pupil = Pupil(new_model(tokenizer, curriculum.seed), tokenizer, compressor).to(device)
@@ -62,10 +64,13 @@ def train(
         pupil.compile_layers()
     optimizers = optimizers_of(pupil)
     step = load_state(folder, pupil, optimizers) or (load_state(start, pupil, optimizers) if start else 0)
+    end = curriculum.steps if before is None else curriculum.begin_of(before)
+    if step >= end:
+        raise ValueError(f"{folder if start is None else start} is at step {step:,}, so none is left up to {end:,}")
     loader = DataLoader(
         Lessons(curriculum, tokenizer),
         batch_size=None,
-        sampler=range(step, curriculum.steps if before is None else curriculum.begin_of(before)),
+        sampler=range(step, end),
         num_workers=workers,
         prefetch_factor=4 if workers else None,
     )
@@ -73,6 +78,7 @@ def train(
     log.write(
         {
             "began": step,
+            "start": None if start is None else start.name,
             "compressor": compressor,
             "data": data_fingerprint(curriculum, tokenizer),
             "machine": machine(device),
@@ -101,9 +107,18 @@ def train(
             break
     save_state(folder, pupil, optimizers, step)
     log.write({"ended": step, "seconds": round(time.monotonic() - began, 1)})
-    settings = SETTINGS if curriculum.at(step - 1)[0].task == "compressed" else SETTINGS[:1]
     with precision():
-        examine(pupil.model, tokenizer, curriculum.seed, step, log, settings)
+        examine(pupil.model, tokenizer, curriculum.seed, step, log, settings_after(curriculum, step, compressor))
+
+
+def settings_after(curriculum: Curriculum, step: int, compressor: CompressorName) -> list[Setting]:
+    """How held-out videos are compressed after a step: not at all until that is taught."""
+    settings: list[Setting] = [("none", None)]
+    if curriculum.at(step - 1)[0].task == "compressed":
+        settings += [(compressor, ratio) for ratio in RATIOS]
+        others: tuple[CompressorName, ...] = ("aviot", "segment-mean")
+        settings += [(other, LOOK) for other in others if other != compressor]
+    return settings
 
 
 def examine(
@@ -147,7 +162,10 @@ def main() -> None:
     parser.add_argument("--start", type=Path, help="a run to begin from")
     parser.add_argument("--compiled", action="store_true", help="have torch compile the layers first")
     given = vars(parser.parse_args())
-    train(given.pop("folder"), CURRICULUM, device=torch.device(given.pop("device")), **given)
+    try:
+        train(given.pop("folder"), CURRICULUM, device=torch.device(given.pop("device")), **given)
+    except ValueError as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":
