@@ -5,6 +5,7 @@ import platform
 import shlex
 import subprocess
 import sys
+from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -47,16 +48,20 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str | None:
-    """The commit of the checkout this package runs from, with `+` after it if files were changed; None elsewhere."""
+    """The commit of the checkout this package runs from; None elsewhere.
+
+    Where files were changed, `+` and a number that follows from what they are.
+    """
     if _git("ls-files", "--error-unmatch", Path(__file__).name) is None:
         return None  # no checkout, no git, or somebody else's repository around an installed package
-    head, changed = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--untracked-files=no", ":/")
-    return None if head is None else head + ("+" if changed else "")
+    head, changed = _git("rev-parse", "HEAD"), _git("diff", "HEAD", "--full-index")
+    return None if head is None else head + (f"+{sha256(changed.encode()).hexdigest()[:8]}" if changed else "")
 
 
 def command_line() -> str:
     """The command as it was typed, without the folder it lies in."""
-    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    program = Path(sys.argv[0]).name
+    return shlex.join(["aviot" if program in ("-c", "__main__.py") else program, *sys.argv[1:]])
 
 
 def _git(*arguments: str) -> str | None:
@@ -66,6 +71,7 @@ def _git(*arguments: str) -> str | None:
             cwd=Path(__file__).parent,
             capture_output=True,
             text=True,
+            errors="replace",
             timeout=GIT_SECONDS,
             check=True,
         )

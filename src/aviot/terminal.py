@@ -41,7 +41,7 @@ def load_model(model: Path | None, device: str, report: Any) -> "tuple[AviotForC
     logging.disable_progress_bar()
     folder = chosen_model(model)
     if not folder.is_dir():
-        raise ValueError(f"{folder}: no such folder; --model names a checkpoint on this machine")
+        raise ValueError(f"{folder}: no such folder; name that of a checkpoint on this machine")
     report("load")
     processor = AviotProcessor.from_pretrained(folder)
     return AviotForConditionalGeneration.from_pretrained(folder).eval().to(place), processor

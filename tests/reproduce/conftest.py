@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 import torch
 from transformers import Qwen2Config, SiglipVisionConfig
@@ -40,8 +42,12 @@ def model(config):
 
 @pytest.fixture(scope="session")
 def folder(model, tokenizer, tmp_path_factory):
-    """The model as a checkpoint."""
-    target = tmp_path_factory.mktemp("model")
-    model.save_pretrained(target)
-    small_processor(tokenizer).save_pretrained(target)
+    """The model as a checkpoint, and beside it as "tuned" one whose words have moved a little."""
+    target = tmp_path_factory.mktemp("weights") / "model"
+    moved = copy.deepcopy(model)
+    with torch.no_grad():
+        moved.get_input_embeddings().weight.add_(0.01)
+    for each, place in ((model, target), (moved, target.with_name("tuned"))):
+        each.save_pretrained(place)
+        small_processor(tokenizer).save_pretrained(place)
     return target

@@ -3,7 +3,9 @@
 import copy
 import json
 import re
+import shutil
 from dataclasses import replace
+from zlib import crc32
 
 import pytest
 import torch
@@ -29,11 +31,11 @@ SIZE = Size(
     ratios=(2.0, 4.0),
     ablation_ratios=(4.0,),
     curve=(4.0, 10.0, 12.0),
-    question_ratio=4.0,
+    ratio=4.0,
     long_questions=2,
     long_frames=32,
     sampled=16,
-    long_ratio=4.0,
+    long_ratios=(4.0,),
     videos=1,
     long_videos=1,
 )
@@ -51,15 +53,17 @@ def writer(tokenizer):
 
 
 def mark_answers(patch):
-    """Answers that show how they were asked for: an untrained model's are all wrong."""
+    """Answers that follow from what was asked and how alone: an untrained model's are all wrong."""
     calls = []
 
     def answer_and_mark(model, u, lesson, *, ratio, compressor, hears, ask):
         found = answer(model, u, lesson, ratio=ratio, compressor=compressor, hears=hears, ask=ask)
         switches = tuple(getattr(model.config.compressor, part) for part in PARTS)
-        calls.append((compressor, ratio, switches, hears, ask, u.shape[1], model.lm_head.weight.data_ptr()))
-        good = torch.tensor([(number * len(calls)) % 3 == 0 for number in range(len(found.right))])
-        return replace(found, agrees=good[:, None])
+        how = (compressor, ratio, switches, hears, ask, u.shape[1])
+        calls.append((*how, model.lm_head.weight.data_ptr(), u))
+        whose = model.lm_head.weight.sum().item()
+        good = [crc32(repr((how, whose, ids)).encode()) % 3 > 0 for ids in lesson.ids.tolist()]
+        return replace(found, agrees=torch.tensor(good)[:, None])
 
     patch.setattr(examining, "answer", answer_and_mark)
     return calls
@@ -71,7 +75,8 @@ def marked(monkeypatch):
 
 
 def options(folder, out, **changed):
-    given = {"folders": {"model": folder, "uniform": folder}, "setting": "small", "size": SIZE, "seed": 0, "out": out}
+    folders = {"model": folder, "uniform": folder.parent / "tuned"}
+    given = {"folders": folders, "setting": "small", "size": SIZE, "seed": 0, "out": out}
     return Options(**(given | {"device": torch.device("cpu")} | changed))
 
 
@@ -96,7 +101,7 @@ def test_every_row_is_answered_as_it_says(model, writer, world, marked):
     short = [row for row in rows if row.sight == "short"]
     assert list(record["right"]) == [row.key for row in short]
     own = tuple(getattr(model.config.compressor, part) for part in PARTS)
-    calls = dict(zip((row.key for row in short), marked, strict=True))
+    calls = dict(zip((row.key for row in short), (call[:-1] for call in marked), strict=True))
     here, there = (each.lm_head.weight.data_ptr() for each in (model, tuned))
     assert calls["uncompressed"] == ("none", None, own, None, True, 16, here)
     assert calls["segment-mean r2"] == ("segment-mean", 2.0, own, None, True, 16, here)
@@ -167,15 +172,52 @@ def test_forms_do_not_depend_on_what_is_asked_together(writer, world):
     assert forms == {True, False}
 
 
-def test_a_killed_run_goes_on_and_reports_the_same(folder, finished, tmp_path, marked):
+def test_long_videos_are_read_whole_or_at_the_sampled_frames(model, writer, world, marked):
+    rows = needed(SIZE, model.config.compressor, set())
+    sheet = write_sheet(writer, world, "test", (0,), SIZE.long_frames)
+    record = Examiner({"model": model}, rows, SIZE, writer).long(sheet)
+    calls = dict(zip(record["right"], marked, strict=True))
+    own = tuple(getattr(model.config.compressor, part) for part in PARTS)
+    expected = {"uncompressed sampled": ("none", None, 16), "aviot r4 sampled": ("aviot", 4.0, 16)}
+    expected |= {f"aviot r{ratio} long": ("aviot", float(ratio), 32) for ratio in (4, 10, 12, 8)}
+    assert calls.keys() == expected.keys()
+    with torch.no_grad():
+        features = encode(model, sheet.lesson.plans, 1)
+    at = [31 * i // 15 for i in range(16)]
+    for key, (compressor, ratio, frames) in expected.items():
+        assert calls[key][:6] == (compressor, ratio, own, None, True, frames)
+        assert torch.allclose(calls[key][-1], features if frames == 32 else features[:, at], atol=1e-5)
+
+
+@pytest.mark.parametrize("kept", [2, 3])
+def test_a_killed_run_goes_on_and_reports_the_same(folder, finished, tmp_path, marked, kept):
     out, whole = finished
     journal = (out / JOURNAL).read_bytes().splitlines(keepends=True)
     assert len(journal) == 1 + 2 + 1  # what the run is, two sheets of short videos, one of long ones
-    (tmp_path / JOURNAL).write_bytes(b"".join(journal[:3]) + journal[3][:40])
+    (tmp_path / JOURNAL).write_bytes(b"".join(journal[:kept]) + journal[kept][:40])
     again = reproduce(options(folder, tmp_path), load)
-    assert len(marked) == 4  # the rows of the long sheet and no other
-    for name in whole["figures"].keys() - {"frames"}:
-        assert again["figures"][name] == whole["figures"][name]
+    rows = needed(SIZE, load(folder)[0].config.compressor, {"uniform"})
+    short = sum(row.sight == "short" for row in rows)
+    assert len(marked) == (3 - kept) * short + len(rows) - short  # the sheets that were missing and no other
+    assert again["figures"] == whole["figures"]
+
+
+def test_weights_that_were_not_fine_tuned_or_read_other_tokens_are_refused(folder, tmp_path):
+    with pytest.raises(ValueError, match=r"model has the weights of \S+model: nothing was fine-tuned with uniform"):
+        reproduce(options(folder, tmp_path, folders={"model": folder, "uniform": folder}), load)
+    other = shutil.copytree(folder.parent / "tuned", tmp_path / "other")
+    tokens = json.loads((other / "tokenizer.json").read_text())
+    numbers = tokens["model"]["vocab"]
+    numbers["?"], numbers["!"] = numbers["!"], numbers["?"]
+    (other / "tokenizer.json").write_text(json.dumps(tokens))
+    with pytest.raises(ValueError, match=r"other has other tokens than .*; fine-tune it from that model's run: python"):
+        reproduce(options(folder, tmp_path / "run", folders={"model": folder, "uniform": other}), load)
+
+
+def test_a_file_is_no_folder_for_a_run(folder, tmp_path):
+    (tmp_path / "notes").touch()
+    with pytest.raises(ValueError, match="notes is a file; name a folder for the run with -o"):
+        reproduce(options(folder, tmp_path / "notes"), load)
 
 
 def test_another_run_does_not_go_on_in_its_place(folder, finished):
@@ -214,7 +256,8 @@ def test_the_command_finds_a_finished_run(folder, finished, monkeypatch):
     """And asks nothing again: it takes no answers of an untrained model for those of the run."""
     out, report = finished
     monkeypatch.setitem(SIZES, "small", SIZE)
-    given = ["reproduce", "--model", str(folder), "--uniform", str(folder), "--device", "cpu", "-o", str(out)]
+    tuned = folder.parent / "tuned"
+    given = ["reproduce", "--model", str(folder), "--uniform", str(tuned), "--device", "cpu", "-o", str(out)]
     done = CliRunner().invoke(app, given)
     assert done.exit_code == 0, done.output
     last = report["figures"]["controlled"]["lines"][-1]
@@ -226,4 +269,4 @@ def test_the_command_finds_a_finished_run(folder, finished, monkeypatch):
 def test_a_model_of_other_pictures_is_refused(tmp_path):
     golden = GOLDEN.parent / "checkpoint"
     with pytest.raises(ValueError, match=r"pixels, those of the world have 108; name a model that aviot\.small"):
-        reproduce(options(golden, tmp_path), load)
+        reproduce(options(golden, tmp_path, folders={"model": golden}), load)

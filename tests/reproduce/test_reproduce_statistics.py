@@ -7,6 +7,7 @@ from aviot.reproduce.rows import ABLATION, aviot, needed
 from aviot.reproduce.separation import rotated
 from aviot.reproduce.size import SIZES, size_named
 from aviot.reproduce.statistics import Answered
+from aviot.reproduce.summary import Summary
 
 RECORDS = [
     {"scenes": [0, 0, 1], "families": ["colour", "when", "when"], "right": {"a": [1, 1, 0], "b": [0, 1, 0]}},
@@ -45,7 +46,9 @@ def test_every_row_is_measured_once():
     assert len({row.key for row in rows}) == len(rows)
     keys = {row.key for row in rows}
     assert {aviot(ratio, **switches).key for ratio in (2, 4, 10) for switches in ABLATION.values()} <= keys
-    assert {f"aviot r{ratio}" for ratio in (2, 4, 6, 8, 10, 12, 16, 20)} <= keys
+    for sight in ("", " long"):
+        assert {f"aviot r{ratio}{sight}" for ratio in (2, 4, 6, 8, 10, 12, 14, 20)} <= keys
+    assert {"uncompressed sampled", *(f"aviot r{ratio} sampled" for ratio in (2, 4, 10))} <= keys
     assert {"uniform r4", "uniform r4 fine-tuned", "segment-mean r10", "uncompressed", "aviot r14 long"} <= keys
     assert "segment-mean r10 fine-tuned" not in keys
 
@@ -64,3 +67,118 @@ def test_sizes_refuse_what_they_are_not_for():
         size_named("medium", None)
     assert size_named("small", 5).questions == 5
     assert size_named("full", 3000).long_questions == 3000
+
+
+QUESTIONS = 100
+SIZE = SIZES["full"]
+
+
+@pytest.fixture(scope="module")
+def counted():
+    """Every row with another number of right answers, and the figures that follow."""
+    rows = needed(SIZE, CompressorConfig(), {"uniform", "segment-mean"})
+    right = {row.key: 20 + number for number, row in enumerate(rows)}
+    scenes, families = list(range(QUESTIONS)), ["colour", "when"] * (QUESTIONS // 2)
+    records = {}
+    for sight in (("short",), ("long", "sampled")):
+        mine = [row.key for row in rows if row.sight in sight]
+        marks = {key: [1.0] * right[key] + [0.0] * (QUESTIONS - right[key]) for key in mine}
+        records[sight[0]] = {"scenes": scenes, "families": families, "right": marks}
+    usage = {"global": 0.5, "medium": 0.2, "local": 0.3, "budget_entropy": 0.9}
+    records["short"] |= {
+        "usage": {"4": {name: [value] * QUESTIONS for name, value in usage.items()}},
+        "distances": [{"kind": "matched to none", "scene": 0, "allocation": 0.25, "temporal": 0.125}],
+    }
+    summary = Summary(
+        SIZE, CompressorConfig(), {"uniform", "segment-mean"}, [records["short"]], [records["long"]], seed=0
+    )
+    return right, summary.figures(), usage
+
+
+def test_every_line_is_of_its_own_row(counted):
+    right, figures, usage = counted
+    rows = {
+        "controlled": {
+            ("uncompressed", None): "uncompressed",
+            ("Uniform Keep, at inference", 2.0): "uniform r2",
+            ("Uniform Keep, fine-tuned", 4.0): "uniform r4 fine-tuned",
+            ("Segment Mean, at inference", 10.0): "segment-mean r10",
+            ("Segment Mean, fine-tuned", 10.0): "segment-mean r10 fine-tuned",
+            ("AVIOT", 10.0): "aviot r10",
+        },
+        "ablation": {
+            ("Full AVIOT", 4.0): "aviot r4",
+            ("w/o question-conditioned transport cost", 4.0): "aviot r4 question_cost=False",
+            ("w/o question-conditioned temporal allocation", 2.0): "aviot r2 question_allocation=False",
+            ("w/o both conditioning paths", 10.0): "aviot r10 question_allocation=False question_cost=False",
+            ("Global transport only", 10.0): "aviot r10 granularities=global",
+            ("Multiple spatial granularities, equal fusion", 2.0): "aviot r2 fusion=equal",
+        },
+        "pilot": {("balanced pilot", 4.0): "aviot r4", ("unbalanced pilot", 4.0): "aviot r4 pilot=unbalanced"},
+        "curve": {("224 frames", 20.0): "aviot r20 long", ("64 frames", 12.0): "aviot r12"},
+        "frames": {
+            ("64 frames, uncompressed", None): "uncompressed sampled",
+            ("64 frames", 10.0): "aviot r10 sampled",
+            ("224 frames", 2.0): "aviot r2 long",
+            ("224 frames", 14.0): "aviot r14 long",
+        },
+        "intervention": {
+            ("matched", 4.0): "aviot r4",
+            ("rotated", 4.0): "aviot r4 query=rotated",
+            ("none", 4.0): "aviot r4 query=none",
+        },
+    }
+    for experiment, expected in rows.items():
+        lines = {(line["title"], line["ratio"]): line for line in figures[experiment]["lines"]}
+        for title, key in expected.items():
+            line = lines[title]
+            assert line["row"] == key
+            if experiment != "intervention":  # where a video has one question, nothing can be rotated
+                assert (line["right"], line["questions"]) == (right[key], QUESTIONS)
+    supports = {(line["title"], line["ratio"]): line["supports"] for line in figures["curve"]["lines"]}
+    assert [supports["224 frames", ratio] for ratio in SIZE.curve] == [112, 56, 38, 28, 23, 19, 16, 12]
+    assert [supports["64 frames", ratio] for ratio in SIZE.curve] == [32, 16, 11, 8, 7, 6, 5, 4]
+    for key in ("uncompressed", "uniform r4 fine-tuned", "aviot r20", "aviot r20 long"):
+        found = figures["families"][key]
+        assert {name: share["right"] for name, share in found.items()} == {
+            "colour": (right[key] + 1) // 2,
+            "when": right[key] // 2,
+        }
+    assert {(one["ratio"], one["quantity"]): one["mean"] for one in figures["gates"]} == pytest.approx(
+        {(4.0, name): value for name, value in usage.items()}
+    )
+    (distance,) = figures["intervention"]["distances"]
+    assert (distance["allocation"]["mean"], distance["temporal"]["mean"]) == (0.25, 0.125)
+
+
+def test_every_difference_is_the_first_row_less_the_second(counted):
+    right, figures, _ = counted
+    pairs = {
+        "controlled": {
+            ("AVIOT minus Uniform Keep, at inference", 4.0): ("aviot r4", "uniform r4"),
+            ("AVIOT minus Segment Mean, fine-tuned", 10.0): ("aviot r10", "segment-mean r10 fine-tuned"),
+            ("AVIOT minus uncompressed", 2.0): ("aviot r2", "uncompressed"),
+        },
+        "ablation": {
+            ("Full AVIOT minus Global transport only", 4.0): ("aviot r4", "aviot r4 granularities=global"),
+        },
+        "pilot": {("unbalanced minus balanced", 10.0): ("aviot r10 pilot=unbalanced", "aviot r10")},
+        "curve": {
+            ("224 frames, minus ratio 10", 20.0): ("aviot r20 long", "aviot r10 long"),
+            ("64 frames, minus ratio 10", 12.0): ("aviot r12", "aviot r10"),
+        },
+        "frames": {
+            ("224 frames minus 64 frames", 2.0): ("aviot r2 long", "aviot r2 sampled"),
+            ("224 frames minus 64 frames, uncompressed", 4.0): ("aviot r4 long", "uncompressed sampled"),
+            ("224 frames minus 64 frames at 4", 14.0): ("aviot r14 long", "aviot r4 sampled"),
+        },
+    }
+    for experiment, expected in pairs.items():
+        found = {(one["title"], one["ratio"]): one for one in figures[experiment]["differences"]}
+        for title, (row, other) in expected.items():
+            assert found[title]["difference"] == pytest.approx((right[row] - right[other]) / QUESTIONS)
+    titles = {one["title"]: (one["row"], one["against"]) for one in figures["intervention"]["differences"]}
+    assert titles == {
+        "matched minus rotated": ("aviot r4", "aviot r4 query=rotated"),
+        "matched minus none": ("aviot r4", "aviot r4 query=none"),
+    }

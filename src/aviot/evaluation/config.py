@@ -68,7 +68,7 @@ class EvaluationConfig:
         if not self.compressors:
             raise ValueError(f"compressors must hold at least one of {', '.join(COMPRESSORS)}, got none")
         if not self.model.is_dir():
-            raise ValueError(f"{self.model}: no such folder; --model names a checkpoint on this machine")
+            raise ValueError(f"{self.model}: no such folder; name that of a checkpoint on this machine")
         if self.out.exists() and not self.out.is_dir():
             raise ValueError(f"{self.out} is a file; --out names the folder of the run")
 

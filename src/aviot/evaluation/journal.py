@@ -26,7 +26,7 @@ class Journal:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self._file.close()
-            raise JournalError(f"another process is writing {path}; wait for it, or name another --out") from None
+            raise JournalError(f"another process is writing {path}; wait for it, or name another folder") from None
         self._file.truncate(len(_whole_lines(path.read_bytes())))
         _make_durable(path.parent)
 

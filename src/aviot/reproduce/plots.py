@@ -55,10 +55,9 @@ def _curve(panel: Any, figures: Mapping[str, Any]) -> None:
     for title, lines in _by_title(figures["controlled"]["lines"][1:]).items():
         if title != "AVIOT":
             panel.plot([line["ratio"] for line in lines], _shares(lines), "--", marker=".", label=title)
-    lines = figures["curve"]["lines"]
-    panel.errorbar(
-        [line["ratio"] for line in lines], _shares(lines), yerr=_errors(lines), marker="o", capsize=3, label="AVIOT"
-    )
+    for title, lines in _by_title(figures["curve"]["lines"]).items():
+        ratios = [line["ratio"] for line in lines]
+        panel.errorbar(ratios, _shares(lines), yerr=_errors(lines), marker="o", capsize=3, label=f"AVIOT, {title}")
     panel.axvline(figures["curve"]["trained_to"], color="0.6", linestyle=":", label="training's largest ratio")
     panel.set_xlabel("ratio")
     panel.set_ylabel("right, %")
@@ -87,7 +86,10 @@ def _families(panel: Any, figures: Mapping[str, Any]) -> None:
         found = figures["families"][line["row"]]
         heights = [number + 0.15 * (place - (len(shown) - 1) / 2) for number in range(len(found))]
         title = line["title"] if line["ratio"] is None else f"{line['title']}, ratio {line['ratio']:g}"
-        panel.plot(_shares(list(found.values())), heights, "o", markersize=4, label=title)
+        shares = list(found.values())
+        panel.errorbar(
+            _shares(shares), heights, xerr=_errors(shares), fmt="o", markersize=3, linewidth=0.8, label=title
+        )
         panel.set_yticks(range(len(found)), list(found))
     panel.invert_yaxis()
     panel.set_xlim(-2, 102)

@@ -65,22 +65,25 @@ def baseline(name: Weights, ratio: float, *, tuned: bool) -> Row:
 UNCOMPRESSED = Row(compressor="none")
 
 
-def frame_rows(size: Size) -> dict[str, Row]:
-    """Sampled frames against all, by title."""
-    return {
-        f"{size.sampled} frames, uncompressed": Row(compressor="none", sight="sampled"),
-        f"{size.sampled} frames, ratio {size.long_ratio:g}": Row(ratio=size.long_ratio, sight="sampled"),
-        f"{size.long_frames} frames, ratio {size.long_ratio:g}": Row(ratio=size.long_ratio, sight="long"),
-        f"{size.long_frames} frames, ratio {size.level_ratio:g}": Row(ratio=size.level_ratio, sight="long"),
-    }
+SAMPLED = Row(compressor="none", sight="sampled")
+
+
+def sampled(ratio: float) -> Row:
+    """AVIOT on some frames of long videos."""
+    return Row(ratio=ratio, sight="sampled")
+
+
+def long(ratio: float) -> Row:
+    """AVIOT on all frames of long videos."""
+    return Row(ratio=ratio, sight="long")
 
 
 def hearing_rows(size: Size) -> dict[Hears, Row]:
     """The compressor told the question, another one of the same video, or none."""
     return {
-        "matched": aviot(size.question_ratio),
-        "rotated": Row(ratio=size.question_ratio, hears="rotated"),
-        "none": Row(ratio=size.question_ratio, hears="none"),
+        "matched": aviot(size.ratio),
+        "rotated": Row(ratio=size.ratio, hears="rotated"),
+        "none": Row(ratio=size.ratio, hears="none"),
     }
 
 
@@ -102,4 +105,6 @@ def _all(size: Size, tuned: set[Weights]) -> Iterator[Row]:
         yield from (aviot(ratio, pilot=pilot) for pilot in PILOTS)
     yield from map(aviot, size.curve)
     yield from hearing_rows(size).values()
-    yield from frame_rows(size).values()
+    yield SAMPLED
+    yield from map(sampled, size.long_ratios)
+    yield from map(long, (*size.curve, *size.long_ratios, size.level_ratio))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import PreTrainedTokenizerBase
 
 from aviot.evaluation.journal import Journal, read_rows
 from aviot.evaluation.manifest import differences, weight_hashes
@@ -18,13 +19,13 @@ from aviot.reproduce.examiner import Examiner, Record
 from aviot.reproduce.plots import require_matplotlib
 from aviot.reproduce.rows import Weights, needed
 from aviot.reproduce.size import Size
-from aviot.reproduce.summary import Summary
+from aviot.reproduce.summary import Summary, training_command
 from aviot.reproduce.write import write_report
 from aviot.small.accuracy import write_sheet
 from aviot.small.lessons import LessonWriter
 from aviot.synthetic import Split, World, WorldConfig
 
-FORMAT = 1
+FORMAT = 2
 SPLIT: Split = "test"
 JOURNAL = "journal.jsonl"
 
@@ -54,9 +55,13 @@ class Task:
 def reproduce(options: Options, load: Load) -> dict[str, Any]:
     """Measure what has not been measured yet, and write the report into the run's folder; the report's data."""
     require_matplotlib()
+    if options.out.exists() and not options.out.is_dir():
+        raise ValueError(f"{options.out} is a file; name a folder for the run with -o")
     dtype = torch.float32 if options.device.type == "cpu" else torch.bfloat16
     loaded = {name: load(folder) for name, folder in options.folders.items()}
     models = {name: _checked(model.to(dtype), options.folders[name]) for name, (model, _) in loaded.items()}
+    for name in models.keys() - {"model"}:
+        _check_tuned(options.folders, name, loaded[name][1].tokenizer, loaded["model"][1].tokenizer)
     config = models["model"].config.compressor
     tuned: set[Weights] = {name for name in models if name != "model"}
     examiner = Examiner(
@@ -158,6 +163,19 @@ def _about(
         },
         "seconds": sum(record["seconds"] for record in (*short, *long)),
     }
+
+
+def _check_tuned(
+    folders: Mapping[Weights, Path], name: Weights, theirs: PreTrainedTokenizerBase, ours: PreTrainedTokenizerBase
+) -> None:
+    """Weights that were fine-tuned with a baseline are others, and read the same tokens."""
+    if weight_hashes(folders[name]) == weight_hashes(folders["model"]):
+        raise ValueError(f"{folders[name]} has the weights of {folders['model']}: nothing was fine-tuned with {name}")
+    if theirs.get_vocab() != ours.get_vocab():
+        raise ValueError(
+            f"{folders[name]} has other tokens than {folders['model']}; fine-tune it from that model's run: "
+            f"{training_command(name)}"
+        )
 
 
 def _checked(model: AviotForConditionalGeneration, folder: Path) -> AviotForConditionalGeneration:

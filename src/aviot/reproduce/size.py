@@ -14,19 +14,19 @@ class Size:
     frames: int  # of the videos of all experiments but one
     ratios: tuple[float, ...]  # of the controlled table
     ablation_ratios: tuple[float, ...]  # of the component ablation and of the two pilots
-    curve: tuple[float, ...]  # training saw 2 to 10
-    question_ratio: float  # at which the compressor is told other questions
+    curve: tuple[float, ...]  # of short and of long videos; training saw 2 to 10
+    ratio: float  # where one has to do
     long_questions: int
     long_frames: int  # of the videos that are read whole or sampled
     sampled: int  # frames that are left of them
-    long_ratio: float
+    long_ratios: tuple[float, ...]  # at which both are compared; in the curve
     videos: int  # at a time
     long_videos: int
 
     @property
     def level_ratio(self) -> float:
-        """The ratio that leaves of a whole long video as many supports as `long_ratio` of a sampled one."""
-        return self.long_ratio * self.long_frames / self.sampled
+        """The ratio that leaves of a whole long video as many supports as `ratio` of a sampled one."""
+        return self.ratio * self.long_frames / self.sampled
 
 
 SIZES: dict[str, Size] = {
@@ -35,14 +35,14 @@ SIZES: dict[str, Size] = {
         frames=64,
         ratios=(2.0, 4.0, 10.0),
         ablation_ratios=(2.0, 4.0, 10.0),
-        curve=(2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 16.0, 20.0),
-        question_ratio=4.0,
+        curve=(2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0, 20.0),  # at 16, 64 frames would leave as many supports as at 20
+        ratio=4.0,
         long_questions=FEWEST_FULL,
         long_frames=224,
         sampled=64,
-        long_ratio=4.0,
+        long_ratios=(2.0, 4.0, 10.0),
         videos=16,
-        long_videos=4,
+        long_videos=8,
     ),
     "small": Size(
         questions=30,
@@ -50,11 +50,11 @@ SIZES: dict[str, Size] = {
         ratios=(2.0, 4.0, 10.0),
         ablation_ratios=(4.0,),
         curve=(2.0, 4.0, 10.0, 20.0),
-        question_ratio=4.0,
+        ratio=4.0,
         long_questions=6,
         long_frames=224,
         sampled=64,
-        long_ratio=4.0,
+        long_ratios=(4.0,),
         videos=2,
         long_videos=1,
     ),

@@ -3,19 +3,22 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from aviot.compressor.schedule import support_count
 from aviot.config import CompressorConfig
 from aviot.reproduce.examiner import Record
 from aviot.reproduce.rows import (
     ABLATION,
     BASELINES,
     PILOTS,
+    SAMPLED,
     UNCOMPRESSED,
     Row,
     Weights,
     aviot,
     baseline,
-    frame_rows,
     hearing_rows,
+    long,
+    sampled,
 )
 from aviot.reproduce.size import Size
 from aviot.reproduce.statistics import Answered, Figures, mean_with_interval, usages
@@ -42,13 +45,14 @@ class Summary:
 
     def figures(self) -> dict[str, Any]:
         """Everything."""
-        controlled = self.controlled()
+        controlled, curve = self.controlled(), self.curve()
+        rows = dict.fromkeys(line["row"] for line in (*controlled["lines"], *curve["lines"]))
         return {
             "controlled": controlled,
-            "families": {line["row"]: self.short.by_family(line["row"]) for line in controlled["lines"]},
+            "families": {row: (self.short if row in self.short.right else self.long).by_family(row) for row in rows},
             "ablation": self.ablation(),
             "pilot": self.pilot(),
-            "curve": self.curve(),
+            "curve": curve,
             "frames": self.frames(),
             "intervention": self.intervention(),
             "gates": self.gates(),
@@ -94,27 +98,41 @@ class Summary:
         return {"own": self.config.pilot, "lines": lines, "differences": apart}
 
     def curve(self) -> Figures:
-        """AVIOT from ratio to ratio; beyond training's, against its largest."""
-        lines = [{"title": "AVIOT", "ratio": ratio, **self.short.share(aviot(ratio).key)} for ratio in self.size.curve]
-        last, title = aviot(TRAINED_TO), f"AVIOT minus AVIOT at {TRAINED_TO:g}"
-        apart = [
-            {"title": title, "ratio": ratio, **self._minus(aviot(ratio), last)}
-            for ratio in self.size.curve
-            if ratio > TRAINED_TO
-        ]
+        """AVIOT from ratio to ratio, on long videos as in the paper and on short ones, and what is lost beyond ten."""
+        lines, apart = [], []
+        for frames, answered, row in (
+            (self.size.long_frames, self.long, long),
+            (self.size.frames, self.short, aviot),
+        ):
+            for ratio in self.size.curve:
+                title, supports = f"{frames} frames", support_count(frames, ratio)
+                share = answered.share(row(ratio).key)
+                lines.append({"title": title, "ratio": ratio, "supports": supports, **share})
+                if ratio > TRAINED_TO:
+                    less = answered.difference(row(ratio).key, row(TRAINED_TO).key, self.seed)
+                    apart.append({"title": f"{title}, minus ratio {TRAINED_TO:g}", "ratio": ratio, **less})
         return {"trained_to": TRAINED_TO, "lines": lines, "differences": apart}
 
     def frames(self) -> Figures:
         """Long videos, sampled against whole."""
-        rows = frame_rows(self.size)
-        lines = [{"title": title, "ratio": row.ratio, **self.long.share(row.key)} for title, row in rows.items()]
-        (few, all_few), (sampled, half), (whole, every), (level, same) = rows.items()
-        pairs = ((whole, every, sampled, half), (whole, every, few, all_few), (level, same, sampled, half))
-        apart = [
-            {"title": f"{one} minus {other}", **self.long.difference(a.key, b.key, self.seed)}
-            for one, a, other, b in pairs
-        ]
-        return {"lines": lines, "differences": apart}
+        few, all_of_them = f"{self.size.sampled} frames", f"{self.size.long_frames} frames"
+        level, one = self.size.level_ratio, self.size.ratio
+        lines = [self._long_line(f"{few}, uncompressed", self.size.sampled, SAMPLED)]
+        apart = []
+        for ratio in self.size.long_ratios:
+            lines.append(self._long_line(few, self.size.sampled, sampled(ratio)))
+            lines.append(self._long_line(all_of_them, self.size.long_frames, long(ratio)))
+            apart.append((f"{all_of_them} minus {few}", ratio, long(ratio), sampled(ratio)))
+        lines.append(self._long_line(all_of_them, self.size.long_frames, long(level)))
+        apart.append((f"{all_of_them} minus {few}, uncompressed", one, long(one), SAMPLED))
+        apart.append((f"{all_of_them} minus {few} at {one:g}", level, long(level), sampled(one)))
+        return {
+            "lines": lines,
+            "differences": [
+                {"title": title, "ratio": ratio, **self.long.difference(row.key, other.key, self.seed)}
+                for title, ratio, row, other in apart
+            ],
+        }
 
     def intervention(self) -> Figures:
         """The compressor told the question, another one, or none: accuracy, and how far compressions are apart."""
@@ -141,6 +159,10 @@ class Summary:
     def _row(self, ratio: float, **switches: Any) -> Row:
         return aviot(ratio, **switches).of(self.config)
 
+    def _long_line(self, title: str, frames: int, row: Row) -> Figures:
+        supports = frames if row.ratio is None else support_count(frames, row.ratio)
+        return {"title": title, "ratio": row.ratio, "supports": supports, **self.long.share(row.key)}
+
     def _minus(self, row: Row, other: Row) -> Figures:
         return self.short.difference(row.key, other.key, self.seed)
 
@@ -158,6 +180,7 @@ class Summary:
 def training_command(name: Weights) -> str:
     """How the missing weights are made, from a run that has yet to learn to read compressed videos."""
     return (
+        f"python -m aviot.small.train RUN --before compressed && "
         f"python -m aviot.small.train RUN-{name} --compressor {name} --start RUN && "
         f"python -m aviot.small.export RUN-{name} {name} && aviot reproduce --model MODEL --{name} {name}"
     )

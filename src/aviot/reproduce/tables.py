@@ -33,13 +33,13 @@ def sections(report: Mapping[str, Any]) -> list[Section]:
         Section(
             f"Controlled comparison at {size['frames']} frames",
             "All rows answer the same questions about the same encoded videos. Baselines are applied at inference on "
-            "the same weights, as in the paper, and with weights fine-tuned with them where their folders were given.",
+            "the same weights, and on weights fine-tuned with them where their folders were given.",
             (*_with_differences(controlled), *_missing(controlled["missing"])),
             "controlled",
         ),
         Section(
             "Families of questions",
-            "The same rows, family by family; how many questions each family has is in the last column.",
+            "The same rows, family by family, with 95 % intervals; the last column counts questions.",
             (_families(figures["families"], controlled["lines"]),),
             "families",
         ),
@@ -58,21 +58,23 @@ def sections(report: Mapping[str, Any]) -> list[Section]:
         ),
         Section(
             "Compression ratios",
-            f"Training saw ratios from 2 to {figures['curve']['trained_to']:g}; those above are new to the model.",
+            f"Training saw ratios from 2 to {figures['curve']['trained_to']:g}; those above are new to the model. "
+            f"Videos of {size['long_frames']} frames, two a second, as in the paper's curve, and of {size['frames']}.",
             _with_differences(figures["curve"]),
             "curve",
         ),
         Section(
             f"{size['sampled']} frames against two a second",
             f"Videos of {size['long_frames']} frames, two a second: {size['sampled']} of them evenly spread, or all. "
-            "The last row has as many supports as the second.",
+            f"The last row has as many supports as {size['sampled']} frames at ratio {size['ratio']:g}.",
             _with_differences(figures["frames"]),
         ),
         Section(
             "What the compressor is told",
             "The decoder always reads the right question. The compressor is told the same one (matched), the next one "
             "about the same video (rotated), or none. Videos with one question are left out. Distances between "
-            "questions are those of a video's first two under each condition, where it has a third to rotate to.",
+            "questions are those of a video's first two under each condition, where it has a third to rotate to. "
+            "Rotated, the compressor is told its second and third, which are as far apart in the mean as any two.",
             (*_with_differences(figures["intervention"]), _distances(figures["intervention"]["distances"])),
             "distances",
         ),
@@ -111,8 +113,16 @@ def percent(value: float | None) -> str:
 
 
 def _with_differences(figures: Mapping[str, Any]) -> tuple[Table, Table]:
+    counted = ("supports",) if any("supports" in line for line in figures["lines"]) else ()
     lines = tuple(
-        (line["title"], _ratio(line), percent(line["accuracy"]), _span(line["interval"], 100), str(line["questions"]))
+        (
+            line["title"],
+            _ratio(line),
+            *(str(line[count]) for count in counted),
+            percent(line["accuracy"]),
+            _span(line["interval"], 100),
+            str(line["questions"]),
+        )
         for line in figures["lines"]
     )
     apart = tuple(
@@ -120,7 +130,7 @@ def _with_differences(figures: Mapping[str, Any]) -> tuple[Table, Table]:
         for one in figures["differences"]
     )
     return (
-        Table(("row", "ratio", "right, %", "95 %", "questions"), lines),
+        Table(("row", "ratio", *counted, "right, %", "95 %", "questions"), lines),
         Table(("difference", "ratio", "points", "95 %, paired"), apart),
     )
 
@@ -137,7 +147,7 @@ def _families(families: Mapping[str, Mapping[str, Any]], lines: Sequence[Mapping
     rows = (
         (
             family,
-            *(percent(families[line["row"]][family]["accuracy"]) for line in lines),
+            *(_with_interval(families[line["row"]][family]) for line in lines),
             str(first[family]["questions"]),
         )
         for family in first
@@ -168,6 +178,10 @@ def _gates(gates: Sequence[Mapping[str, Any]]) -> Table:
         for one in gates
     )
     return Table(("ratio", "quantity", "mean", "95 %"), tuple(rows))
+
+
+def _with_interval(share: Mapping[str, Any]) -> str:
+    return f"{percent(share['accuracy'])} ({_span(share['interval'], 100, places=0)})"
 
 
 def _ratio(line: Mapping[str, Any]) -> str:
