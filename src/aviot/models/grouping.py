@@ -54,7 +54,8 @@ def select_videos(of_videos: Float[Tensor, "V ..."], asked: tuple[int, ...]) -> 
         return of_videos.expand(len(asked), *of_videos.shape[1:])
     if asked == tuple(range(len(of_videos))):
         return of_videos
-    return torch.stack([of_videos[place] for place in asked])
+    each = of_videos.unbind()  # whose gradients come back in one piece; those of indexing would be as large as all each
+    return torch.stack([each[place] for place in asked])
 
 
 def one_a_row(ratio: float | Sequence[float], rows: int) -> tuple[float, ...]:

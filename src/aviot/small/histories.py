@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from aviot.sending import sent
 from aviot.small.patches import Objects, back_to_front, cell_middles, in_front, objects_of
 from aviot.synthetic import Scene, Tracks, tracks
 from aviot.synthetic.description import way_word
@@ -105,7 +106,7 @@ def histories_at(
     """The history of the object at the middle of each pooled cell; unknown where there is none."""
     rows, columns = cell_middles(grid, stride, device)
     which = in_front(histories.objects, rows / grid[0], columns / grid[1])
-    labels = torch.from_numpy(histories.labels).to(device).long()
+    labels = sent(histories.labels, device).long()
     there = labels.take_along_dim(which.clamp_min(0)[..., None], 1)
     return there.where(which[..., None] >= 0, UNKNOWN)
 

@@ -13,6 +13,7 @@ from aviot.compressor import Compression
 from aviot.models import AviotForConditionalGeneration
 from aviot.models.path import CompressorName
 from aviot.models.sequence import IGNORED
+from aviot.sending import sent
 from aviot.small.lessons import Lesson
 from aviot.small.relevance import question_means
 from aviot.synthetic import Plan, draw
@@ -63,12 +64,12 @@ def answer(
     """
     path, device = model.model, u.device
     embed = model.get_input_embeddings()
-    ids, labels = lesson.ids.to(device), lesson.labels.to(device)
+    ids, labels = sent(lesson.ids, device), sent(lesson.labels, device)
     after = embed(ids)
-    before = embed(lesson.before.to(device)).expand(len(ids), -1, -1)
+    before = embed(sent(lesson.before, device)).expand(len(ids), -1, -1)
     compressor = "none" if ratio is None else compressor
     asks = compressor == "aviot" and ask
-    questions = question_means(after.detach(), lesson.asks.to(device)) if asks else None
+    questions = question_means(after.detach(), sent(lesson.asks, device)) if asks else None
     if questions is not None and hears is not None:
         questions = questions[list(hears)]
     videos = path.prepare(u, step=step, relevance=asks)
@@ -76,7 +77,8 @@ def answer(
     features, compression = path.compress(asked, questions, ratio=ratio or 0.0, compressor=compressor, step=step)
     tokens = path.project(features)
     whole = torch.cat((before.to(tokens.dtype), tokens, after.to(tokens.dtype)), 1)
-    hidden = path.language_model(inputs_embeds=whole, use_cache=False).last_hidden_state
+    causal = {"full_attention": None}  # padding comes last; left to find that out, transformers waits for the GPU
+    hidden = path.language_model(inputs_embeds=whole, attention_mask=causal, use_cache=False).last_hidden_state
     said = model.lm_head(hidden[:, -ids.shape[1] :]).float()[:, :-1]
     goal = labels[:, 1:]
     language = F.cross_entropy(said.flatten(0, 1), goal.flatten(), ignore_index=IGNORED)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedTokenizerFast
 
+from aviot.sending import sent
 from aviot.small.patches import SCALE, cell_middles
 from aviot.synthetic import Scene, tracks
 from aviot.synthetic.description import HUGE, SIZES
@@ -87,7 +88,7 @@ def _numbered(looks: Sequence[Tensor], size: Tensor, y: Tensor, x: Tensor) -> It
     yield looks[1] + len(SHAPES)
     yield looks[2] + len(SHAPES) + len(COLOUR_NAMES)
     after = len(SHAPES) + len(COLOUR_NAMES) + len(TEXTURES)
-    limits = torch.tensor([radius + 0.005 for radius in SIZES], dtype=size.dtype, device=size.device)
+    limits = sent(torch.tensor([radius + 0.005 for radius in SIZES], dtype=size.dtype), size.device)
     yield torch.bucketize(size.contiguous(), limits) + after
     after += len(SIZE_WORDS)
     yield (y > 0.5).long() + after

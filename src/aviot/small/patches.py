@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from aviot.sending import sent
 from aviot.synthetic import Scene, tracks
 from aviot.synthetic.config import GRID
 from aviot.synthetic.words import COLOURS, SHAPES, TEXTURES
@@ -86,7 +87,7 @@ def in_front(objects: Objects, rows: Float[Tensor, "R"], columns: Float[Tensor, 
     """The number of the object in front where rows and columns cross, in parts of the frame; -1 if there is none."""
     device = rows.device
     visible, x, y, size = (
-        torch.from_numpy(part).to(device)[:, None] for part in (objects.visible, objects.x, objects.y, objects.size)
+        sent(part, device)[:, None] for part in (objects.visible, objects.x, objects.y, objects.size)
     )  # [N,1,O]
     down, across = (part.flatten()[:, None] for part in torch.meshgrid(rows, columns, indexing="ij"))  # [S,1]
     covers = visible & ((x - across).square() + (y - down).square() < size.square())
@@ -104,9 +105,9 @@ def patch_targets(objects: Objects, device: torch.device) -> tuple[Int[Tensor, "
     ticks = (torch.arange(GRID, device=device) + 0.5) / GRID
     front = in_front(objects, ticks, ticks)
     which = front.clamp_min(0)
-    words = torch.from_numpy(objects.looks).to(device)
+    words = sent(objects.looks, device)
     looks = [torch.where(front >= 0, word.gather(-1, which), kinds) for word, kinds in zip(words, KINDS, strict=True)]
-    x, y, size = (torch.from_numpy(part).to(device).gather(-1, which) for part in (objects.x, objects.y, objects.size))
+    x, y, size = (sent(part, device).gather(-1, which) for part in (objects.x, objects.y, objects.size))
     place = torch.stack((x - ticks.repeat(GRID), y - ticks.repeat_interleave(GRID), size), -1)
     return torch.stack(looks), place * GRID / SCALE
 

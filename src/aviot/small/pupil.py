@@ -9,6 +9,7 @@ from transformers import PreTrainedTokenizerFast
 
 from aviot.models import AviotForConditionalGeneration
 from aviot.models.path import CompressorName
+from aviot.sending import sent
 from aviot.small.histories import HistoryReader, histories_at
 from aviot.small.learning import answer, encode
 from aviot.small.lessons import Lesson, Pictures
@@ -79,10 +80,10 @@ class Pupil(nn.Module):
         shares = {"right": found.right.float().mean()}
         if lesson.ratio is None:
             means = self._cells(found.tokens).mean((2, 3))
-            terms["naming"] = self.naming.loss(means, self._words, lesson.seen.to(u.device))
+            terms["naming"] = self.naming.loss(means, self._words, sent(lesson.seen, u.device))
         if lesson.sought is not None:
             frames = self.model.model.connector.frame_means(found.x.flatten(0, 1)).unflatten(0, found.x.shape[:2])
-            embeds = self.model.get_input_embeddings()(lesson.ids.to(u.device))
+            embeds = self.model.get_input_embeddings()(sent(lesson.ids, u.device))
             terms["sought"], shares["sought_right"] = relevance_loss(frames, embeds, lesson.sought)
         start, end = len(lesson.before), len(lesson.before) + found.tokens.shape[1]
         if lesson.histories is not None:
@@ -91,11 +92,11 @@ class Pupil(nn.Module):
             states = self._cells(self.kept[TOLD_AFTER][:, start:end]).flatten(0, 3)
             terms["told"], shares["told_right"] = self.history_reader.loss(states, goal)
         if lesson.recalls is not None:
-            goal = lesson.recalls.histories.to(u.device).long()
+            goal = sent(lesson.recalls.histories, u.device).long()
             states = _states_at(self.kept[RECALLED_AFTER][:, end:], lesson.recalls)
             terms["recalled"], shares["recalled_right"] = self.recall_reader.loss(states, goal)
         if lesson.options is not None:
-            goal = lesson.options.right.to(u.device)
+            goal = sent(lesson.options.right, u.device)
             states = _states_at(self.kept[CHOSEN_AFTER][:, end:], lesson.options)
             terms["chosen"], shares["chosen_right"] = self.option_reader.loss(states, goal)
         self.kept.clear()
@@ -115,4 +116,4 @@ class Pupil(nn.Module):
 
 
 def _states_at(states: Float[Tensor, "B L d"], places: Recalls | Options) -> Float[Tensor, "N d"]:
-    return states[places.row.to(states.device), places.place.to(states.device)]
+    return states[sent(places.row, states.device), sent(places.place, states.device)]

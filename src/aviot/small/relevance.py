@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from aviot.sending import sent
 from aviot.small.spans import stretches
 from aviot.synthetic import Question, Scene, tracks
 
@@ -53,8 +54,8 @@ def sought_of(
 def relevance(frames: Float[Tensor, "V T d"], embeds: Float[Tensor, "B L d"], sought: Sought) -> Float[Tensor, "N T"]:
     """Each question's cosine to every frame of its video, as the compressor hears it."""
     device = frames.device
-    questions = question_means(embeds[sought.row.to(device)].float(), sought.tokens.to(device))
-    return torch.cosine_similarity(frames[sought.video.to(device)].float(), questions[:, None], dim=-1)
+    questions = question_means(embeds[sent(sought.row, device)].float(), sent(sought.tokens, device))
+    return torch.cosine_similarity(frames[sent(sought.video, device)].float(), questions[:, None], dim=-1)
 
 
 def question_means(embeds: Float[Tensor, "B L d"], asks: Bool[Tensor, "B L"]) -> Float[Tensor, "B d"]:
@@ -67,6 +68,6 @@ def relevance_loss(
     frames: Float[Tensor, "V T d"], embeds: Float[Tensor, "B L d"], sought: Sought
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """Frames compete for each question, those that show it are alike; and how often one of them wins."""
-    found, shown = relevance(frames, embeds, sought), sought.shown.to(frames.device)
+    found, shown = relevance(frames, embeds, sought), sent(sought.shown, frames.device)
     loss = F.cross_entropy(SCALE * found, shown / shown.sum(1, keepdim=True))
     return loss, shown.gather(1, found.argmax(1, keepdim=True)).float().mean()

@@ -14,6 +14,7 @@ from jaxtyping import UInt8
 from numpy.typing import NDArray
 from torch import Tensor
 
+from aviot.sending import sent
 from aviot.synthetic.chance import Draws
 from aviot.synthetic.layers import Layer, draw_layer, layers_of
 from aviot.synthetic.patterns import SIDE, noise_table, pattern_tables, scattered
@@ -112,7 +113,7 @@ def _draw(one: Plan, device: torch.device) -> Tensor:
     """A plan's frames [N,H,W,3]: background, objects from back to front, the sensor's noise."""
 
     def there(array: np.ndarray) -> Tensor:
-        return torch.from_numpy(array).to(device, non_blocking=True)
+        return sent(array, device)
 
     places = _windows(there(one.offsets), one.size)
     share = _patterns(device)[places + (there(one.patterns) * SIDE * SIDE)[:, None, None]]

@@ -1,0 +1,58 @@
+"""On a GPU, the host never waits while the small model learns: it queues the next step while the last one runs."""
+
+import pytest
+import torch
+from torch import nn
+
+from aviot.small.architecture import new_model
+from aviot.small.curriculum import Curriculum, Phase
+from aviot.small.lessons import Lesson, Lessons
+from aviot.small.optimizers import optimizers_of
+from aviot.small.pupil import Pupil
+from aviot.small.tokenizer import build_tokenizer
+
+pytestmark = pytest.mark.gpu
+
+RATES = (1e-3, 1e-3)
+CURRICULUM = Curriculum(
+    (
+        Phase("patches", 1, ((2, 2),), RATES),
+        Phase("pictures", 1, ((2, 2),), RATES),
+        Phase("whole", 1, ((2, 16),), RATES),
+        Phase("compressed", 8, ((3, 16),), RATES),
+    )
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return build_tokenizer()
+
+
+@pytest.mark.parametrize("compressor", ["aviot", "uniform", "segment-mean"])
+def test_no_step_waits(tokenizer, compressor):
+    pupil = Pupil(new_model(tokenizer, 0), tokenizer, compressor).cuda()
+    optimizers = optimizers_of(pupil)
+    lessons = Lessons(CURRICULUM, tokenizer)
+    ratios = set()
+    for number in range(CURRICULUM.steps):
+        lesson = lessons[number]
+        if CURRICULUM.at(number)[0].task != "patches":
+            pupil.keep_encoder()
+        for mode in ("default", "error"):  # the first time, kernels are compiled and moments made
+            torch.cuda.synchronize()
+            torch.cuda.set_sync_debug_mode(mode)
+            try:
+                with torch.autocast("cuda", torch.bfloat16):
+                    terms, _ = pupil.terms(lesson, number)
+                torch.stack(list(terms.values())).sum().backward()
+                nn.utils.clip_grad_norm_(pupil.parameters(), 1.0)
+                for optimizer in optimizers:
+                    optimizer.step()
+                    optimizer.zero_grad()
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+        if isinstance(lesson, Lesson):
+            ratios.add(lesson.ratio)
+    assert None in ratios
+    assert len(ratios) > 1
