@@ -19,9 +19,10 @@ h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
 .wide { overflow-x: auto; margin: .8rem 0; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .88rem; }
 th, td { padding: .2rem .7rem; text-align: right; border-bottom: 1px solid #8884; }
+td { white-space: nowrap; }
 th { border-bottom: 2px solid #8888; vertical-align: bottom; }
 th:first-child, td:first-child { text-align: left; }
-td.words { text-align: left; font-family: ui-monospace, monospace; font-size: .8rem; }
+td.words { text-align: left; white-space: normal; font-family: ui-monospace, monospace; font-size: .8rem; }
 img { display: block; max-width: 100%; background: #fff; }
 .made { color: #777; font-size: .85rem; }
 """
