@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 import torch
 
-from aviot.small.histories import HISTORY, UNKNOWN, WAYS, HistoryReader, histories_at, histories_of
+from aviot.small.histories import (
+    HISTORY,
+    UNKNOWN,
+    WAYS,
+    HistoryReader,
+    actor_histories,
+    histories_at,
+    histories_of,
+)
 from aviot.small.patches import back_to_front
 from aviot.synthetic import World, WorldConfig, tracks
 from aviot.synthetic.config import GRID
@@ -129,3 +137,17 @@ def test_the_reader_counts_what_is_known_alone():
     expected = sum(-guess.log_softmax(-1)[0] for guess in guesses) / len(HISTORY)
     torch.testing.assert_close(loss, expected)
     assert right == pytest.approx(sum(int(guess.argmax() == 0) for guess in guesses) / len(HISTORY))
+
+
+def test_what_flashes_up_is_in_front_of_all_that_it_touches():
+    touches, in_front = LABEL["touches"], LABEL["in front"]
+    seen = set()
+    for number in range(80):
+        scene = World(WorldConfig(families=("brief", "colour"))).scene("train", number, 16)
+        labels = actor_histories(scene, range(16))
+        for actor, mine in zip(scene.actors, labels, strict=True):
+            touched = mine[mine[:, touches] > 0, in_front]
+            if actor.front and len(touched):
+                assert set(touched) == {1}
+                seen.add(number)
+    assert len(seen) > 5

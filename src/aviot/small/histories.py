@@ -93,10 +93,11 @@ def actor_histories(scene: Scene, at: Sequence[int]) -> NDArray[np.int8]:
     """Every actor's labels in these frames [O,T,labels]."""
     truth = tracks(scene, at)
     told = np.full((*truth.visible.shape, len(HISTORY)), UNKNOWN, np.int8)
+    order = np.argsort(back_to_front(scene))
     for number, actor in enumerate(scene.actors):
         visible = np.nonzero(truth.visible[number])[0]
         if len(visible):
-            told[number, visible] = _history(actor, truth, number, visible, at)
+            told[number, visible] = _history(actor, truth, number, order, visible, at)
     return told
 
 
@@ -112,7 +113,12 @@ def histories_at(
 
 
 def _history(
-    actor: Actor, truth: Tracks, number: int, visible: NDArray[np.int64], at: Sequence[int]
+    actor: Actor,
+    truth: Tracks,
+    number: int,
+    order: NDArray[np.int64],
+    visible: NDArray[np.int64],
+    at: Sequence[int],
 ) -> NDArray[np.int64]:
     """An actor's labels [V,labels] in the frames that show it, from nothing but what these frames show."""
     shown = np.array(at)[visible]
@@ -127,7 +133,7 @@ def _history(
     quarter = np.where(moment < 0, 0, 4 * visible[moment] // len(at) + 1) if len(at) >= 4 else UNKNOWN
     way = WAYS.index(way_word(actor).rpartition(" ")[2])
     follows = np.append(False, np.diff(shown) == 1).cumsum() > 0  # two frames after each other were seen
-    touches, in_front_of = _touching(truth, number)
+    touches, in_front_of = _touching(truth, number, order)
     return np.stack(
         [
             truth.shape[number, visible],
@@ -163,12 +169,15 @@ def _latest(changed: NDArray[np.bool_]) -> tuple[NDArray[np.int64], ...]:
     return tuple(np.array(told).T)
 
 
-def _touching(truth: Tracks, actor: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Which shape an actor touches at each frame, 0 for none, and whether it is in front of it (1) or behind (2)."""
+def _touching(truth: Tracks, actor: int, order: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Which shape an actor touches at each frame, 0 for none, and whether it is in front of it (1) or behind (2).
+
+    `order` has every actor's place from the back.
+    """
     apart = np.hypot(truth.x - truth.x[actor], truth.y - truth.y[actor])
     touch = (apart < truth.size + truth.size[actor]) & truth.visible & truth.visible[actor]
     touch[actor] = False
     whom = touch.argmax(0)
     any_one = touch.any(0)
     shape = np.where(any_one, truth.shape[whom, np.arange(len(whom))] + 1, 0)
-    return shape, np.where(any_one, np.where(actor > whom, 1, 2), 0)
+    return shape, np.where(any_one, np.where(order[actor] > order[whom], 1, 2), 0)

@@ -1,6 +1,7 @@
 """What a run writes about itself, for people and for the model's card."""
 
 import json
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,8 @@ class Log:
         spent = {"step_ms": now - self.since, "wait_ms": self.waiting, "host_ms": self.busy}
         times = {name: round(1000 * value / REPORT, 1) for name, value in spent.items()}
         self.write({"step": step, "task": phase.task, **means, **times})
+        if lost := [name for name, value in means.items() if not math.isfinite(value)]:
+            raise ValueError(f"{', '.join(lost)} not finite by step {step}; the state before this piece is untouched")
         self.sums, self.since, self.last, self.waiting, self.busy = {}, now, now, 0.0, 0.0
 
     def write(self, line: dict[str, Any]) -> None:

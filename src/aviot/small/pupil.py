@@ -58,7 +58,10 @@ class Pupil(nn.Module):
 
     def keep_encoder(self) -> None:
         """Leave the encoder as it is from now on; on a GPU in the precision that it is used in."""
-        tower = self.model.model.vision_tower.requires_grad_(False)
+        tower = self.model.model.vision_tower
+        if not next(tower.parameters()).requires_grad:
+            return
+        tower.requires_grad_(False)
         if tower.device.type == "cuda":
             tower.to(torch.bfloat16)
 

@@ -73,6 +73,7 @@ def train(
         sampler=range(step, end),
         num_workers=workers,
         prefetch_factor=4 if workers else None,
+        pin_memory=device.type == "cuda",  # for its thread: lessons are there before they are asked for
     )
     log = Log(folder)
     log.write(

@@ -55,7 +55,7 @@ def draw_distractor(stage: Stage) -> Actor:
     if not stage.free_shapes():
         raise NoRoom
     window = stage.window(0.2, 0.9, 4)
-    moments = (draws.between(window[0], window[1] - 1),) if draws.below(3) == 0 else ()
+    moments = (draws.between(window[0] + 1, window[1] - 1),) if draws.below(3) == 0 else ()
     return Actor(
         shape=stage.shape(),
         colour=steps(moments, draws.walk(stage.colours, len(moments))),
