@@ -1,5 +1,7 @@
 """Histories hold the answers: what is read off an object's last token is what its question asks."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -16,6 +18,7 @@ from aviot.small.histories import (
 from aviot.small.patches import back_to_front
 from aviot.synthetic import World, WorldConfig, tracks
 from aviot.synthetic.config import GRID
+from aviot.synthetic.description import SIZE_WORDS, size_word
 from aviot.synthetic.words import CHANGES, COLOUR_NAMES, NOTHING, NUMBERS, QUARTERS, SHAPES
 
 LABEL = {name: number for number, name in enumerate(HISTORY)}
@@ -77,6 +80,24 @@ def test_what_came_before_a_change():
         pairs = {(row[LABEL[asked]], row[LABEL[other]]) for row in labels if row[0] != UNKNOWN}
         near = {(NOTHING, *CHANGES)[b] for a, b in pairs if a and (NOTHING, *CHANGES)[a] == slots["asked"]}
         assert (plot.answer in near) if plot.answer != NOTHING or not after else not near
+
+
+def test_what_changed_first_and_how_large_it_is():
+    seen = set()
+    for scene, _, subject, labels in told("neighbour"):
+        shown = labels[labels[:, 0] != UNKNOWN]
+        kinds = [int(kind) for kind in shown[:, LABEL["last"]]]
+        first = next(kind for kind in kinds if kind)
+        start = kinds.index(first)
+        assert set(shown[:start, LABEL["first"]]) == {0}
+        assert set(shown[start:, LABEL["first"]]) == {first}
+        sizes = [SIZE_WORDS[size] for size in shown[:, LABEL["size"]]]
+        assert sizes[0] == size_word(scene.actors[subject].size[0][1])
+        assert set(sizes) == {"small", "large"}
+        changed = [1 + i for i, (a, b) in enumerate(pairwise(sizes)) if a != b]
+        assert [kinds[i] for i in changed] == [1 + CHANGES.index("size")]
+        seen.add(first)
+    assert len(seen) == len(CHANGES)
 
 
 def test_whom_it_touches_and_who_is_in_front():

@@ -1,6 +1,7 @@
 """The small model's training step is the model's own forward pass, and a run goes on where it stopped."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -57,6 +58,22 @@ def test_losses_are_those_of_the_models_own_forward(model, lesson):
         )
     assert found.language.item() == pytest.approx(out.lm_loss.item(), rel=1e-5)
     assert found.transport.item() == pytest.approx(out.transport_loss.item(), rel=1e-5)
+
+
+def test_tokens_count_by_their_weights(model, lesson):
+    with torch.no_grad():
+        u = encode(model, lesson.plans, lesson.videos)
+
+        def language(*rows: float) -> float:
+            weighed = replace(lesson, weights=lesson.weights * torch.tensor(rows)[:, None])
+            return answer(model, u, weighed, ratio=None).language.item()
+
+        each = language(1, 0), language(0, 1)
+        tokens = (lesson.labels != -100).sum(1).tolist()
+        parts = tokens[0], 0.2 * tokens[1]
+        expected = (each[0] * parts[0] + each[1] * parts[1]) / sum(parts)
+        assert each[0] != pytest.approx(each[1], rel=1e-3)
+        assert language(1, 0.2) == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_model_fits_the_package_and_loads_like_any_other(model, tokenizer, tmp_path):

@@ -6,9 +6,10 @@ import torch
 
 from aviot.models.sequence import IGNORED
 from aviot.small.curriculum import Curriculum, Phase
-from aviot.small.lessons import Lessons, LessonWriter, Pictures
+from aviot.small.lessons import TELLING, Lessons, LessonWriter, Pictures
 from aviot.small.naming import NAMES, names_at, names_seen
 from aviot.small.patches import KINDS, objects_of, patch_targets
+from aviot.small.spans import answer_spans
 from aviot.small.tokenizer import TURN_END, build_tokenizer
 from aviot.synthetic import World, WorldConfig, descriptions, draw, render, sights, tracks
 from aviot.synthetic.description import size_word
@@ -108,6 +109,22 @@ def test_questions_about_one_scene_share_its_video(world, tokenizer):
     assert lesson.videos == 1
     assert lesson.video.tolist() == [0] * len(rows)
     assert torch.equal(draw(lesson.plans, "cpu"), render([scene]).frames[0])
+
+
+def test_what_is_told_unasked_weighs_less_than_an_answer(lessons, tokenizer):
+    kinds = set()
+    for lesson in (lessons[step] for step in range(2, len(lessons))):
+        assert torch.equal(lesson.weights > 0, lesson.labels != IGNORED)
+        for labels, weights in zip(lesson.labels, lesson.weights, strict=True):
+            for first, end in answer_spans(labels.tolist()):
+                said = tokenizer.decode(labels[first:end]).removesuffix(TURN_END)
+                (weight,) = weights[first:end].unique().tolist()
+                if ";" in said or len(said) == 1:  # a description, or a letter
+                    assert weight == pytest.approx(1.0 if len(said) == 1 else TELLING)
+                    kinds.add(len(said) == 1)
+        if lesson.ratio is not None:
+            assert set(lesson.weights.unique().tolist()) == {0.0, 1.0}
+    assert kinds == {True, False}
 
 
 def test_patches_are_told_what_covers_them(world):

@@ -40,10 +40,6 @@ def quadrant(cell: int) -> str:
         ("distant", lambda told: "no" if told(0, "colour changes") else "yes"),
         ("passing", lambda told: SHAPES[told(0 if told(0, "in front") == 1 else 1, "shape")]),
         ("swap", lambda told: "yes" if told(0, "place") == told(1, "first place") else "no"),
-        (
-            "neighbour",
-            lambda told: ("", *CHANGES)[told(0, "last")],
-        ),
     ],
 )
 def test_the_answer_follows_from_what_is_recalled(family, read):
@@ -59,15 +55,28 @@ def test_the_answer_follows_from_what_is_recalled(family, read):
             assert labels[which, LABEL[name]] != UNKNOWN
             return int(labels[which, LABEL[name]])
 
-        if family == "neighbour":
-            slots = dict(scene.plots[0].slots)
-            expected = slots["asked"] if slots["side"] == "before" or question.answer == NOTHING else question.answer
-        else:
-            expected = question.answer
-        assert read(told) == expected
+        assert read(told) == question.answer
 
 
-def test_recalls_lie_before_the_answers_of_lessons():
+def test_the_order_of_all_changes_is_recalled():
+    world = World(WorldConfig(seed=3, families=("neighbour",), plots=1))
+    answers = set()
+    for number in range(SCENES):
+        scene = world.scene("train", number, 40)
+        question = world.question(scene)
+        recalled = recalls_of(torch.tensor([[IGNORED, 5]]), [(scene, [question])]).histories[0, 0]
+        order = [
+            NOTHING,
+            *((NOTHING, *CHANGES)[recalled[LABEL[name]]] for name in ("first", "before", "last")),
+            NOTHING,
+        ]
+        slots = dict(scene.plots[0].slots)
+        assert order[order.index(slots["asked"]) + (1 if slots["side"] == "after" else -1)] == question.answer
+        answers.add(question.answer)
+    assert answers == {NOTHING, *CHANGES}
+
+
+def test_recalls_lie_before_the_answers_of_lessons_and_at_the_ends_of_options():
     tokenizer = build_tokenizer()
     phases = Phase("whole", 1, ((3, 16),), (1e-3, 1e-3)), Phase("compressed", 8, ((2, 16),), (1e-3, 1e-3))
     lessons = Lessons(Curriculum(phases), tokenizer)
@@ -77,11 +86,19 @@ def test_recalls_lie_before_the_answers_of_lessons():
         recalls = lesson.recalls
         kinds.add((lesson.ratio is None, lesson.histories is None))
         assert (lesson.labels[recalls.row, recalls.place] == IGNORED).all()
-        answers = lesson.labels[recalls.row, recalls.place + 1]
-        assert (answers != IGNORED).all()
+        follow = lesson.labels[recalls.row, recalls.place + 1] != IGNORED
+        ends = {*zip(recalls.row[~follow].tolist(), recalls.place[~follow].tolist(), strict=True)}
+        options = {*zip(lesson.options.row.tolist(), lesson.options.place.tolist(), strict=True)}
+        assert ends == options
         assert recalls.histories.shape == (len(recalls.row), 2, len(HISTORY))
+        answers = 0  # so many have been passed when an answer begins: its options recall what it does
+        for row, found, answer in zip(recalls.row, recalls.histories, follow, strict=True):
+            at = follow.nonzero().flatten()[answers]
+            assert recalls.row[at] == row
+            assert torch.equal(found, recalls.histories[at])
+            answers += int(answer)
         if lesson.ratio is not None:
-            assert recalls.row.tolist() == list(range(len(lesson.ids)))
+            assert recalls.row[follow].tolist() == list(range(len(lesson.ids)))
     assert kinds == {(True, False), (False, True)}
 
 

@@ -30,7 +30,7 @@ def small_config(tokenizer: PreTrainedTokenizerFast) -> AviotConfig:
     text = Qwen2Config(
         hidden_size=256,
         intermediate_size=640,
-        num_hidden_layers=7,
+        num_hidden_layers=8,
         num_attention_heads=4,
         num_key_value_heads=2,
         vocab_size=len(tokenizer),

@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from aviot.sending import sent
 from aviot.small.patches import Objects, back_to_front, cell_middles, in_front, objects_of
 from aviot.synthetic import Scene, Tracks, tracks
-from aviot.synthetic.description import way_word
+from aviot.synthetic.description import SIZE_WORDS, size_word, way_word
 from aviot.synthetic.paths import Jumps
 from aviot.synthetic.scene import Actor
 from aviot.synthetic.stage import CELLS
@@ -31,9 +31,11 @@ HISTORY = {
     "colour": len(COLOURS),
     "texture": len(TEXTURES),
     "place": CELLS**2,
+    "size": len(SIZE_WORDS),
     **{f"{change} changes": MOST + 1 for change in CHANGES},  # so far
-    "last": len(CHANGES) + 1,  # what changed last, and before that; 0 for nothing
+    "last": len(CHANGES) + 1,  # what changed last, before that, and first of all; 0 for nothing
     "before": len(CHANGES) + 1,
+    "first": len(CHANGES) + 1,
     "quarter": len(QUARTERS) + 1,  # in which the last change was
     "first colour": len(COLOURS),
     "first place": CELLS**2,
@@ -129,7 +131,7 @@ def _history(
     looks = (truth.colour[number, visible], truth.size[number, visible], spot)  # as in CHANGES
     changed = np.stack([np.append(False, look[1:] != look[:-1]) for look in looks], axis=1)  # [V,kinds]
     counts = changed.cumsum(0)
-    last, before, moment = _latest(changed)
+    last, before, first, moment = _latest(changed)
     quarter = np.where(moment < 0, 0, 4 * visible[moment] // len(at) + 1) if len(at) >= 4 else UNKNOWN
     way = WAYS.index(way_word(actor).rpartition(" ")[2])
     follows = np.append(False, np.diff(shown) == 1).cumsum() > 0  # two frames after each other were seen
@@ -140,9 +142,11 @@ def _history(
             truth.colour[number, visible],
             truth.texture[number, visible],
             cells,
+            [SIZE_WORDS.index(size_word(size)) for size in truth.size[number, visible]],
             *np.minimum(counts, MOST).T,
             last,
             before,
+            first,
             np.broadcast_to(quarter, len(shown)),
             np.full(len(shown), truth.colour[number, visible[0]]),
             np.full(len(shown), cells[0]),
@@ -155,16 +159,18 @@ def _history(
 
 
 def _latest(changed: NDArray[np.bool_]) -> tuple[NDArray[np.int64], ...]:
-    """At each frame what changed last and before that, 0 for nothing, and when the last was seen, -1 for never.
+    """At each frame what changed last, before that and first, 0 for nothing; when the last was seen, -1 for never.
 
     What is seen to have changed at once has no order.
     """
-    told, latest = [], (0, 0, -1)
+    told, latest = [], (0, 0, 0, -1)
     for frame, kinds in enumerate(changed):
+        last, _, first, _ = latest
         if kinds.sum() == 1:
-            latest = (int(kinds.argmax()) + 1, latest[0], frame)
+            kind = int(kinds.argmax()) + 1
+            latest = (kind, last, first or kind, frame)
         elif kinds.any():
-            latest = (UNKNOWN, UNKNOWN, frame)
+            latest = (UNKNOWN, UNKNOWN, first or UNKNOWN, frame)
         told.append(latest)
     return tuple(np.array(told).T)
 

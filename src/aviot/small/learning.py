@@ -81,6 +81,8 @@ def answer(
     hidden = path.language_model(inputs_embeds=whole, attention_mask=causal, use_cache=False).last_hidden_state
     said = model.lm_head(hidden[:, -ids.shape[1] :]).float()[:, :-1]
     goal = labels[:, 1:]
-    language = F.cross_entropy(said.flatten(0, 1), goal.flatten(), ignore_index=IGNORED)
+    weights = sent(lesson.weights, device)[:, 1:]
+    each = F.cross_entropy(said.movedim(-1, 1), goal, ignore_index=IGNORED, reduction="none")
+    language = (each * weights).sum() / weights.sum()
     agrees = (said.argmax(-1) == goal) | (goal == IGNORED)
     return Answers(language, agrees, videos.x, tokens, compression)

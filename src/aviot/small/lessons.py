@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerFast
@@ -27,6 +27,7 @@ from aviot.synthetic.chance import Draws
 LENGTH = 16  # frames of the scenes that single frames are taken from: in short ones most is there most of the time
 DESCRIBED = 2  # objects of a video
 TOLD = 3  # things at most that are said of a few frames
+TELLING = 0.2  # weight of a token of what is told unasked: there are many more of them than of answers
 PRACTISED = ("neighbour", "count", "repetition", "became")  # the last to be answered right
 WHOLE = 0.25  # of the steps of the last phase that leave the video as it is,
 MOST_WHOLE = 64  # unless it has more frames
@@ -44,6 +45,7 @@ class Lesson:
     before: Int[Tensor, "l"]
     ids: Int[Tensor, "B L"]
     labels: Int[Tensor, "B L"]
+    weights: Float[Tensor, "B L"]  # of the tokens in the loss; 0 where nothing is supervised
     asks: Bool[Tensor, "B L"]  # tokens of questions
     video: Int[Tensor, "B"]  # which each row is about
     ratio: float | None  # None leaves the videos as they are
@@ -113,7 +115,7 @@ class Lessons(Dataset[Lesson | Pictures]):
         return replace(
             lesson,
             histories=histories_of(scenes) if whole else None,
-            recalls=recalls_of(lesson.labels, asked),
+            recalls=recalls_of(lesson.labels, asked, lesson.options),
             sought=sought_of(lesson.asks, lesson.video, asked) if whole else None,
         )
 
@@ -123,12 +125,15 @@ class Lessons(Dataset[Lesson | Pictures]):
         ratio: float | None = None,
         frames: Sequence[int] | None = None,
     ) -> Lesson:
-        """Rows of turns as tokens, what is given left out of what is learnt."""
+        """Rows of turns as tokens; what is given is not learnt, and what is told weighs less than answers."""
         lesson = self.writer.conversations([(s, [turn.said for turn in turns]) for s, turns in rows], ratio, frames)
-        for labels, (_, turns) in zip(lesson.labels, rows, strict=True):
+        for labels, weights, (_, turns) in zip(lesson.labels, lesson.weights, rows, strict=True):
             for (first, end), turn in zip(list(answer_spans(labels.tolist())), turns, strict=True):
                 if turn.given:
                     labels[first:end] = IGNORED
+                    weights[first:end] = 0
+                elif turn.question is None:
+                    weights[first:end] = TELLING
         return replace(lesson, options=self.finder.find(lesson.ids, lesson.labels))
 
     def _looks(self, scene: Scene, frames: Sequence[int], draws: Draws) -> list[Turn]:
@@ -206,6 +211,7 @@ class LessonWriter:
             before=torch.tensor(said[0].ids[:place]),
             ids=ids,
             labels=labels,
+            weights=(labels != IGNORED).float(),
             asks=asks,
             video=torch.tensor([places[id(scene)] for scene, _ in asked]),
             ratio=ratio,

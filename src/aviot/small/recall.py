@@ -1,7 +1,7 @@
-"""Whom a question is about, and what they had done: told by the decoder where its answer begins.
+"""Whom a question is about, and what they had done: told by the decoder where its answer begins, and by every option.
 
 Every family of questions looks someone up first, and an answer of one word is little to learn that from. Here all that
-is known of those who are looked up has to be told.
+is known of those who are looked up has to be told, also where an option ends, which is compared with it.
 """
 
 from collections.abc import Sequence
@@ -13,30 +13,43 @@ from jaxtyping import Int
 from torch import Tensor
 
 from aviot.small.histories import HISTORY, UNKNOWN, actor_histories
+from aviot.small.options import Options
 from aviot.small.spans import answer_spans
 from aviot.synthetic import Question, Scene
 
 ASKED_AFTER = 2  # objects at most
+SEQUENCES = ("neighbour",)  # families that need everything an object did, not only what it had done by a moment
 
 
 @dataclass(frozen=True, eq=False)
 class Recalls:
-    """Where answers to questions begin, and the histories that they need."""
+    """Where answers to questions begin and their options end, and the histories that they need."""
 
     row: Int[Tensor, "N"]
-    place: Int[Tensor, "N"]  # of the token that the answer follows
+    place: Int[Tensor, "N"]  # of the token that the answer follows, or of an option's last
     histories: Int[Tensor, "N objects labels"]
 
 
-def recalls_of(labels: Int[Tensor, "B L"], asked: Sequence[tuple[Scene, Sequence[Question | None]]]) -> Recalls | None:
+def recalls_of(
+    labels: Int[Tensor, "B L"],
+    asked: Sequence[tuple[Scene, Sequence[Question | None]]],
+    options: Options | None = None,
+) -> Recalls | None:
     """Of rows with an answer for each of `asked`, None where it is to no question; None if none of them is."""
     known = {id(scene): actor_histories(scene, range(scene.frames)) for scene, _ in asked}
-    found = [
-        (row, first - 1, _looked_up(known[id(scene)], question))
-        for row, (scene, questions) in enumerate(asked)
-        for (first, _), question in zip(answer_spans(labels[row].tolist()), questions, strict=True)
-        if question is not None
-    ]
+    ends: dict[int, list[int]] = {row: [] for row in range(len(asked))}
+    if options is not None:
+        for row, place in zip(options.row.tolist(), options.place.tolist(), strict=True):
+            ends[row].append(place)
+    found = []
+    for row, (scene, questions) in enumerate(asked):
+        begin = 0
+        for (first, end), question in zip(answer_spans(labels[row].tolist()), questions, strict=True):
+            if question is not None:
+                needed = _looked_up(known[id(scene)], question)
+                places = [place for place in ends[row] if begin <= place < first - 1]
+                found += [(row, place, needed) for place in (*places, first - 1)]
+            begin = end
     if not found:
         return None
     rows, places, histories = zip(*found, strict=True)
@@ -44,10 +57,11 @@ def recalls_of(labels: Int[Tensor, "B L"], asked: Sequence[tuple[Scene, Sequence
 
 
 def _looked_up(known: np.ndarray, question: Question) -> np.ndarray:
-    """The histories of those whom the evidence names, at the end of it [objects,labels]."""
+    """The histories of those whom the evidence names, at the end of it or of the video [objects,labels]."""
     ends: dict[int, int] = {}
     for evidence in question.evidence:
-        ends[evidence.actor] = max(ends.get(evidence.actor, 0), evidence.stop)
+        end = known.shape[1] if question.family in SEQUENCES else evidence.stop
+        ends[evidence.actor] = max(ends.get(evidence.actor, 0), end)
     found = np.full((ASKED_AFTER, len(HISTORY)), UNKNOWN, np.int8)
     for number, (actor, end) in enumerate(list(ends.items())[:ASKED_AFTER]):
         seen = np.nonzero(known[actor, :end, 0] != UNKNOWN)[0]

@@ -14,6 +14,7 @@ from aviot.synthetic.words import COLOUR_NAMES, DIRECTIONS, QUADRANTS, QUARTERS,
 
 SIZES = {SMALL: "small", MEDIUM: "medium", LARGE: "large"}
 HUGE = "huge"
+SIZE_WORDS = (*SIZES.values(), HUGE)
 
 
 def descriptions(scene: Scene) -> list[tuple[str, str]]:
