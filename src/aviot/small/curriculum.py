@@ -79,11 +79,11 @@ CURRICULUM = Curriculum(
     (
         Phase("patches", 900, batches=((32, 8),), rates=(2e-3, 1e-3)),
         Phase("pictures", 1500, batches=((64, 1), (64, 2), (64, 4), (64, 8)), rates=(1.5e-3, 1.5e-3)),
-        Phase("whole", 2800, batches=((48, 16),), rates=(1.5e-3, 1.2e-3)),
-        Phase("whole", 2600, batches=((48, 32), (24, 64)), rates=(1.2e-3, 8e-4), practice=0.5),
+        Phase("whole", 2140, batches=((48, 16),), rates=(1.5e-3, 1.27e-3)),
+        Phase("whole", 2000, batches=((96, 16), (48, 32), (24, 64), (24, 64)), rates=(1.27e-3, 8e-4), practice=0.5),
         Phase(
             "compressed",
-            2400,
+            1700,
             batches=((16, 64), (16, 64), (32, 32), (64, 16), (5, 224)),
             rates=(8e-4, 0.0),
             practice=0.4,

@@ -163,6 +163,7 @@ def main() -> None:
     parser.add_argument("--start", type=Path, help="a run to begin from")
     parser.add_argument("--compiled", action="store_true", help="have torch compile the layers first")
     given = vars(parser.parse_args())
+    torch.multiprocessing.set_sharing_strategy("file_system")  # tensors go by name: twice as fast as by descriptor
     try:
         train(given.pop("folder"), CURRICULUM, device=torch.device(given.pop("device")), **given)
     except ValueError as error:

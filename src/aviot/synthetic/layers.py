@@ -1,5 +1,6 @@
-"""Objects drawn over each other: one layer holds at most one object a frame, and all its frames are drawn at once."""
+"""Objects drawn over each other: one layer holds at most one object a frame, and all its frames are blended at once."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import cache
 from typing import NamedTuple
@@ -8,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from aviot.sending import sent
 from aviot.synthetic.scene import Scene
 from aviot.synthetic.sprites import EXTENT, SIDE, sprite_table
 from aviot.synthetic.tracks import Tracks
@@ -21,12 +23,13 @@ _TONES = np.where(_DARK[:, None], np.float32(120), _FILLS * np.float32(0.38))
 _CONTOURS = np.where(_DARK, np.float32(190), np.float32(14))
 
 
-class Layer(NamedTuple):
-    """One object a frame, for the n frames that have one, and the window of pixels that holds each."""
+class Stack(NamedTuple):
+    """Objects of several layers from back to front, worked out together, and the windows of pixels that hold them."""
 
-    frame: np.ndarray  # which of the canvas
+    layers: tuple[int, ...]  # how many objects each layer has
+    width: int  # of the windows
+    frame: np.ndarray  # [n]: which of the canvas
     corner: np.ndarray  # [n,2] of the window that holds the object, whole pixels, x and y
-    side: np.ndarray  # [w]: 0 … w-1, the window's ticks
     centre: np.ndarray  # [n,2] of the object, in pixels
     turn: np.ndarray  # [n,2]: cosine and sine of its tilt, over its radius
     radius: np.ndarray  # [n] in pixels
@@ -34,21 +37,19 @@ class Layer(NamedTuple):
     colours: np.ndarray  # [n,7]: fill, second tone, contour's grey
 
 
-def layers_of(cast: Sequence[Tracks], scenes: Sequence[Scene]) -> list[Layer]:
-    """Layers of a batch from back to front; what is before everything is in the last ones."""
-    size = scenes[0].size
-    order = []
-    for number, scene in enumerate(scenes):
-        for front in (False, True):
+def stacks_of(cast: Sequence[Tracks], scenes: Sequence[Scene]) -> list[Stack]:
+    """The layers of a batch: a stack of most of them, and one of what is before everything, which is larger."""
+    stacks = []
+    for front in (False, True):
+        depths: dict[int, list[np.ndarray]] = defaultdict(list)
+        for number, scene in enumerate(scenes):
             actors = [i for i, actor in enumerate(scene.actors) if actor.front is front]
-            order += [((front, depth), number, i) for depth, i in enumerate(actors)]
-    layers = []
-    for depth in sorted({key for key, _, _ in order}):
-        parts = [_entries(cast[number], i, number, size) for key, number, i in order if key == depth]
-        entries = np.concatenate(parts)
-        if len(entries):
-            layers.append(_layer(entries, size))
-    return layers
+            for depth, actor in enumerate(actors):
+                depths[depth].append(_entries(cast[number], actor, number, scene.size))
+        layers = [np.concatenate(depths[depth]) for depth in sorted(depths)]
+        if any(len(layer) for layer in layers):
+            stacks.append(_stack(layers, scenes[0].size))
+    return stacks
 
 
 def _entries(track: Tracks, actor: int, number: int, size: int) -> np.ndarray:
@@ -63,17 +64,18 @@ def _entries(track: Tracks, actor: int, number: int, size: int) -> np.ndarray:
     return np.stack([frame, x[t], y[t], radius[t], track.tilt[actor][t], sprite[t], track.colour[actor][t]], axis=1)
 
 
-def _layer(entries: np.ndarray, size: int) -> Layer:
-    frame, x, y, radius, tilt, sprite, colour = entries.T
+def _stack(layers: Sequence[np.ndarray], size: int) -> Stack:
+    frame, x, y, radius, tilt, sprite, colour = np.concatenate(layers).T
     centre = np.stack([x, y], axis=1)
     width = min(size, 2 * int(np.ceil(radius.max() * EXTENT)) + 2)
     corner = np.clip(np.rint(centre).astype(np.int64) - width // 2, 0, size - width)  # what it would cut off is unseen
     which = colour.astype(np.int64)
     colours = np.concatenate([_FILLS[which], _TONES[which], _CONTOURS[which, None]], axis=1)
-    return Layer(
+    return Stack(
+        layers=tuple(len(layer) for layer in layers),
+        width=width,
         frame=frame.astype(np.int64),
         corner=corner,
-        side=np.arange(width),
         centre=centre.astype(np.float32),
         turn=(np.stack([np.cos(tilt), np.sin(tilt)], axis=1) / radius[:, None]).astype(np.float32),
         radius=radius.astype(np.float32),
@@ -82,21 +84,17 @@ def _layer(entries: np.ndarray, size: int) -> Layer:
     )
 
 
-def draw_layer(
-    canvas: Tensor,
-    frame: Tensor,
-    corner: Tensor,
-    side: Tensor,
-    centre: Tensor,
-    turn: Tensor,
-    radius: Tensor,
-    sprite: Tensor,
-    colours: Tensor,
-) -> None:
-    """Blend a layer's objects into float levels [N,H,W,3], in place: its parts, on the canvas's device."""
-    columns = side + corner[:, :1]
-    rows = side + corner[:, 1:]
-    place = frame[:, None, None], rows[:, :, None], columns[:, None, :]
+def draw_stack(canvas: Tensor, stack: Stack) -> None:
+    """Blend a stack's objects into float levels [N,H,W,3], in place.
+
+    What covers a pixel is worked out for all objects at once; blending needs what is behind, and goes layer by layer.
+    """
+    device, size = canvas.device, canvas.shape[1]
+    frame, corner, centre, turn, radius, sprite, colours = (sent(part, device) for part in stack[2:])
+    ticks = torch.arange(stack.width, device=device)
+    columns = ticks + corner[:, :1]
+    rows = ticks + corner[:, 1:]
+    places = ((frame[:, None] * size + rows) * size)[:, :, None] + columns[:, None, :]
     dx = (columns + 0.5 - centre[:, :1])[:, None, :]
     dy = (rows + 0.5 - centre[:, 1:])[:, :, None]
     cosine, sine = turn[:, 0, None, None], turn[:, 1, None, None]
@@ -105,8 +103,10 @@ def draw_layer(
     cover = (0.5 - outline).clamp_(0, 1)[..., None]
     inner = (0.5 - OUTLINE - outline).clamp_(0, 1)[..., None]
     fill, second, contour = (part[:, None, None] for part in colours.split((3, 3, 1), dim=1))
-    ink = torch.lerp(fill, second, tone[..., None])
-    canvas[place] = torch.lerp(canvas[place], torch.lerp(contour, ink, inner), cover)
+    paint = torch.lerp(contour, torch.lerp(fill, second, tone[..., None]), inner)
+    pixels = canvas.view(-1, 3)
+    for place, ink, share in zip(*(part.split(stack.layers) for part in (places, paint, cover)), strict=True):
+        pixels[place] = torch.lerp(pixels[place], ink, share)
 
 
 @cache

@@ -16,13 +16,13 @@ from torch import Tensor
 
 from aviot.sending import sent
 from aviot.synthetic.chance import Draws
-from aviot.synthetic.layers import Layer, draw_layer, layers_of
+from aviot.synthetic.layers import Stack, draw_stack, stacks_of
 from aviot.synthetic.patterns import SIDE, noise_table, pattern_tables, scattered
 from aviot.synthetic.scene import Scene, Shot
 from aviot.synthetic.tracks import sway, tracks
 
-CHUNK = {"cpu": 2**22, "cuda": 2**25}
-"""Pixels drawn at a time: what a cache likes, and what keeps a GPU busy in half a gigabyte."""
+CHUNK = {"cpu": 2**20, "cuda": 2**24}
+"""Pixels drawn at a time: what a cache likes, and what keeps a GPU busy in a gigabyte."""
 
 PARALLAX = 0.5  # of the camera's sway that the background takes part in: it is further away
 
@@ -43,7 +43,7 @@ class Plan:
     """
 
     size: int
-    layers: tuple[Layer, ...]
+    stacks: tuple[Stack, ...]
     offsets: NDArray[np.int64]  # [N,2] of the background in its pattern
     patterns: NDArray[np.int64]  # [N]
     colours: NDArray[np.float32]  # [N,2,3] between which the pattern goes
@@ -100,7 +100,7 @@ def _plan(scenes: Sequence[Scene], at: NDArray[np.int64]) -> Plan:
     grain = np.stack([bits & np.uint64(SIDE - 1), (bits >> np.uint64(8)) & np.uint64(SIDE - 1)], axis=1)
     return Plan(
         size=scenes[0].size,
-        layers=tuple(layers_of([tracks(scene, at) for scene in scenes], scenes)),
+        stacks=tuple(stacks_of([tracks(scene, at) for scene in scenes], scenes)),
         offsets=np.rint(moved).astype(np.int64),
         patterns=np.array([shot.pattern for shot in shots], np.int64),
         colours=np.array([shot.colours for shot in shots], np.float32),
@@ -119,8 +119,8 @@ def _draw(one: Plan, device: torch.device) -> Tensor:
     share = _patterns(device)[places + (there(one.patterns) * SIDE * SIDE)[:, None, None]]
     low, high = there(one.colours)[:, :, None, None].unbind(1)
     canvas = low + (high - low) * share[..., None]
-    for layer in one.layers:
-        draw_layer(canvas, *(there(part) for part in layer))
+    for stack in one.stacks:
+        draw_stack(canvas, stack)
     noise = _grain(device)[_windows(there(one.grain), one.size)] * there(one.noise)[:, None, None]
     return canvas.add_(noise[..., None]).add_(0.5).clamp_(0, 255).to(torch.uint8)  # a half and truncation round
 
