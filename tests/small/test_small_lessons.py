@@ -202,9 +202,9 @@ def test_a_task_begins_after_the_phases_before_it():
 
 
 def test_practice_is_of_what_is_learnt_last():
-    phase = Phase("whole", steps=6, batches=((1, 16),), rates=(1e-3, 1e-3), practice=0.5)
+    phase = Phase("whole", steps=6, batches=((1, 16),), rates=(1e-3, 1e-3), practice=0.5, practised=("count",))
     lessons = Lessons(Curriculum((phase,)), build_tokenizer())
-    worlds = (lessons.world, lessons.practice)
+    worlds = (lessons.world, World(WorldConfig(families=("count",))))
     shown = [lessons[step].seen for step in range(6)]
     for world, kind in zip(worlds, ("any", "practice"), strict=True):
         scenes = [world.scene("train", lessons.curriculum.first_video(step), 16) for step in range(6)]

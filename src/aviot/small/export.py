@@ -14,9 +14,8 @@ import torch
 from aviot.machine import commit, versions
 from aviot.models.shards import SINGLE
 from aviot.small.architecture import new_model, small_processor
-from aviot.small.curriculum import CURRICULUM, Curriculum
+from aviot.small.curriculum import CURRICULUM, Curriculum, Phase
 from aviot.small.fingerprint import data_fingerprint
-from aviot.small.lessons import PRACTISED
 from aviot.small.log import LOG, read_log
 from aviot.small.state import load_weights
 from aviot.small.tokenizer import tokenizer_of
@@ -69,13 +68,13 @@ def _card(log: Sequence[dict[str, Any]], curriculum: Curriculum, data: str, step
         "",
         *_pieces(log, data),
         "",
-        f"Practice: of the steps, those that ask of {', '.join(PRACTISED)} alone.",
+        "Practice: of the steps, those that ask of some families alone.",
         "",
         "| phase | steps | one of these a step (videos x frames) | learning rate | practice |",
         "| --- | --- | --- | --- | --- |",
         *(
             f"| {phase.task} | {phase.steps:,} | {', '.join(f'{n} x {frames}' for n, frames in phase.batches)} "
-            f"| {phase.rates[0]:g} to {phase.rates[1]:g} | {phase.practice:.0%} |"
+            f"| {phase.rates[0]:g} to {phase.rates[1]:g} | {_practice(phase)} |"
             for phase in curriculum.phases
         ),
         "",
@@ -92,6 +91,10 @@ def _card(log: Sequence[dict[str, Any]], curriculum: Curriculum, data: str, step
         f"commit {commit() or 'unknown'}; " + ", ".join(f"{name} {number}" for name, number in versions().items()),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _practice(phase: Phase) -> str:
+    return f"{phase.practice:.0%}: {', '.join(phase.practised)}" if phase.practice else "none"
 
 
 def _options(log: Sequence[dict[str, Any]]) -> str:

@@ -28,7 +28,6 @@ LENGTH = 16  # frames of the scenes that single frames are taken from: in short 
 DESCRIBED = 2  # objects of a video
 TOLD = 3  # things at most that are said of a few frames
 TELLING = 0.2  # weight of a token of what is told unasked: there are many more of them than of answers
-PRACTISED = ("neighbour", "count", "repetition", "became")  # the last to be answered right
 WHOLE = 0.25  # of the steps of the last phase that leave the video as it is,
 MOST_WHOLE = 64  # unless it has more frames
 
@@ -84,7 +83,11 @@ class Lessons(Dataset[Lesson | Pictures]):
         self.writer = LessonWriter(tokenizer)
         self.finder = OptionFinder(tokenizer)
         self.world = World(WorldConfig(seed=curriculum.seed))
-        self.practice = World(WorldConfig(seed=curriculum.seed, families=PRACTISED))
+        self.practice = {
+            phase.practised: World(WorldConfig(seed=curriculum.seed, families=phase.practised))
+            for phase in curriculum.phases
+            if phase.practice
+        }
 
     def __len__(self) -> int:
         return self.curriculum.steps
@@ -105,7 +108,7 @@ class Lessons(Dataset[Lesson | Pictures]):
             rows = [(scene, self._looks(scene, frames, draws)) for scene in scenes]
             return replace(self._lesson(rows, frames=frames), histories=histories_of(scenes, frames))
         practises = Draws("practice", self.curriculum.seed, step).uniform(0, 1) < phase.practice
-        world = self.practice if practises else self.world
+        world = self.practice[phase.practised] if practises else self.world
         scenes = tuple(world.scene("train", number, length) for number in numbers)
         whole = phase.task == "whole" or (draws.uniform(0, 1) < WHOLE and length <= MOST_WHOLE)
         ratio = None if whole else sample_ratio(torch.Generator().manual_seed(draws.below(2**31)))
