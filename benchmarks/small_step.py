@@ -1,9 +1,10 @@
 """Where a training step of the small model spends its time, task by task.
 
-python benchmarks/small_step.py [--compiled] [--kernels 8]
+python benchmarks/small_step.py [--compiled] [--kernels 8] [--cudnn]
 
-Milliseconds on the clock (median of five, the device idle before and after), of the GPU's kernels, and the kernels that
-take most. Lessons are made beforehand.
+Milliseconds on the clock (median of five, the device idle before and after), until the host has queued the step, of the
+GPU's kernels, and the kernels that take most; then of other lessons, each for the first time. Lessons are made
+beforehand. --cudnn leaves torch the choice of its attention, as any other program does.
 """
 
 import argparse
@@ -11,34 +12,40 @@ import statistics
 import time
 
 import torch
+from torch.nn.attention import SDPBackend
 from torch.profiler import ProfilerActivity, profile
 
+from aviot.small import learning
 from aviot.small.architecture import new_model
 from aviot.small.curriculum import Curriculum, Phase
-from aviot.small.lessons import Lessons
+from aviot.small.lessons import Lesson, Lessons, Pictures
 from aviot.small.optimizers import optimizers_of
 from aviot.small.pupil import Pupil
 from aviot.small.tokenizer import build_tokenizer
 
-PHASES = (
-    Phase("patches", 2, batches=((32, 8),), rates=(0.0, 0.0)),
-    Phase("pictures", 2, batches=((64, 4),), rates=(0.0, 0.0)),
-    Phase("whole", 2, batches=((48, 16),), rates=(0.0, 0.0)),
-    Phase("whole", 2, batches=((24, 64),), rates=(0.0, 0.0)),
-    Phase("compressed", 3, batches=((64, 16),), rates=(0.0, 0.0)),
-    Phase("compressed", 3, batches=((16, 64),), rates=(0.0, 0.0)),
-    Phase("compressed", 3, batches=((5, 224),), rates=(0.0, 0.0)),
+LESSONS = 8  # of each kind
+REPEATS = 5
+KINDS = (
+    ("patches", (32, 8)),
+    ("pictures", (64, 4)),
+    ("whole", (48, 16)),
+    ("whole", (24, 64)),
+    ("compressed", (64, 16)),
+    ("compressed", (16, 64)),
+    ("compressed", (5, 224)),
 )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--compiled", action="store_true")
+    parser.add_argument("--cudnn", action="store_true")
     parser.add_argument("--kernels", type=int, default=8)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     given = parser.parse_args()
-    tokenizer, curriculum = build_tokenizer(), Curriculum(PHASES)
-    lessons, device = Lessons(curriculum, tokenizer), torch.device(given.device)
+    if given.cudnn:
+        learning.ATTENTION.append(SDPBackend.CUDNN_ATTENTION)
+    tokenizer, device = build_tokenizer(), torch.device(given.device)
     pupil = Pupil(new_model(tokenizer, 0), tokenizer, "aviot").to(device)
     if given.compiled:
         pupil.compile_layers()
@@ -46,39 +53,44 @@ def main() -> None:
     for group in (group for optimizer in optimizers for group in optimizer.param_groups):
         group["lr"] = 0.0
 
-    def step(number: int) -> float:
+    def step(lesson: Lesson | Pictures) -> tuple[float, float]:
+        """Milliseconds until the step was done, and until it was queued."""
         synchronise(device)
         start = time.perf_counter()
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            terms, _ = pupil.terms(made[number], 1000)
+            terms, _ = pupil.terms(lesson, 1000)
         torch.stack(list(terms.values())).sum().backward()
         torch.nn.utils.clip_grad_norm_(pupil.parameters(), 1.0)
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad()
+        queued = time.perf_counter()
         synchronise(device)
-        return 1000 * (time.perf_counter() - start)
+        return 1000 * (time.perf_counter() - start), 1000 * (queued - start)
 
-    made = {}
-    for number in (0, 2, 4, 6, *range(8, 17)):
-        phase, within = curriculum.at(number)
-        made[number] = lessons[number]
-        if phase.task != "patches":
+    for task, batch in KINDS:
+        phase = Phase(task, 2 * LESSONS, (batch,), rates=(0.0, 0.0))
+        lessons = Lessons(Curriculum((phase,)), tokenizer)
+        made = [lessons[number] for number in range(phase.steps)]
+        if task == "compressed":
+            made = [lesson for lesson in made if lesson.ratio is not None]
+        if task != "patches":
             pupil.keep_encoder()
-        if phase.task == "compressed" and (made[number].ratio is None) == (within > 0):
-            continue
-        first = step(number)
-        times = [step(number) for _ in range(5)]
+        first, _ = step(made[0])
+        times = [step(made[0]) for _ in range(REPEATS)]
         with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as seen:
-            step(number)
+            step(made[0])
         kernels = [k for k in seen.key_averages() if k.device_type == torch.autograd.DeviceType.CUDA]
         kernels.sort(key=lambda kernel: -kernel.self_device_time_total)
         busy = sum(kernel.self_device_time_total for kernel in kernels) / 1000
-        ratio = getattr(made[number], "ratio", None)
+        new = [step(lesson)[0] for lesson in made[1:LESSONS]]
+        again = [step(lesson)[0] for lesson in made[1:LESSONS]]
+        done, queued = (statistics.median(part) for part in zip(*times, strict=True))
+        launches = sum(kernel.count for kernel in kernels)
         print(
-            f"{phase.task} {phase.videos} x {phase.batches[0][1]} ratio {ratio}: first {first:.0f} ms, then "
-            f"{statistics.median(times):.1f} ({max(times) - min(times):.1f}), kernels {busy:.1f} ms in "
-            f"{sum(kernel.count for kernel in kernels)} launches",
+            f"{task} {batch[0]} x {batch[1]}: first {first:.0f} ms, then {done:.1f}, queued after {queued:.1f}, "
+            f"kernels {busy:.1f} in {launches} launches; "
+            f"other lessons {statistics.mean(new):.1f} the first time, {statistics.mean(again):.1f} the second",
             flush=True,
         )
         for kernel in kernels[: given.kernels]:

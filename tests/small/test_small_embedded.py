@@ -4,7 +4,10 @@ import torch
 
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.small.accuracy import accuracy
+from aviot.small.curriculum import CURRICULUM
 from aviot.small.embedded import embedded_model
+from aviot.small.fingerprint import data_fingerprint
+from aviot.small.log import read_log
 from aviot.synthetic import World, WorldConfig
 
 SCENES = 12
@@ -15,6 +18,14 @@ def test_it_fits_into_the_package():
     assert {"README.md", "config.json", "model.safetensors", "tokenizer.json"} <= {file.name for file in files}
     assert not [file for file in files if file.suffix in (".bin", ".pt", ".pkl")]
     assert sum(file.stat().st_size for file in files) <= 16_000_000
+
+
+def test_it_was_trained_on_the_world_as_it_is():
+    """The last piece of its run: earlier ones may have had other plans for what came after them."""
+    folder = embedded_model()
+    began = [line for line in read_log(folder / "training.jsonl") if "began" in line]
+    assert began[-1]["data"] == data_fingerprint(CURRICULUM, AviotProcessor.from_pretrained(folder).tokenizer)
+    assert began[-1]["data"] in (folder / "README.md").read_text(encoding="utf-8")
 
 
 def test_most_questions_about_new_combinations_are_answered_right():

@@ -73,11 +73,18 @@ def test_a_card_says_what_a_baseline_began_from(tmp_path):
     save_state(tmp_path / "run", pupil, optimizers_of(pupil), 40)
     data = data_fingerprint(CURRICULUM, tokenizer)
     log = [began(20, "GPU", start="RUN", compressor="uniform", data=data), {"ended": 40, "seconds": 1.0}]
+    earlier = [began(10, "GPU", start="RUN", compressor="uniform"), {"ended": 20, "seconds": 1.0}]
     (tmp_path / "run" / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in log))
     export(tmp_path / "run", tmp_path / "model")
     card = (tmp_path / "model" / "README.md").read_text()
     assert "`python -m aviot.small.train RUN --start RUN --compressor uniform`" in card
     assert "has changed since" not in card
+    assert "changed from one piece to another" not in card
+    (tmp_path / "run" / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in earlier + log))
+    export(tmp_path / "run", tmp_path / "model")
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert "has changed since" not in card
+    assert "changed from one piece to another" in card
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path):

@@ -123,8 +123,10 @@ def _pieces(log: Sequence[dict[str, Any]], data: str) -> Iterator[str]:
             f"commit {began['commit'] or 'unknown'}, data {began['data'][:16]}"
         )
     yield f"\nThe data's fingerprint (`small/fingerprint.py`) is {pieces[-1][0]['data']}; the curves are in `{CURVES}`."
-    if any(began["data"] != data for began, _ in pieces):
+    if pieces[-1][0]["data"] != data:
         yield f"**The curriculum or the world has changed since**: the table below is of {data[:16]}."
+    elif any(began["data"] != data for began, _ in pieces):
+        yield "The curriculum or the world changed from one piece to another: the table below is the last one's."
 
 
 def _last_lines(log: Sequence[dict[str, Any]]) -> Iterator[str]:

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from aviot.compressor import Compression
 from aviot.models import AviotForConditionalGeneration
@@ -17,6 +18,11 @@ from aviot.sending import sent
 from aviot.small.lessons import Lesson
 from aviot.small.relevance import question_means
 from aviot.synthetic import Plan, draw
+
+ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+"""Not cuDNN's, which makes a plan for every shape that is new to it: here nearly every step has one."""
+
+ROUNDED = 64  # tokens: sequences are as long or a multiple of it, so that fewer shapes are new
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,9 +83,12 @@ def answer(
     features, compression = path.compress(asked, questions, ratio=ratio or 0.0, compressor=compressor, step=step)
     tokens = path.project(features)
     whole = torch.cat((before.to(tokens.dtype), tokens, after.to(tokens.dtype)), 1)
+    start, end = whole.shape[1] - ids.shape[1], whole.shape[1]
+    whole = F.pad(whole, (0, 0, 0, -end % ROUNDED))  # at the end, where nothing sees it
     causal = {"full_attention": None}  # padding comes last; left to find that out, transformers waits for the GPU
-    hidden = path.language_model(inputs_embeds=whole, attention_mask=causal, use_cache=False).last_hidden_state
-    said = model.lm_head(hidden[:, -ids.shape[1] :]).float()[:, :-1]
+    with sdpa_kernel(ATTENTION):
+        hidden = path.language_model(inputs_embeds=whole, attention_mask=causal, use_cache=False).last_hidden_state
+    said = model.lm_head(hidden[:, start:end]).float()[:, :-1]
     goal = labels[:, 1:]
     weights = sent(lesson.weights, device)[:, 1:]
     each = F.cross_entropy(said.movedim(-1, 1), goal, ignore_index=IGNORED, reduction="none")
