@@ -1,4 +1,5 @@
 import copy
+import json
 
 import pytest
 import torch
@@ -41,7 +42,18 @@ def model(config):
 
 
 @pytest.fixture(scope="session")
-def folder(model, tokenizer, tmp_path_factory):
+def write_log():
+    """Writes beside a folder's weights that they learnt with a compressor up to a step."""
+
+    def write(folder, compressor, steps):
+        lines = {"began": 20, "compressor": compressor}, {"ended": steps, "seconds": 1.0}
+        (folder / "training.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def folder(model, tokenizer, write_log, tmp_path_factory):
     """The model as a checkpoint, and beside it as "tuned" one whose words have moved a little."""
     target = tmp_path_factory.mktemp("weights") / "model"
     moved = copy.deepcopy(model)
@@ -50,4 +62,6 @@ def folder(model, tokenizer, tmp_path_factory):
     for each, place in ((model, target), (moved, target.with_name("tuned"))):
         each.save_pretrained(place)
         small_processor(tokenizer).save_pretrained(place)
+    write_log(target, "aviot", 40)
+    write_log(target.with_name("tuned"), "uniform", 40)
     return target

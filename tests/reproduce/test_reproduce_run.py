@@ -202,10 +202,19 @@ def test_a_killed_run_goes_on_and_reports_the_same(folder, finished, tmp_path, m
     assert again["figures"] == whole["figures"]
 
 
-def test_weights_that_were_not_fine_tuned_or_read_other_tokens_are_refused(folder, tmp_path):
+def test_weights_that_were_not_fine_tuned_as_long_or_read_other_tokens_are_refused(folder, write_log, tmp_path):
     with pytest.raises(ValueError, match=r"model has the weights of \S+model: nothing was fine-tuned with uniform"):
         reproduce(options(folder, tmp_path, folders={"model": folder, "uniform": folder}), load)
     other = shutil.copytree(folder.parent / "tuned", tmp_path / "other")
+    for name, steps in (("segment-mean", 40), ("uniform", 60)):
+        write_log(other, name, steps)
+        said = f"other has learnt with {name} up to step {steps}; its row is of uniform up to step 40"
+        with pytest.raises(ValueError, match=said):
+            reproduce(options(folder, tmp_path / "run", folders={"model": folder, "uniform": other}), load)
+    (other / "training.jsonl").unlink()
+    with pytest.raises(ValueError, match=r"other has no training\.jsonl, so nobody can say .*export wrote"):
+        reproduce(options(folder, tmp_path / "run", folders={"model": folder, "uniform": other}), load)
+    write_log(other, "uniform", 40)
     tokens = json.loads((other / "tokenizer.json").read_text())
     numbers = tokens["model"]["vocab"]
     numbers["?"], numbers["!"] = numbers["!"], numbers["?"]

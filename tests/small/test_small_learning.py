@@ -126,6 +126,16 @@ def test_a_run_that_has_nothing_left_to_do_is_refused(tmp_path, monkeypatch):
         training.train(tmp_path / "tuned", curriculum, device=cpu, start=tmp_path / "nowhere")
     with pytest.raises(ValueError, match="run is at step 0, so none is left up to 0"):
         training.train(run, curriculum, device=cpu, before="patches")
+    compressing = Curriculum(
+        (Phase("pictures", 1, ((1, 1),), (1e-3, 1e-3)), Phase("compressed", 2, ((1, 16),), (1e-3, 0.0)))
+    )
+    monkeypatch.setattr(training, "REPORT", 1)
+    for _ in range(2):
+        training.train(tmp_path / "compressing", compressing, device=cpu, seconds=0)
+    with pytest.raises(ValueError, match="is at step 2 and has learnt from compressed videos since step 1; --start"):
+        training.train(
+            tmp_path / "tuned", compressing, device=cpu, start=tmp_path / "compressing", compressor="uniform"
+        )
     training.train(run, curriculum, device=cpu)
     for folder, start in ((run, None), (tmp_path / "tuned", run)):
         with pytest.raises(ValueError, match="run is at step 2, so none is left up to 2"):

@@ -23,6 +23,7 @@ from aviot.reproduce.summary import Summary, training_command
 from aviot.reproduce.write import write_report
 from aviot.small.accuracy import write_sheet
 from aviot.small.lessons import LessonWriter
+from aviot.small.log import CURVES, how_trained
 from aviot.synthetic import Split, World, WorldConfig
 
 FORMAT = 2
@@ -145,8 +146,10 @@ def _about(
         name: {
             "sha256": next(digest for file, digest in files.items() if file.endswith(".safetensors")),
             "files": files,
+            "trained": trained and trained._asdict(),
         }
         for name, files in identity["models"].items()
+        for trained in (how_trained(options.folders[name]),)
     }
     return {
         **identity,
@@ -168,9 +171,21 @@ def _about(
 def _check_tuned(
     folders: Mapping[Weights, Path], name: Weights, theirs: PreTrainedTokenizerBase, ours: PreTrainedTokenizerBase
 ) -> None:
-    """Weights that were fine-tuned with a baseline are others, and read the same tokens."""
+    """Weights that were fine-tuned with a baseline are others, learnt with it as long, and read the same tokens."""
     if weight_hashes(folders[name]) == weight_hashes(folders["model"]):
         raise ValueError(f"{folders[name]} has the weights of {folders['model']}: nothing was fine-tuned with {name}")
+    expected, found = (how_trained(folders[each]) for each in ("model", name))
+    if expected is None or found is None:
+        missing = folders["model" if expected is None else name]
+        raise ValueError(
+            f"{missing} has no {CURVES}, so nobody can say whether it was fine-tuned as long as the other; "
+            "give folders that python -m aviot.small.export wrote"
+        )
+    if found != (name, expected.steps):
+        raise ValueError(
+            f"{folders[name]} has learnt with {found.compressor} up to step {found.steps:,}; its row is of {name} "
+            f"up to step {expected.steps:,}, as {folders['model']}: {training_command(name)}"
+        )
     if theirs.get_vocab() != ours.get_vocab():
         raise ValueError(
             f"{folders[name]} has other tokens than {folders['model']}; fine-tune it from that model's run: "

@@ -13,16 +13,17 @@ Figures = dict[str, Any]
 
 @dataclass
 class Answered:
-    """Every row's answers to the same questions, in one order."""
+    """Every row's answers to the same questions, in one order; intervals over scenes are drawn from the seed."""
 
+    seed: int
     scenes: list[int] = field(default_factory=list)
     families: list[str] = field(default_factory=list)
     right: dict[str, list[float]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, records: Sequence[Record]) -> "Answered":
+    def of(cls, records: Sequence[Record], seed: int) -> "Answered":
         """All sheets together."""
-        whole = cls()
+        whole = cls(seed)
         for record in records:
             whole.scenes += record["scenes"]
             whole.families += record["families"]
@@ -31,15 +32,21 @@ class Answered:
         return whole
 
     def share(self, key: str, places: Sequence[int] | None = None) -> Figures:
-        """How many were right, with Wilson's interval."""
-        right = [self.right[key][place] for place in self._places(places)]
+        """How many were right.
+
+        The interval is Wilson's, which takes questions for independent, or as far as scenes drawn anew reach beyond it.
+        """
+        places = self._places(places)
+        right = [self.right[key][place] for place in places]
         good = int(sum(right))
+        alone = wilson(good, len(right))
+        grouped = bootstrap(right, [self.scenes[place] for place in places], self.seed)
         return {
             "row": key,
             "right": good,
             "questions": len(right),
             "accuracy": good / len(right) if right else None,
-            "interval": wilson(good, len(right)),
+            "interval": alone and grouped and (min(alone[0], grouped[0]), max(alone[1], grouped[1])),
         }
 
     def by_family(self, key: str) -> dict[str, Figures]:
@@ -49,7 +56,7 @@ class Answered:
             for family in sorted(set(self.families))
         }
 
-    def difference(self, key: str, other: str, seed: int, places: Sequence[int] | None = None) -> Figures:
+    def difference(self, key: str, other: str, places: Sequence[int] | None = None) -> Figures:
         """The first row's share minus the second's.
 
         Questions are paired, and scenes are drawn anew with all of their questions: those about one video are not
@@ -62,7 +69,7 @@ class Answered:
             "against": other,
             "questions": len(apart),
             "difference": sum(apart) / len(apart) if apart else None,
-            "interval": bootstrap(apart, [self.scenes[place] for place in places], seed),
+            "interval": bootstrap(apart, [self.scenes[place] for place in places], self.seed),
         }
 
     def in_company(self) -> list[int]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from aviot.compressor.schedule import support_count
-from aviot.config import CompressorConfig
+from aviot.config import TRAINING_RATIOS, CompressorConfig
 from aviot.reproduce.examiner import Record
 from aviot.reproduce.rows import (
     ABLATION,
@@ -23,7 +23,7 @@ from aviot.reproduce.rows import (
 from aviot.reproduce.size import Size
 from aviot.reproduce.statistics import Answered, Figures, mean_with_interval, usages
 
-TRAINED_TO = 10.0  # the largest ratio that training saw
+TRAINED_TO = max(TRAINING_RATIOS)
 QUANTITIES = ("allocation", "temporal")
 
 
@@ -41,7 +41,7 @@ class Summary:
     ) -> None:
         self.size, self.config, self.tuned, self.seed = size, config, tuned, seed
         self.records = short
-        self.short, self.long = Answered.of(short), Answered.of(long)
+        self.short, self.long = Answered.of(short, seed), Answered.of(long, seed)
 
     def figures(self) -> dict[str, Any]:
         """Everything."""
@@ -109,7 +109,7 @@ class Summary:
                 share = answered.share(row(ratio).key)
                 lines.append({"title": title, "ratio": ratio, "supports": supports, **share})
                 if ratio > TRAINED_TO:
-                    less = answered.difference(row(ratio).key, row(TRAINED_TO).key, self.seed)
+                    less = answered.difference(row(ratio).key, row(TRAINED_TO).key)
                     apart.append({"title": f"{title}, minus ratio {TRAINED_TO:g}", "ratio": ratio, **less})
         return {"trained_to": TRAINED_TO, "lines": lines, "differences": apart}
 
@@ -129,7 +129,7 @@ class Summary:
         return {
             "lines": lines,
             "differences": [
-                {"title": title, "ratio": ratio, **self.long.difference(row.key, other.key, self.seed)}
+                {"title": title, "ratio": ratio, **self.long.difference(row.key, other.key)}
                 for title, ratio, row, other in apart
             ],
         }
@@ -143,7 +143,7 @@ class Summary:
         apart = [
             {
                 "title": f"matched minus {hears}",
-                **self.short.difference(rows["matched"].key, rows[hears].key, self.seed, places),
+                **self.short.difference(rows["matched"].key, rows[hears].key, places),
             }
             for hears in ("rotated", "none")
         ]
@@ -164,7 +164,7 @@ class Summary:
         return {"title": title, "ratio": row.ratio, "supports": supports, **self.long.share(row.key)}
 
     def _minus(self, row: Row, other: Row) -> Figures:
-        return self.short.difference(row.key, other.key, self.seed)
+        return self.short.difference(row.key, other.key)
 
     def _distances(self) -> Iterator[Figures]:
         every = [one for record in self.records for one in record["distances"]]
@@ -182,7 +182,9 @@ def training_command(name: Weights) -> str:
     return (
         f"python -m aviot.small.train RUN --before compressed && "
         f"python -m aviot.small.train RUN-{name} --compressor {name} --start RUN && "
-        f"python -m aviot.small.export RUN-{name} {name} && aviot reproduce --model MODEL --{name} {name}"
+        f"python -m aviot.small.export RUN-{name} {name} && "
+        f"python -m aviot.small.train RUN && python -m aviot.small.export RUN MODEL && "
+        f"aviot reproduce --model MODEL --{name} {name}"
     )
 
 

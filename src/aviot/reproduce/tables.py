@@ -102,8 +102,8 @@ def preamble(report: Mapping[str, Any]) -> list[str]:
         + ".",
         f"Measured in {report['seconds']:,.0f} s.",
         "An answer is right if every token of it is what greedy decoding would say; open questions and such with "
-        "options take turns. Intervals are 95 %: Wilson's for a row, and for a difference the percentiles over scenes "
-        "drawn anew, with the questions of both rows paired.",
+        "options take turns. Intervals are 95 %: Wilson's for a row, or as far as the percentiles over scenes drawn "
+        "anew reach beyond it; and those for a difference, with the questions of both rows paired.",
     ]
 
 

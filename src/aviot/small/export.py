@@ -16,13 +16,12 @@ from aviot.models.shards import SINGLE
 from aviot.small.architecture import new_model, small_processor
 from aviot.small.curriculum import CURRICULUM, Curriculum, Phase
 from aviot.small.fingerprint import data_fingerprint
-from aviot.small.log import LOG, read_log
+from aviot.small.log import CURVES, LOG, read_log
 from aviot.small.state import load_weights
 from aviot.small.tokenizer import tokenizer_of
 
 LARGEST = 16_000_000  # bytes of weights that the package has room for
 CARD = "README.md"
-CURVES = "training.jsonl"
 
 
 def export(run: Path, target: Path, curriculum: Curriculum = CURRICULUM) -> None:

@@ -4,7 +4,7 @@ import json
 import math
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,6 +12,7 @@ from torch import Tensor
 from aviot.small.curriculum import Phase
 
 LOG = "log.jsonl"
+CURVES = "training.jsonl"  # the same, beside the weights that came of it
 REPORT = 20  # steps between lines
 
 
@@ -53,6 +54,21 @@ class Log:
         print(text, flush=True)
         with self.path.open("a", encoding="utf-8") as file:
             file.write(text + "\n")
+
+
+class Trained(NamedTuple):
+    """How the weights of a folder came about."""
+
+    compressor: str  # that they learnt with
+    steps: int
+
+
+def how_trained(folder: Path) -> Trained | None:
+    """By the log beside a folder's weights; None if there is none."""
+    lines = read_log(folder / CURVES)
+    compressors = [line["compressor"] for line in lines if "began" in line]
+    ends = [line["ended"] for line in lines if "ended" in line]
+    return Trained(compressors[-1], ends[-1]) if compressors and ends else None
 
 
 def read_log(log: Path) -> list[dict[str, Any]]:

@@ -34,6 +34,7 @@ CLIP = 1.0  # of the gradient's norm
 EXAMINED = (16, 64)  # frames of the held-out videos at the end of a piece
 SCENES = 256
 RATIOS = (2.0, 4.0, 10.0)  # at which they are compressed, once that has been taught
+COMPRESSORS = [name for name in get_args(CompressorName) if name != "none"]
 LOOK = 4.0  # the ratio of compressors that it was not taught with
 
 
@@ -64,6 +65,12 @@ def train(
         pupil.compile_layers()
     optimizers = optimizers_of(pupil)
     step = load_state(folder, pupil, optimizers) or (load_state(start, pupil, optimizers) if start else 0)
+    compressed = curriculum.begin_of("compressed")
+    if start is not None and not (folder / STATE).is_file() and step > compressed:
+        raise ValueError(
+            f"{start} is at step {step:,} and has learnt from compressed videos since step {compressed:,}; "
+            "--start names a run that stopped with --before compressed"
+        )
     end = curriculum.steps if before is None else curriculum.begin_of(before)
     if step >= end:
         raise ValueError(f"{folder if start is None else start} is at step {step:,}, so none is left up to {end:,}")
@@ -159,7 +166,7 @@ def main() -> None:
     parser.add_argument("--before", choices=get_args(Task), help="stop where this begins")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--workers", type=int, default=8, help="processes that make lessons")
-    parser.add_argument("--compressor", choices=get_args(CompressorName), default="aviot")
+    parser.add_argument("--compressor", choices=COMPRESSORS, default="aviot")
     parser.add_argument("--start", type=Path, help="a run to begin from")
     parser.add_argument("--compiled", action="store_true", help="have torch compile the layers first")
     given = vars(parser.parse_args())
