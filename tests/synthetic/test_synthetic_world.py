@@ -9,7 +9,7 @@ from solver import solve
 
 from aviot.models.prompt import question_range
 from aviot.synthetic import FAMILIES, SPLITS, World, WorldConfig, tracks, vocabulary
-from aviot.synthetic.grammar import all_answers, wordings
+from aviot.synthetic.grammar import CORES, all_answers, wordings
 from aviot.synthetic.split import RESIDUES, belongs, number_of
 
 WORLD = World(WorldConfig(seed=3))
@@ -27,6 +27,21 @@ def test_every_answer_is_what_the_frames_show(split, frames):
             assert solve(scene, question) == question.answer, (scene.index, question)
             asked[question.family] += 1
     assert set(asked) == set(FAMILIES)
+
+
+def test_words_that_ask_something_else_are_noticed(monkeypatch):
+    """Otherwise that answers agree would say nothing of the sentences."""
+    world = World(WorldConfig(seed=3, families=("order",), plots=1))
+    exchange = {"first": "second", "second": "first"}
+    cores = [re.sub(r"{(first|second)", lambda name: "{" + exchange[name[1]], core) for core in CORES["order"]]
+    monkeypatch.setitem(CORES, "order", tuple(cores))
+    for scene in scenes("train", 30, world=world):
+        assert solve(scene, world.question(scene)) != world.question(scene).answer
+    monkeypatch.setitem(CORES, "repetition", CORES["count"])
+    world = World(WorldConfig(seed=3, families=("repetition",), plots=1))
+    for scene in scenes("train", 10, world=world):
+        with pytest.raises(AssertionError, match="repetition is not asked about in"):
+            solve(scene, world.question(scene))
 
 
 def test_evidence_is_within_the_video_and_shows_its_actor():
