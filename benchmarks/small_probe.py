@@ -23,14 +23,14 @@ from aviot.small.lessons import LessonWriter
 from aviot.small.state import load_weights
 from aviot.small.tokenizer import tokenizer_of
 from aviot.synthetic import Scene, World, WorldConfig, descriptions, sights
-from aviot.synthetic.description import HUGE, SIZES
+from aviot.synthetic.description import SIZE_WORDS
 from aviot.synthetic.words import COLOUR_NAMES, SHAPES, TEXTURES, TURNS
 
 KINDS = {
     "shape": SHAPES,
     "colour": COLOUR_NAMES,
     "texture": TEXTURES,
-    "size": (*SIZES.values(), HUGE),
+    "size": SIZE_WORDS,
     "top or bottom": ("top", "bottom"),
     "left or right": ("left", "right"),
     "up or down": ("up", "down"),

@@ -1,6 +1,7 @@
 """`aviot demo`: what it says is what was compressed and answered, and its page is written."""
 
 import json
+from itertools import count
 
 import av
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from aviot.cli import app
+from aviot.demo import draw_scene
 from aviot.small.architecture import new_model, small_processor
 from aviot.small.tokenizer import build_tokenizer
 from aviot.synthetic import World, WorldConfig
@@ -81,6 +83,7 @@ def test_a_video_of_ones_own(small, tmp_path):
     [
         (("--ratio", "1"), "ratio must be"),
         (("--scene", "-1"), "scene must be at least 0"),
+        (("--scene", "3", "--video", "mine.mp4"), "give one of the two"),
         (("--video", "nowhere.mp4"), "nowhere.mp4"),
         (("--question", " "), "the question is empty"),
     ],
@@ -102,6 +105,16 @@ def test_of_a_foreign_video_it_says_that_it_knows_none(small_video, tmp_path):
     done = demo("--output", tmp_path, "--video", small_video)
     assert done.exit_code == 0, done.output
     assert "knows its own world of drawn shapes alone" in " ".join(done.stdout.split())
+    done = demo("--output", tmp_path, "--video", small_video, "--json")
+    assert "means nothing" in json.loads(done.stdout)["notice"]
+
+
+def test_a_scene_of_one_story_is_refused(tmp_path):
+    world = World(WorldConfig(frames=(64,)))
+    lonely = next(number for number in count() if len(world.scene("test", number).plots) == 1)
+    with pytest.raises(ValueError, match=f"scene {lonely} has one question"):
+        draw_scene(lonely, tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_without_the_small_model_a_model_must_be_named(monkeypatch, tmp_path):

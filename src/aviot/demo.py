@@ -47,14 +47,20 @@ class Demo:
 
 
 def draw_scene(number: int, folder: Path) -> tuple[Path, tuple[Question, ...]]:
-    """Write a scene that nobody trained on as a video file; the file and its first two questions."""
+    """Write a scene that nobody trained on as a video file; the file and its first two questions.
+
+    A scene in which there was room for one story alone is refused.
+    """
     if number < 0:
         raise ValueError(f"scene must be at least 0, got {number}")
     world = World(WorldConfig(frames=(FRAMES,)))
     scene = world.scene("test", number)
+    questions = world.questions(scene)[:2]
+    if len(questions) < 2:
+        raise ValueError(f"scene {number} has one question, and two are to be asked; give another number")
     video = folder / VIDEO
     save(scene, video)
-    return video, world.questions(scene)[:2]
+    return video, questions
 
 
 def show(

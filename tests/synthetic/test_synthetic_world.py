@@ -136,6 +136,7 @@ def test_a_family_is_main_as_often_as_any_other():
     ("change", "words"),
     [
         ({"frames": (8,)}, "at least 16 frames"),
+        ({"frames": ()}, "frames must"),
         ({"families": ("smell",)}, "families must be some of"),
         ({"families": ()}, "families must be some of"),
         ({"size": 107}, "size must be even"),

@@ -30,7 +30,9 @@ def demo(
     question: Annotated[
         list[str] | None, typer.Option("--question", "-q", help="What to ask instead; repeat.", show_default=False)
     ] = None,
-    scene: Annotated[int, typer.Option(help="Number of the scene to draw.")] = SCENE,
+    scene: Annotated[
+        int | None, typer.Option(help=f"Number of the scene to draw; {SCENE} if not given.", show_default=False)
+    ] = None,
     ratio: Ratio = 4.0,
     output: Annotated[Path, typer.Option("--output", "-o", help="A folder for the video and the page.")] = Path(
         "aviot-demo"
@@ -49,25 +51,29 @@ def demo(
     with mistakes(), working() as report:
         from aviot.demo import PAGE, draw_scene, show
 
+        if video is not None and scene is not None:
+            raise ValueError(f"--scene {scene} draws a video and --video {video} names one; give one of the two")
         loaded, processor = load_model(model, device, report)
         output.mkdir(parents=True, exist_ok=True)
         asked: dict[str, str | None] = dict.fromkeys(ASKED_OF_FILES)
         shown_file = video
         if shown_file is None:
             report("draw")
-            shown_file, drawn = draw_scene(scene, output)
+            shown_file, drawn = draw_scene(SCENE if scene is None else scene, output)
             asked = {one.text: one.answer for one in drawn}
         if question:
             asked = dict.fromkeys(question)
         shown = show(loaded, processor, shown_file, asked, output / PAGE, ratio=ratio, report=report)
+    notice = FOREIGN if model is None and video is not None else None
     if as_json:
-        print(json.dumps(asdict(shown) | {"right": [one.right for one in shown.asked]}, indent=2, default=str))
+        more = {"right": [one.right for one in shown.asked], "notice": notice}
+        print(json.dumps(asdict(shown) | more, indent=2, default=str))
         return
     console = Console()
     for part in _described(shown):
         console.print(part)
-    if model is None and video is not None:
-        console.print(FOREIGN)
+    if notice is not None:
+        console.print(notice)
 
 
 def _described(shown: "Demo") -> Iterator[str | Table]:

@@ -1,7 +1,7 @@
 """How much is measured: all of it on a GPU, or a little of everything on two CPU cores."""
 
-from dataclasses import dataclass
-from typing import Any
+import math
+from dataclasses import dataclass, replace
 
 FEWEST_FULL = 2000  # questions that figures are published with
 
@@ -62,7 +62,7 @@ SIZES: dict[str, Size] = {
 
 
 def size_named(name: str, questions: int | None) -> Size:
-    """The size of that name, with another number of questions where one is given."""
+    """The size of that name, with another number of questions where one is given: of long videos in proportion."""
     if name not in SIZES:
         raise ValueError(f"setting must be one of {', '.join(SIZES)}, got {name!r}")
     size = SIZES[name]
@@ -71,7 +71,5 @@ def size_named(name: str, questions: int | None) -> Size:
     if questions < 1 or (name == "full" and questions < FEWEST_FULL):
         least = FEWEST_FULL if name == "full" else 1
         raise ValueError(f"questions must be at least {least} in the {name} setting, got {questions}")
-    values: dict[str, Any] = vars(size) | {"questions": questions}
-    if name == "full":
-        values["long_questions"] = questions
-    return Size(**values)
+    long = math.ceil(questions * size.long_questions / size.questions)
+    return replace(size, questions=questions, long_questions=long)

@@ -16,10 +16,9 @@ from transformers import PreTrainedTokenizerFast
 from aviot.sending import sent
 from aviot.small.patches import SCALE, cell_middles
 from aviot.synthetic import Scene, tracks
-from aviot.synthetic.description import HUGE, SIZES
+from aviot.synthetic.description import SIZE_LIMITS, SIZE_WORDS
 from aviot.synthetic.words import COLOUR_NAMES, SHAPES, TEXTURES
 
-SIZE_WORDS = (*SIZES.values(), HUGE)
 NAMES = (*SHAPES, *COLOUR_NAMES, *TEXTURES, *SIZE_WORDS, "top", "bottom", "left", "right")
 EPSILON = 0.1  # the least length a vector is divided by: the padding's embedding has none
 
@@ -88,7 +87,7 @@ def _numbered(looks: Sequence[Tensor], size: Tensor, y: Tensor, x: Tensor) -> It
     yield looks[1] + len(SHAPES)
     yield looks[2] + len(SHAPES) + len(COLOUR_NAMES)
     after = len(SHAPES) + len(COLOUR_NAMES) + len(TEXTURES)
-    limits = sent(torch.tensor([radius + 0.005 for radius in SIZES], dtype=size.dtype), size.device)
+    limits = sent(torch.tensor(SIZE_LIMITS, dtype=size.dtype), size.device)
     yield torch.bucketize(size.contiguous(), limits) + after
     after += len(SIZE_WORDS)
     yield (y > 0.5).long() + after

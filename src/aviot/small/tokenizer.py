@@ -8,7 +8,7 @@ from transformers import PreTrainedTokenizerFast
 
 from aviot.models.prompt import SYSTEM, time_line
 from aviot.synthetic import World, WorldConfig, descriptions, sights, vocabulary
-from aviot.synthetic.description import HUGE, SIZES
+from aviot.synthetic.description import SIZE_WORDS
 
 END, START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 SIZE = 1024
@@ -52,6 +52,6 @@ def _texts() -> Iterator[str]:
         scene = world.scene("train", number)
         yield from ("\n".join(turn) for turn in (*descriptions(scene), *sights(scene, [number % scene.frames])))
     for _ in range(200):  # as often as a word of a question comes
-        yield " ".join(("a", *SIZES.values(), HUGE))
+        yield " ".join(("a", *SIZE_WORDS))
         yield f"system\n{SYSTEM}\nuser\nassistant\n"
         yield time_line(LONGEST / 2, [frame / 2 for frame in range(LONGEST)])

@@ -16,14 +16,15 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional as F
 
+from aviot.synthetic.grammar import LETTERS
 from aviot.synthetic.question import Question
 from aviot.synthetic.scene import Scene
+from aviot.synthetic.stage import CELLS
 from aviot.synthetic.tracks import tracks
 from aviot.synthetic.words import COLOUR_NAMES, SHAPES, TEXTURES
 
 Features = NDArray[np.float32]  # [F] of one question, [N,F] of many
 
-CELLS = 4  # parts of the picture along a side
 SUBJECTS = 5  # at most, of a question
 RARE = 10  # occurrences that a word or pair needs
 HIDDEN = 64
@@ -81,7 +82,7 @@ def held_out_score(features: Features, questions: Sequence[Question], letters: b
     """
     choices = [q.options if letters else q.candidates for q in questions]
     answers = sorted({word for words in choices for word in words})
-    slots = ["ABCD"[i] for i in range(4)] if letters else answers
+    slots = list(LETTERS) if letters else answers
     target = torch.tensor([slots.index(q.letter if letters else q.answer) for q in questions])
     allowed = torch.zeros(len(questions), len(slots), dtype=torch.bool)
     for row, words in enumerate(choices):

@@ -16,7 +16,6 @@ from aviot.synthetic.words import (
     PHRASES,
     QUARTERS,
     SHAPES,
-    TEXTURES,
     YES_NO,
 )
 
@@ -167,7 +166,7 @@ def distant(stage: Stage) -> Story:
     """Did the star at the end have the colour of the star at the beginning? It is away in between."""
     answer = stage.draws.pick(YES_NO)
     shape = stage.shape()
-    texture = stage.draws.pick(completing(stage.split, (shape,), TEXTURES))
+    texture = texture_for(stage, (shape,))
     lengths = [max(3, round(stage.frames * stage.draws.uniform(0.12, 0.25))) for _ in range(2)]
     spans = ((0, lengths[0]), (stage.frames - lengths[1], stage.frames))
     middle = stage.frames // 2

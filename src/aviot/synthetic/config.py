@@ -48,7 +48,9 @@ class WorldConfig:
         object.__setattr__(self, "frames", tuple(check_frames(count) for count in counts("frames", self.frames)))
         object.__setattr__(self, "families", as_tuple("families", self.families))
         unknown = [family for family in self.families if family not in FAMILIES]
-        if unknown or not self.families or not self.frames:
+        if not self.frames:
+            raise ValueError(f"frames must have at least one number of frames, got {self.frames!r}")
+        if unknown or not self.families:
             raise ValueError(f"families must be some of {', '.join(FAMILIES)}, got {self.families!r}")
 
 

@@ -3,18 +3,21 @@
 Only what is the split's own is told: an object whose shape, colour and texture are a combination of it.
 """
 
+from bisect import bisect
 from collections.abc import Sequence
 
-from aviot.synthetic.paths import Jumps, Lane, Orbit, Point
+from aviot.synthetic.paths import Jumps, Lane, Orbit
 from aviot.synthetic.scene import Actor, Scene
 from aviot.synthetic.split import belongs, number_of
+from aviot.synthetic.stage import quadrant_of
 from aviot.synthetic.story import LARGE, MEDIUM, SMALL
 from aviot.synthetic.tracks import Tracks, tracks
-from aviot.synthetic.words import COLOUR_NAMES, DIRECTIONS, QUADRANTS, QUARTERS, SHAPES, TEXTURES, TURNS
+from aviot.synthetic.words import COLOUR_NAMES, DIRECTIONS, QUARTERS, SHAPES, TEXTURES, TURNS
 
 SIZES = {SMALL: "small", MEDIUM: "medium", LARGE: "large"}
 HUGE = "huge"
 SIZE_WORDS = (*SIZES.values(), HUGE)
+SIZE_LIMITS = tuple(radius + 0.005 for radius in SIZES)  # each size's largest radius; what is larger is huge
 
 
 def descriptions(scene: Scene) -> list[tuple[str, str]]:
@@ -65,12 +68,12 @@ def _size(truth: Tracks, actor: int, frame: int) -> str:
 
 
 def _place(truth: Tracks, actor: int, frame: int) -> str:
-    return _quadrant((truth.x[actor, frame], truth.y[actor, frame]))
+    return quadrant_of((truth.x[actor, frame], truth.y[actor, frame]))
 
 
 def size_word(radius: float) -> str:
     """A size by its name; what flashes up is larger than any other."""
-    return next((word for limit, word in SIZES.items() if radius < limit + 0.005), HUGE)
+    return SIZE_WORDS[bisect(SIZE_LIMITS, radius)]
 
 
 def _of_split(scene: Scene, actor: Actor) -> bool:
@@ -83,7 +86,7 @@ def _described(actor: Actor, frames: int) -> str:
 
 def _where(actor: Actor) -> str:
     """Where it stands, or how it moves."""
-    return _quadrant(actor.path.stops[0][1]) if isinstance(actor.path, Jumps) else way_word(actor)
+    return quadrant_of(actor.path.stops[0][1]) if isinstance(actor.path, Jumps) else way_word(actor)
 
 
 def way_word(actor: Actor) -> str:
@@ -105,9 +108,5 @@ def _events(actor: Actor, frames: int) -> list[str]:
     changes: list[tuple[int, str]] = [(at, f"colour {value}") for at, value in actor.colour[1:]]
     changes += [(at, f"size {size_word(value)}") for at, value in actor.size[1:]]
     if isinstance(actor.path, Jumps):
-        changes += [(at, f"place {_quadrant(place)}") for at, place in actor.path.stops[1:]]
+        changes += [(at, f"place {quadrant_of(place)}") for at, place in actor.path.stops[1:]]
     return [f"{QUARTERS[4 * at // frames]}: {what}" for at, what in sorted(changes)]
-
-
-def _quadrant(place: Point) -> str:
-    return QUADRANTS[2 * (place[1] > 0.5) + (place[0] > 0.5)]

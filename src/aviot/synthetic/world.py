@@ -86,7 +86,7 @@ class World:
 
         All are of one length: `frames`, or the one that the config gives the first of them.
         """
-        length = frames or self.scene(split, position).frames
+        length = self.scene(split, position).frames if frames is None else frames
         scenes = tuple(self.scene(split, index, length) for index in range(position, position + size))
         return Batch(scenes, render(scenes, device), tuple(self.questions(scene) for scene in scenes))
 
