@@ -58,7 +58,7 @@ def main() -> None:
         synchronise(device)
         start = time.perf_counter()
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            terms, _ = pupil.terms(lesson, 1000)
+            terms, _ = pupil.terms(lesson)
         torch.stack(list(terms.values())).sum().backward()
         torch.nn.utils.clip_grad_norm_(pupil.parameters(), 1.0)
         for optimizer in optimizers:

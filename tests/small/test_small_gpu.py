@@ -44,7 +44,7 @@ def test_no_step_waits(tokenizer, compressor):
             torch.cuda.set_sync_debug_mode(mode)
             try:
                 with torch.autocast("cuda", torch.bfloat16):
-                    terms, _ = pupil.terms(lesson, number)
+                    terms, _ = pupil.terms(lesson)
                 torch.stack(list(terms.values())).sum().backward()
                 nn.utils.clip_grad_norm_(pupil.parameters(), 1.0)
                 for optimizer in optimizers:

@@ -82,7 +82,7 @@ def test_the_lesson_teaches_frames_and_words(tokenizer):
     """The compressor passes relevance no gradient: this lesson alone moves what it is made of."""
     phase = Phase("whole", steps=1, batches=((2, FRAMES),), rates=(1e-3, 1e-3))
     pupil = Pupil(new_model(tokenizer, 0), tokenizer, "aviot")
-    terms, shares = pupil.terms(Lessons(Curriculum((phase,)), tokenizer)[0], step=0)
+    terms, shares = pupil.terms(Lessons(Curriculum((phase,)), tokenizer)[0])
     assert 0 <= shares["sought_right"] <= 1
     terms["sought"].backward()
     path = pupil.model.model

@@ -13,7 +13,6 @@ POSITION = 0.75  # deviation of the weights that the slowest waves of time, row 
 SPACE = "\u0120"  # as a byte-level tokenizer writes it
 OWN = 0.3  # of a word's embedding that is not its own after a space
 ADDED = 0.2  # of what is attended to
-WARMUP = 200  # steps after which positions, relevance and temperature have their final weight
 
 
 def small_config(tokenizer: PreTrainedTokenizerFast) -> AviotConfig:
@@ -41,7 +40,7 @@ def small_config(tokenizer: PreTrainedTokenizerFast) -> AviotConfig:
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
-    compressor = {"cost_dim": 64, "warmup_steps": WARMUP}
+    compressor = {"cost_dim": 64}
     return AviotConfig(vision_config=vision, text_config=text, compressor_config=compressor, pool_stride=3, ratio=4.0)
 
 

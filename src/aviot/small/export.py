@@ -63,7 +63,7 @@ def _card(log: Sequence[dict[str, Any]], curriculum: Curriculum, data: str, step
         "## Training",
         f"`python -m aviot.small.train RUN{_options(log)}`, {step:,} steps done of {curriculum.steps:,}; weights start",
         f"from seed {curriculum.seed}. Data: the world of that seed, split `train`, drawn while training; nothing",
-        "else was seen. Questions of the splits `validation` and `test` are about combinations that training has not.",
+        "else was seen. Questions of `validation` and `test` are about combinations that no question of training has.",
         "",
         *_pieces(log, data),
         "",

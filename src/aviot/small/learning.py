@@ -59,7 +59,6 @@ def answer(
     *,
     ratio: float | None,
     compressor: CompressorName = "aviot",
-    step: int | None = None,
     hears: Sequence[int] | None = None,
     ask: bool = True,
 ) -> Answers:
@@ -78,9 +77,9 @@ def answer(
     questions = question_means(after.detach(), sent(lesson.asks, device)) if asks else None
     if questions is not None and hears is not None:
         questions = questions[list(hears)]
-    videos = path.prepare(u, step=step, relevance=asks)
+    videos = path.prepare(u, relevance=asks)
     asked = videos.for_prompts(tuple(lesson.video.tolist()))
-    features, compression = path.compress(asked, questions, ratio=ratio or 0.0, compressor=compressor, step=step)
+    features, compression = path.compress(asked, questions, ratio=ratio or 0.0, compressor=compressor)
     tokens = path.project(features)
     whole = torch.cat((before.to(tokens.dtype), tokens, after.to(tokens.dtype)), 1)
     start, end = whole.shape[1] - ids.shape[1], whole.shape[1]

@@ -46,9 +46,9 @@ class Pupil(nn.Module):
             model.model.language_model.layers[after - 1].register_forward_hook(partial(self._keep, after))
         self.compressor = compressor
 
-    def terms(self, lesson: Lesson | Pictures, step: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def terms(self, lesson: Lesson | Pictures) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The terms of a lesson's loss, and what shares were right."""
-        return self._patches(lesson) if isinstance(lesson, Pictures) else self._answers(lesson, step)
+        return self._patches(lesson) if isinstance(lesson, Pictures) else self._answers(lesson)
 
     def compile_layers(self) -> None:
         """Compile each kind of layer once, for sequences of any length."""
@@ -75,10 +75,10 @@ class Pupil(nn.Module):
         named = self.naming.loss(cells.flatten(1, 3), self._words, seen)
         return {"patches": patches, "naming": named}, {"right": right}
 
-    def _answers(self, lesson: Lesson, step: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def _answers(self, lesson: Lesson) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         with torch.no_grad():
             u = encode(self.model, lesson.plans, lesson.videos)
-        found = answer(self.model, u, lesson, ratio=lesson.ratio, compressor=self.compressor, step=step)
+        found = answer(self.model, u, lesson, ratio=lesson.ratio, compressor=self.compressor)
         terms = {"language": found.language, "transport": self.model.config.transport_loss_weight * found.transport}
         shares = {"right": found.right.float().mean()}
         if lesson.ratio is None:

@@ -103,7 +103,7 @@ def train(
         for group in (group for optimizer in optimizers for group in optimizer.param_groups):
             group["lr"] = curriculum.rate(step)
         with precision():  # for a step and no longer: it keeps cast weights until it ends
-            terms, shares = pupil.terms(lesson, step)
+            terms, shares = pupil.terms(lesson)
         torch.stack(list(terms.values())).sum().backward()
         norm = nn.utils.clip_grad_norm_(pupil.parameters(), CLIP)
         for optimizer in optimizers:
