@@ -1,6 +1,6 @@
 """Where a training step of the small model spends its time, task by task.
 
-python benchmarks/small_step.py [--compiled] [--kernels 8] [--cudnn]
+python benchmarks/small_step.py [--task whole --task compressed] [--compiled] [--kernels 8] [--cudnn]
 
 Milliseconds on the clock (median of five, the device idle before and after), until the host has queued the step, of the
 GPU's kernels, and the kernels that take most; then of other lessons, each for the first time. Lessons are made
@@ -10,6 +10,7 @@ beforehand. --cudnn leaves torch the choice of its attention, as any other progr
 import argparse
 import statistics
 import time
+from typing import get_args
 
 import torch
 from torch.nn.attention import SDPBackend
@@ -17,7 +18,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from aviot.small import learning
 from aviot.small.architecture import new_model
-from aviot.small.curriculum import Curriculum, Phase
+from aviot.small.curriculum import Curriculum, Phase, Task
 from aviot.small.lessons import Lesson, Lessons, Pictures
 from aviot.small.optimizers import optimizers_of
 from aviot.small.pupil import Pupil
@@ -25,7 +26,7 @@ from aviot.small.tokenizer import build_tokenizer
 
 LESSONS = 8  # of each kind
 REPEATS = 5
-KINDS = (
+KINDS: tuple[tuple[Task, tuple[int, int]], ...] = (
     ("patches", (32, 8)),
     ("pictures", (64, 4)),
     ("whole", (48, 16)),
@@ -38,6 +39,7 @@ KINDS = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--task", action="append", choices=get_args(Task), help="all, if none is given")
     parser.add_argument("--compiled", action="store_true")
     parser.add_argument("--cudnn", action="store_true")
     parser.add_argument("--kernels", type=int, default=8)
@@ -68,7 +70,7 @@ def main() -> None:
         synchronise(device)
         return 1000 * (time.perf_counter() - start), 1000 * (queued - start)
 
-    for task, batch in KINDS:
+    for task, batch in (kind for kind in KINDS if not given.task or kind[0] in given.task):
         phase = Phase(task, 2 * LESSONS, (batch,), rates=(0.0, 0.0))
         lessons = Lessons(Curriculum((phase,)), tokenizer)
         made = [lessons[number] for number in range(phase.steps)]
