@@ -89,9 +89,19 @@ def test_a_video_of_ones_own(small, tmp_path):
     ],
 )
 def test_mistakes_are_one_sentence(small, tmp_path, arguments, sentence):
+    kept = tmp_path / "scene.mp4"
+    kept.write_text("mine")
     done = demo("--model", small, "--output", tmp_path, *arguments)
     assert done.exit_code == 2
     assert sentence in done.stderr
+    assert kept.read_text() == "mine"
+
+
+def test_what_stands_where_the_page_goes_is_noticed_before_a_video_is_written(small, tmp_path):
+    (tmp_path / "report.html").mkdir()
+    done = demo("--model", small, "--output", tmp_path)
+    assert done.exit_code == 2
+    assert not (tmp_path / "scene.mp4").exists()
 
 
 def test_the_small_model_answers_both_questions(tmp_path):

@@ -1,9 +1,11 @@
 """A minute with a video language model: one video, two questions, and what each made of it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from aviot.compressor.schedule import support_count
+from aviot.data.atomic import replacing
 from aviot.explain.build import Outputs, explain
 from aviot.explain.study import MATCHED, check_questions, read_with_pictures
 from aviot.explain.view import View
@@ -46,20 +48,30 @@ class Demo:
     asked: tuple[Asked, ...]
 
 
+def check_request(scene: int, questions: Sequence[str], ratio: float | None) -> None:
+    """Refuse what cannot be shown, before anything is written."""
+    if scene < 0:
+        raise ValueError(f"scene must be at least 0, got {scene}")
+    if ratio is not None:
+        support_count(FRAMES, ratio)
+    if questions:
+        check_questions(questions)
+
+
 def draw_scene(number: int, folder: Path) -> tuple[Path, tuple[Question, ...]]:
     """Write a scene that nobody trained on as a video file; the file and its first two questions.
 
     A scene in which there was room for one story alone is refused.
     """
-    if number < 0:
-        raise ValueError(f"scene must be at least 0, got {number}")
     world = World(WorldConfig(frames=(FRAMES,)))
     scene = world.scene("test", number)
     questions = world.questions(scene)[:2]
     if len(questions) < 2:
         raise ValueError(f"scene {number} has one question, and two are to be asked; give another number")
     video = folder / VIDEO
-    save(scene, video)
+    Outputs(folder / PAGE).check(video)
+    with replacing(video) as partial:
+        save(scene, partial)
     return video, questions
 
 

@@ -38,6 +38,16 @@ def test_a_file_that_is_torn_from_the_start(tmp_path, whole):
     assert read_rows(path) == [{"text": 2}]
 
 
+@pytest.mark.parametrize("text", [b"my notes", b"one\ntwo\nthree\n", b'{"text": 1}\ntwo\nthree\n'])
+def test_a_file_that_is_no_journal_is_left_as_it_is(tmp_path, text):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(text)
+    for _ in range(2):  # and no lock stays behind
+        with pytest.raises(JournalError, match=r"is no (journal|row) of a run"):
+            Journal(path)
+    assert path.read_bytes() == text
+
+
 def test_damage_elsewhere_is_an_error(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b'{"text": 1}\nnonsense\n{"text": 3}\n')

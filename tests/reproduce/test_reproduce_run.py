@@ -20,6 +20,7 @@ from aviot.reproduce.examiner import Examiner
 from aviot.reproduce.rows import ABLATION, aviot, needed
 from aviot.reproduce.run import JOURNAL, Options, reproduce
 from aviot.reproduce.size import SIZES, Size
+from aviot.reproduce.write import write_report
 from aviot.small.accuracy import write_sheet
 from aviot.small.learning import answer, encode
 from aviot.small.lessons import LessonWriter
@@ -200,6 +201,31 @@ def test_a_killed_run_goes_on_and_reports_the_same(folder, finished, tmp_path, m
     short = sum(row.sight == "short" for row in rows)
     assert len(marked) == (3 - kept) * short + len(rows) - short  # the sheets that were missing and no other
     assert again["figures"] == whole["figures"]
+
+
+@pytest.mark.parametrize(("rows", "line"), [((0, 1, 2, 3, 3), 5), ((0, 2, 3), 2), ((0, 1, 3, 2), 3), ((0, 1, 0), 3)])
+def test_sheets_that_are_not_the_runs_are_refused(folder, finished, tmp_path, rows, line):
+    out, _ = finished
+    journal = (out / JOURNAL).read_bytes().splitlines(keepends=True)
+    changed = b"".join(journal[row] for row in rows)
+    (tmp_path / JOURNAL).write_bytes(changed)
+    with pytest.raises(ValueError, match=rf"journal\.jsonl, line {line} is not the run's sheet {line - 1} of 3"):
+        reproduce(options(folder, tmp_path), load)
+    assert (tmp_path / JOURNAL).read_bytes() == changed
+
+
+def test_a_report_that_cannot_be_written_leaves_the_old_one(finished, tmp_path, monkeypatch):
+    _, report = finished
+    write_report(tmp_path, report)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    def full(file):
+        raise OSError("no space left")
+
+    monkeypatch.setattr("aviot.evaluation.journal.os.fsync", full)
+    with pytest.raises(OSError, match="no space left"):
+        write_report(tmp_path, report | {"seed": 1})
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 def test_weights_that_were_not_fine_tuned_as_long_or_read_other_tokens_are_refused(folder, write_log, tmp_path):

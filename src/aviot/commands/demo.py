@@ -49,17 +49,19 @@ def demo(
     Example: aviot demo --ratio 8
     """
     with mistakes(), working() as report:
-        from aviot.demo import PAGE, draw_scene, show
+        from aviot.demo import PAGE, check_request, draw_scene, show
 
         if video is not None and scene is not None:
             raise ValueError(f"--scene {scene} draws a video and --video {video} names one; give one of the two")
+        number = SCENE if scene is None else scene
+        check_request(number, question or (), ratio)
         loaded, processor = load_model(model, device, report)
         output.mkdir(parents=True, exist_ok=True)
         asked: dict[str, str | None] = dict.fromkeys(ASKED_OF_FILES)
         shown_file = video
         if shown_file is None:
             report("draw")
-            shown_file, drawn = draw_scene(SCENE if scene is None else scene, output)
+            shown_file, drawn = draw_scene(number, output)
             asked = {one.text: one.answer for one in drawn}
         if question:
             asked = dict.fromkeys(question)

@@ -8,7 +8,7 @@ import typer
 Json = Annotated[bool, typer.Option("--json", help="Print plain JSON instead of text.")]
 VideoPath = Annotated[Path, typer.Argument(help="A video file, or a folder of images.", show_default=False)]
 Question = Annotated[str, typer.Option("--question", "-q", help="What to ask about the video.")]
-Ratio = Annotated[float, typer.Option("--ratio", "-r", help="Compression ratio, above 1; for none, --compressor none.")]
+Ratio = Annotated[float, typer.Option("--ratio", "-r", help="Compression ratio, above 1.")]
 Model = Annotated[
     Path | None,
     typer.Option("--model", "-m", help="A checkpoint folder; else the package's small model.", show_default=False),

@@ -27,7 +27,11 @@ class Journal:
         except OSError:
             self._file.close()
             raise JournalError(f"another process is writing {path}; wait for it, or name another folder") from None
-        self._file.truncate(len(_whole_lines(path.read_bytes())))
+        try:
+            self._file.truncate(_length_of_rows(path))
+        except JournalError:
+            self._file.close()
+            raise
         _make_durable(path.parent)
 
     def add(self, row: Mapping[str, Any]) -> None:
@@ -83,6 +87,17 @@ def write_durably(path: Path, data: bytes) -> None:
         _make_durable(path.parent)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def _length_of_rows(path: Path) -> int:
+    """Bytes of a journal's whole rows. A file that is none is refused, and stays as it is."""
+    read_rows(path)
+    data = path.read_bytes()
+    whole = _whole_lines(data)
+    begun = data.strip(b"\0\n")
+    if not whole and begun and not begun.startswith(b"{"):
+        raise JournalError(f"{path} is no journal of a run; it is left as it is, name another folder")
+    return len(whole)
 
 
 def _whole_lines(data: bytes) -> bytes:

@@ -90,6 +90,7 @@ def _measure(options: Options, examiner: Examiner, identity: Mapping[str, Any]) 
                 f"the run in {options.out} would not go on as it began: {'; '.join(changed)}. "
                 "Put it back, or name another folder with -o"
             )
+        _check_sheets(records, tasks, path)
         if not path.stat().st_size:
             journal.add(identity)
         score = RunningScore()
@@ -107,6 +108,17 @@ def _measure(options: Options, examiner: Examiner, identity: Mapping[str, Any]) 
                         score.add({"setting": key, "correct": bool(good)})
                 display.advance(score)
     return records
+
+
+def _check_sheets(records: Sequence[Record], tasks: Sequence[Task], journal: Path) -> None:
+    """Sheets on disk are the run's first ones, in their order."""
+    for number, record in enumerate(records):
+        about = (record.get("part"), tuple(dict.fromkeys(record.get("scenes", ()))))
+        if number >= len(tasks) or about != (tasks[number].part, tasks[number].numbers):
+            raise ValueError(
+                f"{journal}, line {number + 2} is not the run's sheet {number + 1} of {len(tasks)}; "
+                "the file was changed, begin another run with -o"
+            )
 
 
 def _tasks(world: World, size: Size) -> Iterator[Task]:

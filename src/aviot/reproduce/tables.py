@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from aviot.reproduce.size import FEWEST_FULL
+
 NOTHING = "–"  # noqa: RUF001
 
 
@@ -94,7 +96,8 @@ def preamble(report: Mapping[str, Any]) -> list[str]:
     models = ", ".join(f"{name}: {model['sha256'][:12]}" for name, model in report["models"].items())
     return [
         f"{counts['short']:,} questions of the test split about {counts['scenes']:,} videos, and {counts['long']:,} "
-        f"about {counts['long_scenes']:,} long ones; world of seed {report['seed']}. Setting: {report['setting']}.",
+        f"about {counts['long_scenes']:,} long ones; world of seed {report['seed']}. Setting: {report['setting']}."
+        + (" So few questions decide nothing." if counts["short"] < FEWEST_FULL else ""),
         f"Command: {report['command']}",
         f"Weights (SHA-256): {models}.",
         f"Commit {report['commit'] or 'unknown'}; {machine['device']}, {report['dtype']}; "

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from aviot.evaluation.journal import write_durably
 from aviot.reproduce.plots import draw_plots
 from aviot.reproduce.tables import Section, Table, preamble, sections
 
@@ -29,14 +30,17 @@ img { display: block; max-width: 100%; background: #fff; }
 
 
 def write_report(folder: Path, report: Mapping[str, Any]) -> None:
-    """report.json, report.md with plots beside it, report.html."""
+    """report.json, report.md with plots beside it, report.html: each the new one or, should it fail, the old."""
     found, plots = sections(report), draw_plots(report["figures"])
-    (folder / "report.json").write_text(json.dumps(report, indent=2, allow_nan=False) + "\n", encoding="utf-8")
     (folder / PLOTS).mkdir(exist_ok=True)
-    for name, svg in plots.items():
-        (folder / PLOTS / f"{name}.svg").write_text(svg, encoding="utf-8")
-    (folder / "report.md").write_text("\n".join(_markdown(preamble(report), found)) + "\n", encoding="utf-8")
-    (folder / "report.html").write_text("\n".join(_page(preamble(report), found, plots)) + "\n", encoding="utf-8")
+    texts = {
+        "report.json": json.dumps(report, indent=2, allow_nan=False) + "\n",
+        **{f"{PLOTS}/{name}.svg": svg for name, svg in plots.items()},
+        "report.md": "\n".join(_markdown(preamble(report), found)) + "\n",
+        "report.html": "\n".join(_page(preamble(report), found, plots)) + "\n",
+    }
+    for name, text in texts.items():
+        write_durably(folder / name, text.encode())
 
 
 def _markdown(made: list[str], found: list[Section]) -> Iterator[str]:

@@ -37,7 +37,7 @@ class WorldConfig:
         for name, value in {"seed": self.seed, "distractors": self.distractors}.items():
             whole = as_whole(value)
             if whole is None or not 0 <= whole < 2**63:
-                raise ValueError(f"{name} must be a whole number of at least 0, got {value!r}")
+                raise ValueError(f"{name} must be a whole number from 0 to 2**63 - 1, got {value!r}")
             object.__setattr__(self, name, whole)
         if not 0 <= self.noise <= 64:
             raise ValueError(f"noise must lie in [0, 64] levels, got {self.noise!r}")
