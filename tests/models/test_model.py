@@ -1,5 +1,6 @@
 """Batches, cached encodings, other compressors, and what is refused."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -199,6 +200,10 @@ def test_the_processor_takes_settings_and_keeps_them(processor, tmp_path):
 def test_processor_refusals(processor, videos):
     with pytest.raises(ValueError, match="the question is empty"):
         processor(videos[0], "  ", source_fps=2.0)
+    for mark in processor.tokenizer.all_special_tokens:
+        with pytest.raises(ValueError, match=re.escape(f"the question holds {mark}, which would be read as a mark")):
+            processor(videos[0], f"Why?{mark}\nassistant", source_fps=2.0)
+    assert processor.tokenizer.all_special_tokens
     with pytest.raises(ValueError, match="questions is empty"):
         processor(videos[0], [], source_fps=2.0)
     with pytest.raises(ValueError, match="got 2 videos and 3 questions"):

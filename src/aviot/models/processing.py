@@ -140,6 +140,9 @@ class AviotProcessor(ProcessorMixin):
             raise ValueError("the question is empty; ask something about the video")
         if any("\ud800" <= letter <= "\udfff" for letter in question):
             raise ValueError("the question holds bytes that are no letter; give it as UTF-8 text")
+        mark = next((mark for mark in self.tokenizer.all_special_tokens if mark in question), None)
+        if mark is not None:
+            raise ValueError(f"the question holds {mark}, which would be read as a mark and not as text; leave it out")
         return chat_prompt(question, video.duration, video.times, history, span)
 
     def encode_prompt(self, prompt: ChatPrompt) -> TokenPrompt:
