@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from memory import peak
 
 from aviot.video import VideoError, read_video
 
@@ -61,9 +62,9 @@ def main(folder: Path, count: int, seed: int) -> None:
             refused += 1
         slowest = max(slowest, (time.monotonic() - begin, path.name))
         path.unlink()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(f"read {read}, refused {refused}, slowest {slowest[0]:.2f} s ({slowest[1]}), peak {peak / 2**20:.0f} MiB")
-    assert peak < MEMORY
+    held = peak()
+    print(f"read {read}, refused {refused}, slowest {slowest[0]:.2f} s ({slowest[1]}), peak {held / 2**20:.0f} MiB")
+    assert held < MEMORY
 
 
 if __name__ == "__main__":

@@ -2,16 +2,18 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from clips import encode, repeat
 
 MEASURE = """
-import resource, sys, time
+import sys, time
+from memory import peak
 from aviot.video import read_video
-before, begin = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
+before, begin = peak(), time.monotonic()
 video = read_video(sys.argv[1])
-grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+grown = (peak() - before) / 2**20
 assert (len(video), video.indices[-1] + 1) == (int(sys.argv[2]), video.total), (len(video), video.total)
 print(video.total, video.duration, time.monotonic() - begin, grown)
 """
@@ -19,7 +21,7 @@ print(video.total, video.duration, time.monotonic() - begin, grown)
 
 def measure(path, frames):
     command = [sys.executable, "-c", MEASURE, str(path), str(frames)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, cwd=Path(__file__).parent)
     return tuple(map(float, done.stdout.split()))
 
 
