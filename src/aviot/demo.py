@@ -48,12 +48,11 @@ class Demo:
     asked: tuple[Asked, ...]
 
 
-def check_request(scene: int, questions: Sequence[str], ratio: float | None) -> None:
+def check_request(scene: int, questions: Sequence[str], ratio: float) -> None:
     """Refuse what cannot be shown, before anything is written."""
     if scene < 0:
         raise ValueError(f"scene must be at least 0, got {scene}")
-    if ratio is not None:
-        support_count(FRAMES, ratio)
+    support_count(FRAMES, ratio)
     if questions:
         check_questions(questions)
 

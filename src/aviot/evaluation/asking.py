@@ -17,7 +17,6 @@ from aviot.evaluation.plan import Batch, Key, Visit
 from aviot.evaluation.prompts import Instructions, ask_item
 from aviot.evaluation.rows import answered_row, failed_row
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
-from aviot.models.conversation import refuse_marks
 from aviot.video import Video
 
 Read = Callable[[Path], Video]
@@ -48,7 +47,6 @@ class Interviewer:
         prompts = []
         for item in items:
             asked = ask_item(item, self.instructions)
-            refuse_marks([(asked.text, "-")], self.processor.tokenizer.all_special_tokens)
             prompts.append(self.processor.encode_prompt(self.processor.prompt(asked.text, video, span=asked.span)))
         padded = {name: tensor.to(self.model.device) for name, tensor in self.processor.pad_prompts(prompts).items()}
         tokens = self.model.generate(

@@ -50,6 +50,11 @@ def refuse_marks(turns: Sequence[tuple[str, str]], marks: Iterable[str]) -> None
         for what, text in zip(("question", "answer"), turn, strict=True):
             if not text.strip():
                 raise ValueError(f"{what} {number} is empty")
-            found = next((mark for mark in marks if mark in text), None)
-            if found is not None:
-                raise ValueError(f"{what} {number} holds {found}, which would be read as a mark and not as text")
+            refuse_mark(f"{what} {number}", text, marks)
+
+
+def refuse_mark(what: str, text: str, marks: Iterable[str]) -> None:
+    """The same of one text."""
+    found = next((mark for mark in marks if mark in text), None)
+    if found is not None:
+        raise ValueError(f"{what} holds {found}, which would be read as a mark and not as text; leave it out")

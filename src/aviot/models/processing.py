@@ -14,7 +14,7 @@ from transformers import AutoTokenizer, BatchFeature, ProcessorMixin
 
 from aviot.models.checkpoint import read_source, resolve_folder
 from aviot.models.configuration import VIDEO_PLACEHOLDER
-from aviot.models.conversation import chat_conversation, refuse_marks
+from aviot.models.conversation import chat_conversation, refuse_mark, refuse_marks
 from aviot.models.prompt import ChatPrompt, chat_prompt
 from aviot.models.sequence import IGNORED
 from aviot.video import Transform, Video, read_video
@@ -140,9 +140,7 @@ class AviotProcessor(ProcessorMixin):
             raise ValueError("the question is empty; ask something about the video")
         if any("\ud800" <= letter <= "\udfff" for letter in question):
             raise ValueError("the question holds bytes that are no letter; give it as UTF-8 text")
-        mark = next((mark for mark in self.tokenizer.all_special_tokens if mark in question), None)
-        if mark is not None:
-            raise ValueError(f"the question holds {mark}, which would be read as a mark and not as text; leave it out")
+        refuse_mark("the question", question, self.tokenizer.all_special_tokens)
         return chat_prompt(question, video.duration, video.times, history, span)
 
     def encode_prompt(self, prompt: ChatPrompt) -> TokenPrompt:

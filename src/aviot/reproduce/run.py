@@ -158,10 +158,9 @@ def _about(
         name: {
             "sha256": next(digest for file, digest in files.items() if file.endswith(".safetensors")),
             "files": files,
-            "trained": trained and trained._asdict(),
+            "trained": (trained := how_trained(options.folders[name])) and trained._asdict(),
         }
         for name, files in identity["models"].items()
-        for trained in (how_trained(options.folders[name]),)
     }
     return {
         **identity,

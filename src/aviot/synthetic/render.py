@@ -22,7 +22,7 @@ from aviot.synthetic.scene import Scene, Shot
 from aviot.synthetic.tracks import sway, tracks
 
 CHUNK = {"cpu": 2**20, "cuda": 2**24}
-"""Pixels drawn at a time: what a cache likes, and what keeps a GPU busy in a gigabyte."""
+"""Pixels drawn at a time: what a cache likes, and what keeps a GPU busy in about a gigabyte."""
 
 PARALLAX = 0.5  # of the camera's sway that the background takes part in: it is further away
 
