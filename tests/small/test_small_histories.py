@@ -16,12 +16,14 @@ from aviot.small.histories import (
     histories_of,
 )
 from aviot.small.patches import back_to_front
-from aviot.synthetic import World, WorldConfig, tracks
+from aviot.synthetic import World, WorldConfig, own_looks, tracks
 from aviot.synthetic.config import GRID
 from aviot.synthetic.description import SIZE_WORDS, size_word
-from aviot.synthetic.words import CHANGES, COLOUR_NAMES, NOTHING, NUMBERS, QUARTERS, SHAPES
+from aviot.synthetic.split import belongs, number_of
+from aviot.synthetic.words import CHANGES, COLOUR_NAMES, NOTHING, NUMBERS, QUARTERS, SHAPES, TEXTURES
 
 LABEL = {name: number for number, name in enumerate(HISTORY)}
+PLACE = LABEL["place"]  # known wherever an object is seen
 SCENES = 12
 
 
@@ -64,7 +66,8 @@ def test_the_first_colour_names_the_one_that_turns():
     checked = 0
     for scene, plot, subject, labels in told("became"):
         slots = dict(plot.slots)
-        if COLOUR_NAMES[last(labels, "first colour")] == slots["colour"]:
+        first = {COLOUR_NAMES[colour] for colour in labels[:, LABEL["first colour"]] if colour != UNKNOWN}
+        if first == {slots["colour"]}:
             truth = tracks(scene)
             final = np.nonzero(truth.visible[subject])[0][-1]
             assert COLOUR_NAMES[truth.colour[subject, final]] == plot.answer
@@ -77,7 +80,7 @@ def test_what_came_before_a_change():
         slots = dict(plot.slots)
         after = slots["side"] == "after"
         asked, other = ("before", "last") if after else ("last", "before")
-        pairs = {(row[LABEL[asked]], row[LABEL[other]]) for row in labels if row[0] != UNKNOWN}
+        pairs = {(row[LABEL[asked]], row[LABEL[other]]) for row in labels if row[PLACE] != UNKNOWN}
         near = {(NOTHING, *CHANGES)[b] for a, b in pairs if a and (NOTHING, *CHANGES)[a] == slots["asked"]}
         assert (plot.answer in near) if plot.answer != NOTHING or not after else not near
 
@@ -85,7 +88,7 @@ def test_what_came_before_a_change():
 def test_what_changed_first_and_how_large_it_is():
     seen = set()
     for scene, _, subject, labels in told("neighbour"):
-        shown = labels[labels[:, 0] != UNKNOWN]
+        shown = labels[labels[:, PLACE] != UNKNOWN]
         kinds = [int(kind) for kind in shown[:, LABEL["last"]]]
         first = next(kind for kind in kinds if kind)
         start = kinds.index(first)
@@ -101,10 +104,15 @@ def test_what_changed_first_and_how_large_it_is():
 
 
 def test_whom_it_touches_and_who_is_in_front():
-    for _, plot, subject, labels in told("touched"):
+    told_whom = []
+    for scene, plot, subject, labels in told("touched"):
         if subject == plot.subjects[0]:
             moment = plot.evidence[0].start
-            assert SHAPES[labels[moment, LABEL["touches"]] - 1] == plot.answer
+            own = own_looks(scene, tracks(scene))[plot.evidence[1].actor, moment]
+            whom = labels[moment, LABEL["touches"]]
+            assert (SHAPES[whom - 1] == plot.answer) if own else (whom == UNKNOWN)
+            told_whom.append(own)
+    assert {*told_whom} == {True, False}
     for scene, plot, subject, labels in told("passing"):
         front = labels[:, LABEL["in front"]]
         assert (1 if scene.actors[subject].shape == plot.answer else 2) in front
@@ -127,10 +135,33 @@ def test_a_few_frames_tell_what_they_show():
 
 def test_changes_that_are_seen_at_once_have_no_order():
     for scene, _, subject, labels in told("neighbour"):
-        window = np.nonzero(labels[:, 0] != UNKNOWN)[0]
+        window = np.nonzero(labels[:, PLACE] != UNKNOWN)[0]
         few = histories_of([scene], [int(window[0]), int(window[-1])]).labels[1, back_to_front(scene).index(subject)]
         several = sum(few[LABEL[f"{change} changes"]] for change in CHANGES) > 1
         assert (few[LABEL["last"]] == UNKNOWN) == several
+
+
+def test_looks_of_another_split_are_not_told():
+    """Of an object that looks as only another split's do, everything else is; of its first colour, likewise."""
+    looks = [LABEL[name] for name in ("shape", "colour", "texture")]
+    untold = frames = 0
+    for family in ("count", "existence", "touched"):
+        for scene, _, subject, labels in told(family):
+            truth = tracks(scene)
+            own, shown = own_looks(scene, truth)[subject], truth.visible[subject]
+            words = np.stack((truth.shape, truth.colour, truth.texture))[:, subject]
+            for frame in np.nonzero(shown)[0]:
+                combination = SHAPES[words[0, frame]], COLOUR_NAMES[words[1, frame]], TEXTURES[words[2, frame]]
+                assert own[frame] == belongs("train", number_of(combination))
+                expected = words[:, frame] if own[frame] else [UNKNOWN] * 3
+                np.testing.assert_array_equal(labels[frame, looks], expected)
+                first = np.nonzero(shown)[0][0]
+                told_first = words[1, first] if own[first] else UNKNOWN
+                assert labels[frame, LABEL["first colour"]] == told_first
+                assert labels[frame, LABEL["colour changes"]] != UNKNOWN
+                untold += not own[frame]
+                frames += 1
+    assert 0.2 * frames < untold < 0.6 * frames
 
 
 def test_cells_have_the_object_that_covers_their_middle():

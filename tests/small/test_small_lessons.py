@@ -7,11 +7,11 @@ import torch
 from aviot.models.sequence import IGNORED
 from aviot.small.curriculum import Curriculum, Phase
 from aviot.small.lessons import TELLING, Lessons, LessonWriter, Pictures
-from aviot.small.naming import NAMES, names_at, names_seen
-from aviot.small.patches import KINDS, objects_of, patch_targets
+from aviot.small.naming import NAMES, Naming, names_at, names_seen
+from aviot.small.patches import KINDS, UNTOLD, PatchReader, objects_of, patch_targets
 from aviot.small.spans import answer_spans
 from aviot.small.tokenizer import TURN_END, build_tokenizer
-from aviot.synthetic import World, WorldConfig, descriptions, draw, render, sights, tracks
+from aviot.synthetic import World, WorldConfig, descriptions, draw, own_looks, render, sights, tracks
 from aviot.synthetic.description import size_word
 from aviot.synthetic.split import belongs, number_of
 from aviot.synthetic.words import COLOUR_NAMES, SHAPES, TEXTURES
@@ -146,7 +146,9 @@ def test_patches_are_told_what_covers_them(world):
             if not over:
                 assert told == KINDS
                 continue
-            assert told == tuple(int(word[over[-1], 0]) for word in (truth.shape, truth.colour, truth.texture))
+            own = own_looks(scene, truth)[over[-1], 0]
+            words = tuple(int(word[over[-1], 0]) for word in (truth.shape, truth.colour, truth.texture))
+            assert told == (words if own else (UNTOLD,) * 3)
             assert place[picture, patch, 0].item() == pytest.approx((truth.x[over[-1], 0] - x) * 9, abs=1e-4)
 
 
@@ -159,10 +161,12 @@ def test_names_of_frames_and_of_cells_agree(world):
         looks, place = patch_targets(objects_of([scene], [30]), torch.device("cpu"))
         cells = names_at(looks, place, (27, 27), 3)[0]
         assert cells.shape == (81, len(NAMES))
-        assert bool((cells.any(0) <= seen).all())
-        assert set(cells.sum(-1).tolist()) <= {0, 6}
+        assert bool((cells.eq(1).any(0) <= seen.eq(1)).all())
+        assert bool((cells.eq(UNTOLD).all(-1) == cells.eq(UNTOLD).any(-1)).all())
+        assert set(cells.sum(-1).tolist()) <= {0, 6, UNTOLD * len(NAMES)}
+        own = own_looks(scene, truth)[:, 0]
         shapes = [SHAPES[truth.shape[i, 0]] for i in range(len(scene.actors)) if truth.visible[i, 0]]
-        for i in np.flatnonzero(truth.visible[:, 0]):
+        for i in np.flatnonzero(truth.visible[:, 0] & own):
             if shapes.count(SHAPES[truth.shape[i, 0]]) > 1 or truth.size[i, 0] > 0.2:
                 continue
             expected = {
@@ -173,8 +177,8 @@ def test_names_of_frames_and_of_cells_agree(world):
                 "bottom" if truth.y[i, 0] > 0.5 else "top",
                 "right" if truth.x[i, 0] > 0.5 else "left",
             }
-            assert {NAMES[n] for n in np.flatnonzero(seen)} >= expected
-            named = [{NAMES[n] for n in np.flatnonzero(cell)} for cell in cells]
+            assert {NAMES[n] for n in np.flatnonzero(seen == 1)} >= expected
+            named = [{NAMES[n] for n in np.flatnonzero(cell == 1)} for cell in cells]
             assert all(names == expected for names in named if SHAPES[truth.shape[i, 0]] in names)
 
 
@@ -186,8 +190,9 @@ def test_descriptions_tell_the_truth_and_keep_to_their_split(world):
             actor = by_shape[question.removeprefix("Describe the ").removesuffix(".")]
             assert actor.colour[0][1] in answer.split(";")[0]
             assert belongs("train", number_of((actor.shape, actor.colour[0][1], actor.texture)))
-            changes = [word for _, word in actor.colour[1:]]
-            assert [part.rsplit(" ", 1)[1] for part in answer.split("; ") if ": colour " in part] == changes
+            told = [part.partition(": ")[2] for part in answer.split("; ")[1:]]
+            assert told.count("colour") == len(actor.colour) - 1
+            assert not any(colour in part.split() for part in told for colour in COLOUR_NAMES)
 
 
 def test_a_task_begins_after_the_phases_before_it():
@@ -236,3 +241,34 @@ def test_sights_tell_what_frames_show(world):
                     assert ("left" in state) == (truth.x[which, t] <= 0.5)
     assert named > 10
     assert described > 10
+
+
+def test_nothing_is_learnt_of_looks_that_are_another_splits(tokenizer):
+    """Not by the reader of patches, not by the names; while their place counts, and what else is there."""
+    torch.manual_seed(0)
+    reader, features = PatchReader(8), torch.randn(1, 4, 8)
+    place = torch.zeros(1, 4, 3)
+    looks = torch.tensor([[[2, UNTOLD, KINDS[0], 1]], [[3, UNTOLD, KINDS[1], 0]], [[1, UNTOLD, KINDS[2], 4]]])
+    reader.loss(features, looks, place)[0].backward()
+    told_all = [read.weight.grad.clone() for read in reader.looks]
+    reader.zero_grad()
+    without = torch.tensor([0, 2, 3])
+    reader.loss(features[:, without], looks[..., without], place[:, without])[0].backward()
+    for grad, read in zip(told_all, reader.looks, strict=True):
+        torch.testing.assert_close(grad, read.weight.grad)
+
+    naming = Naming(tokenizer)
+    tokens, words = torch.randn(3, 8), torch.randn(len(tokenizer), 8, requires_grad=True)
+    seen = torch.zeros(3, len(NAMES), dtype=torch.int8)
+    seen[0, :2] = 1
+    seen[1:, 2] = UNTOLD
+    seen[:, 0] = seen[:, 0].where(seen[:, 0] == 1, UNTOLD)
+    naming.loss(tokens, words, seen).backward()
+    before = words.grad[naming.names]
+    assert before[2].abs().sum() > 0  # of the frame that does not show it
+    words.grad = None
+    seen[0, 2] = UNTOLD
+    naming.loss(tokens, words, seen).backward()
+    after = words.grad[naming.names]
+    assert after[2].abs().sum() == 0
+    assert all(after[name].abs().sum() > 0 for name in range(len(NAMES)) if name != 2)

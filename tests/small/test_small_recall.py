@@ -15,6 +15,7 @@ from aviot.synthetic.words import CHANGES, COLOUR_NAMES, NOTHING, NUMBERS, QUADR
 
 LABEL = {name: number for number, name in enumerate(HISTORY)}
 SCENES = 12
+OTHERS_LOOKS = ("touched", "became", "passing")  # families whose answers are looks that their combination leaves open
 
 
 def quadrant(cell: int) -> str:
@@ -43,8 +44,10 @@ def quadrant(cell: int) -> str:
     ],
 )
 def test_the_answer_follows_from_what_is_recalled(family, read):
+    """Unless it is a look that is another split's, of which nothing is told: never so where it names the question."""
     world = World(WorldConfig(seed=3, families=(family,), plots=1))
     labels = torch.tensor([[IGNORED, IGNORED, 5, 6, IGNORED]])
+    known = 0
     for number in range(SCENES):
         scene = world.scene("train", number, 40)
         question = world.question(scene)
@@ -52,10 +55,18 @@ def test_the_answer_follows_from_what_is_recalled(family, read):
         assert (found.row.tolist(), found.place.tolist()) == ([0], [1])
 
         def told(which: int, name: str, labels=found.histories[0]) -> int:
-            assert labels[which, LABEL[name]] != UNKNOWN
+            if labels[which, LABEL[name]] == UNKNOWN:
+                raise LookupError(name)
             return int(labels[which, LABEL[name]])
 
-        assert read(told) == question.answer
+        missing = ""
+        try:
+            assert read(told) == question.answer
+        except LookupError as untold:
+            missing = str(untold)
+        assert not missing or (family in OTHERS_LOOKS and missing in ("shape", "colour", "touches"))
+        known += not missing
+    assert known > SCENES / 4
 
 
 def test_the_order_of_all_changes_is_recalled():

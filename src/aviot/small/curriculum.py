@@ -76,24 +76,28 @@ class Curriculum:
         return (start + (end - start) * within / phase.steps) * min(1.0, (step + 1) / self.warmup)
 
 
-EARLY = ("neighbour", "count", "repetition", "became")
-LATE = ("neighbour", "count", "repetition", "turning", "when", "order")
-COMPRESSED = ((16, 64), (16, 64), (32, 32), (64, 16), (5, 224))
+SLOW = ("neighbour", "count", "repetition", "turning")  # families that are learnt last
 
 CURRICULUM = Curriculum(
     (
         Phase("patches", 900, batches=((32, 8),), rates=(2e-3, 1e-3)),
         Phase("pictures", 1500, batches=((64, 1), (64, 2), (64, 4), (64, 8)), rates=(1.5e-3, 1.5e-3)),
-        Phase("whole", 2140, batches=((48, 16),), rates=(1.5e-3, 1.27e-3)),
+        Phase("whole", 2000, batches=((48, 16),), rates=(1.5e-3, 1.3e-3)),
         Phase(
             "whole",
             2000,
             batches=((96, 16), (48, 32), (24, 64), (24, 64)),
-            rates=(1.27e-3, 8e-4),
+            rates=(1.3e-3, 8e-4),
             practice=0.5,
-            practised=EARLY,
+            practised=(*SLOW, "became"),
         ),
-        Phase("compressed", 380, batches=COMPRESSED, rates=(8e-4, 6.2e-4), practice=0.4, practised=EARLY),
-        Phase("compressed", 2300, batches=COMPRESSED, rates=(6.2e-4, 0.0), practice=0.5, practised=LATE),
+        Phase(
+            "compressed",
+            2000,
+            batches=((16, 64), (16, 64), (32, 32), (64, 16), (5, 224)),
+            rates=(8e-4, 0.0),
+            practice=0.5,
+            practised=(*SLOW, "when", "order"),
+        ),
     )
 )

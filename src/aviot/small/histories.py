@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from aviot.sending import sent
 from aviot.small.patches import Objects, back_to_front, cell_middles, in_front, objects_of
-from aviot.synthetic import Scene, Tracks, tracks
+from aviot.synthetic import Scene, Tracks, own_looks, tracks
 from aviot.synthetic.description import SIZE_WORDS, size_word, way_word
 from aviot.synthetic.paths import Jumps
 from aviot.synthetic.scene import Actor
@@ -45,7 +45,7 @@ HISTORY = {
 }
 """What is told of an object at a frame, and of how many kinds each is."""
 
-UNKNOWN = -1  # where it cannot be told yet
+UNKNOWN = -1  # where it cannot be told yet, or is the look of an object that is another split's
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,11 +95,12 @@ def actor_histories(scene: Scene, at: Sequence[int]) -> NDArray[np.int8]:
     """Every actor's labels in these frames [O,T,labels]."""
     truth = tracks(scene, at)
     told = np.full((*truth.visible.shape, len(HISTORY)), UNKNOWN, np.int8)
+    own = own_looks(scene, truth)
     order = np.argsort(back_to_front(scene))
     for number, actor in enumerate(scene.actors):
         visible = np.nonzero(truth.visible[number])[0]
         if len(visible):
-            told[number, visible] = _history(actor, truth, number, order, visible, at)
+            told[number, visible] = _history(actor, truth, own, number, order, visible, at)
     return told
 
 
@@ -117,6 +118,7 @@ def histories_at(
 def _history(
     actor: Actor,
     truth: Tracks,
+    own: NDArray[np.bool_],
     number: int,
     order: NDArray[np.int64],
     visible: NDArray[np.int64],
@@ -135,12 +137,11 @@ def _history(
     quarter = np.where(moment < 0, 0, 4 * visible[moment] // len(at) + 1) if len(at) >= 4 else UNKNOWN
     way = WAYS.index(way_word(actor).rpartition(" ")[2])
     follows = np.append(False, np.diff(shown) == 1).cumsum() > 0  # two frames after each other were seen
-    touches, in_front_of = _touching(truth, number, order)
+    touches, in_front_of = _touching(truth, own, number, order)
+    mine = own[number, visible]
     return np.stack(
         [
-            truth.shape[number, visible],
-            truth.colour[number, visible],
-            truth.texture[number, visible],
+            *(np.where(mine, look[number, visible], UNKNOWN) for look in (truth.shape, truth.colour, truth.texture)),
             cells,
             [SIZE_WORDS.index(size_word(size)) for size in truth.size[number, visible]],
             *np.minimum(counts, MOST).T,
@@ -148,7 +149,7 @@ def _history(
             before,
             first,
             np.broadcast_to(quarter, len(shown)),
-            np.full(len(shown), truth.colour[number, visible[0]]),
+            np.full(len(shown), truth.colour[number, visible[0]] if mine[0] else UNKNOWN),
             np.full(len(shown), cells[0]),
             np.where(stands | follows, way, UNKNOWN),
             touches[visible],
@@ -175,7 +176,9 @@ def _latest(changed: NDArray[np.bool_]) -> tuple[NDArray[np.int64], ...]:
     return tuple(np.array(told).T)
 
 
-def _touching(truth: Tracks, actor: int, order: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _touching(
+    truth: Tracks, own: NDArray[np.bool_], actor: int, order: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Which shape an actor touches at each frame, 0 for none, and whether it is in front of it (1) or behind (2).
 
     `order` has every actor's place from the back.
@@ -185,5 +188,6 @@ def _touching(truth: Tracks, actor: int, order: NDArray[np.int64]) -> tuple[NDAr
     touch[actor] = False
     whom = touch.argmax(0)
     any_one = touch.any(0)
-    shape = np.where(any_one, truth.shape[whom, np.arange(len(whom))] + 1, 0)
+    at = np.arange(len(whom))
+    shape = np.where(any_one, np.where(own[whom, at], truth.shape[whom, at] + 1, UNKNOWN), 0)
     return shape, np.where(any_one, np.where(order[actor] > order[whom], 1, 2), 0)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Int8
 from torch import Tensor
 from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerFast
@@ -48,7 +48,7 @@ class Lesson:
     asks: Bool[Tensor, "B L"]  # tokens of questions
     video: Int[Tensor, "B"]  # which each row is about
     ratio: float | None  # None leaves the videos as they are
-    seen: Bool[Tensor, "V T names"]  # what each frame shows
+    seen: Int8[Tensor, "V T names"]  # what each frame shows
     histories: Histories | None = None  # what every object has done by each frame, where that is taught
     recalls: Recalls | None = None  # whom its questions are about
     options: Options | None = None  # which of their options are right

@@ -8,14 +8,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int, Int8
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedTokenizerFast
 
 from aviot.sending import sent
-from aviot.small.patches import SCALE, cell_middles
-from aviot.synthetic import Scene, tracks
+from aviot.small.patches import SCALE, UNTOLD, cell_middles
+from aviot.synthetic import Scene, own_looks, tracks
 from aviot.synthetic.description import SIZE_LIMITS, SIZE_WORDS
 from aviot.synthetic.words import COLOUR_NAMES, SHAPES, TEXTURES
 
@@ -36,35 +36,45 @@ class Naming(nn.Module):
         self.bias = nn.Parameter(torch.tensor(-4.0))
 
     def loss(
-        self, tokens: Float[Tensor, "... d"], words: Float[Tensor, "W d"], seen: Bool[Tensor, "... names"]
+        self, tokens: Float[Tensor, "... d"], words: Float[Tensor, "W d"], seen: Int8[Tensor, "... names"]
     ) -> Float[Tensor, ""]:
-        """Of the decoder's tokens of patches or frames; names that are seen and all other words weigh the same."""
+        """Of the decoder's tokens of patches or frames; names that are seen and all other words weigh the same.
+
+        Names that are `UNTOLD` do not count.
+        """
         cosine = F.normalize(tokens.float(), dim=-1, eps=EPSILON) @ F.normalize(words.float(), dim=-1, eps=EPSILON).T
-        target = torch.zeros_like(cosine)
-        target[..., self.names] = seen.to(target)
+        named = torch.zeros(cosine.shape, dtype=seen.dtype, device=seen.device)
+        named[..., self.names] = seen
+        target, other = (named == 1).to(cosine), (named == 0).to(cosine)
         each = F.binary_cross_entropy_with_logits(self.scale.exp() * cosine + self.bias, target, reduction="none")
-        return (
-            (each * target).sum() / target.sum().clamp_min(1) + (each * (1 - target)).sum() / (1 - target).sum()
-        ) / 2
+        return ((each * target).sum() / target.sum().clamp_min(1) + (each * other).sum() / other.sum()) / 2
 
 
-def names_seen(scenes: Sequence[Scene], frames: Sequence[int] | None = None) -> Bool[Tensor, "V T names"]:
-    """What each frame, or each of these frames, can be said to show."""
+def names_seen(scenes: Sequence[Scene], frames: Sequence[int] | None = None) -> Int8[Tensor, "V T names"]:
+    """Whether each frame, or each of these frames, can be said to show what has a name: 1 if so, 0 if not.
+
+    `UNTOLD` are the names of what looks as only another split's objects do.
+    """
     shown = [tracks(scene, frames) for scene in scenes]
-    seen = torch.zeros(len(scenes), shown[0].visible.shape[1], len(NAMES), dtype=torch.bool)
-    for number, truth in enumerate(shown):
-        actors, at = np.nonzero(truth.visible)
-        looks = [torch.from_numpy(word[actors, at]) for word in (truth.shape, truth.colour, truth.texture)]
-        rest = [torch.from_numpy(part[actors, at]) for part in (truth.size, truth.y, truth.x)]
-        for name in _numbered(looks, *rest):
-            seen[number, torch.from_numpy(at), name] = True
+    seen = torch.zeros(len(scenes), shown[0].visible.shape[1], len(NAMES), dtype=torch.int8)
+    for number, (scene, truth) in enumerate(zip(scenes, shown, strict=True)):
+        own = own_looks(scene, truth)
+        for told, which in ((UNTOLD, ~own), (1, own)):
+            actors, at = np.nonzero(truth.visible & which)
+            looks = [torch.from_numpy(word[actors, at]) for word in (truth.shape, truth.colour, truth.texture)]
+            rest = [torch.from_numpy(part[actors, at]) for part in (truth.size, truth.y, truth.x)]
+            for name in _numbered(looks, *rest):
+                seen[number, torch.from_numpy(at), name] = told
     return seen
 
 
 def names_at(
     looks: Int[Tensor, "3 N S"], place: Float[Tensor, "N S 3"], grid: tuple[int, int], stride: int
-) -> Bool[Tensor, "N cells names"]:
-    """The names of what is at the middle of each pooled cell, of what `patch_targets` says of its patches."""
+) -> Int8[Tensor, "N cells names"]:
+    """The names of what is at the middle of each pooled cell, of what `patch_targets` says of its patches.
+
+    1 and 0 as in `names_seen`; all are `UNTOLD` where the looks are.
+    """
 
     def middles(values: Tensor) -> Tensor:
         return values.unflatten(1, grid)[:, stride // 2 :: stride, stride // 2 :: stride].flatten(1, 2)
@@ -75,10 +85,11 @@ def names_at(
     y = (rows[:, None].expand(-1, len(columns)).flatten() + down) / grid[0]
     x = (columns.expand(len(rows), -1).flatten() + across) / grid[1]
     there = looks[0] < len(SHAPES)
+    known = looks[0] != UNTOLD
     seen = torch.zeros(*there.shape, len(NAMES), dtype=torch.bool, device=place.device)
-    for name in _numbered([look.where(there, 0) for look in looks], radius / grid[0], y, x):
+    for name in _numbered([look.where(there & known, 0) for look in looks], radius / grid[0], y, x):
         seen |= F.one_hot(name, len(NAMES)).bool() & there[..., None]
-    return seen
+    return seen.to(torch.int8).where(known[..., None], UNTOLD)
 
 
 def _numbered(looks: Sequence[Tensor], size: Tensor, y: Tensor, x: Tensor) -> Iterator[Int[Tensor, "..."]]:

@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from aviot.sending import sent
-from aviot.synthetic import Scene, tracks
+from aviot.synthetic import Scene, own_looks, tracks
 from aviot.synthetic.config import GRID
 from aviot.synthetic.words import COLOURS, SHAPES, TEXTURES
 
 KINDS = (len(SHAPES), len(COLOURS), len(TEXTURES))  # of looks; one more answer each says that nothing is there
+UNTOLD = -1  # in place of looks that are another split's: nothing is learnt of them
 SCALE = 3  # patches that are one in a place's units
 
 
@@ -36,20 +37,20 @@ class PatchReader(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """The loss, objects and background weighing the same, and the share of object patches told right in all looks.
 
-        `place` is the way to the object's centre, and its radius.
+        Of looks that are `UNTOLD` the place alone counts. `place` is the way to the object's centre, and its radius.
         """
         features = self.norm(features)
-        there = looks[0] < KINDS[0]
+        there, known = looks[0] < KINDS[0], looks[0] != UNTOLD
         logits = [read(features).float() for read in self.looks]
         each = [
-            F.cross_entropy(guess.flatten(0, 1), look.flatten(), reduction="none").view_as(look)
+            F.cross_entropy(guess.flatten(0, 1), look.flatten(), ignore_index=UNTOLD, reduction="none").view_as(look)
             for guess, look in zip(logits, looks, strict=True)
         ]
         told = torch.stack(each).sum(0)
         off = (self.place(features).float() - place).abs().mean(-1)
         right = torch.stack([guess.argmax(-1) == look for guess, look in zip(logits, looks, strict=True)]).all(0)
-        loss = _mean(told + off, there) + _mean(told, ~there)
-        return loss, _mean(right.float(), there)
+        loss = _mean(told, there & known) + _mean(off, there) + _mean(told, ~there)
+        return loss, _mean(right.float(), there & known)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +61,7 @@ class Objects:
     x: NDArray[np.float32]
     y: NDArray[np.float32]
     size: NDArray[np.float32]
-    looks: NDArray[np.int64]  # [3,N,O]: shape, colour, texture
+    looks: NDArray[np.int64]  # [3,N,O]: shape, colour, texture; UNTOLD where they are another split's
 
 
 def objects_of(scenes: Sequence[Scene], frames: Sequence[int]) -> Objects:
@@ -70,7 +71,9 @@ def objects_of(scenes: Sequence[Scene], frames: Sequence[int]) -> Objects:
     for number, scene in enumerate(scenes):
         truth = tracks(scene, frames)
         order = back_to_front(scene)
-        named = (truth.visible, truth.x, truth.y, truth.size, truth.shape, truth.colour, truth.texture)
+        own = own_looks(scene, truth)
+        looks = (np.where(own, look, UNTOLD) for look in (truth.shape, truth.colour, truth.texture))
+        named = (truth.visible, truth.x, truth.y, truth.size, *looks)
         for part, values in enumerate(named):
             parts[part, number, :, : len(order)] = values[order].T
     whole = parts.reshape(7, -1, most)
@@ -101,7 +104,7 @@ def cell_middles(grid: tuple[int, int], stride: int, device: torch.device) -> tu
 
 
 def patch_targets(objects: Objects, device: torch.device) -> tuple[Int[Tensor, "3 N S"], Float[Tensor, "N S 3"]]:
-    """Looks and place of the object in front at each patch; the number of kinds where nothing is."""
+    """Looks and place of the object in front at each patch; where nothing is, looks are the number of kinds."""
     ticks = (torch.arange(GRID, device=device) + 0.5) / GRID
     front = in_front(objects, ticks, ticks)
     which = front.clamp_min(0)

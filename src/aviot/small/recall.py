@@ -18,7 +18,6 @@ from aviot.small.spans import answer_spans
 from aviot.synthetic import Question, Scene
 
 ASKED_AFTER = 2  # objects at most
-SEQUENCES = ("neighbour",)  # families that need everything an object did, not only what it had done by a moment
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,13 +56,12 @@ def recalls_of(
 
 
 def _looked_up(known: np.ndarray, question: Question) -> np.ndarray:
-    """The histories of those whom the evidence names, at the end of it or of the video [objects,labels]."""
+    """The histories of those whom the evidence names, at the end of it [objects,labels]."""
     ends: dict[int, int] = {}
     for evidence in question.evidence:
-        end = known.shape[1] if question.family in SEQUENCES else evidence.stop
-        ends[evidence.actor] = max(ends.get(evidence.actor, 0), end)
+        ends[evidence.actor] = max(ends.get(evidence.actor, 0), evidence.stop)
     found = np.full((ASKED_AFTER, len(HISTORY)), UNKNOWN, np.int8)
     for number, (actor, end) in enumerate(list(ends.items())[:ASKED_AFTER]):
-        seen = np.nonzero(known[actor, :end, 0] != UNKNOWN)[0]
+        seen = np.nonzero((known[actor, :end] != UNKNOWN).any(-1))[0]
         found[number] = known[actor, seen[-1]]
     return found

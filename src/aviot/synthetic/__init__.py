@@ -9,7 +9,7 @@ from aviot.synthetic.question import Question
 from aviot.synthetic.render import Clips, Plan, draw, plan, render
 from aviot.synthetic.scene import Actor, Evidence, Plot, Scene
 from aviot.synthetic.split import SPLITS, Split
-from aviot.synthetic.tracks import Tracks, tracks
+from aviot.synthetic.tracks import Tracks, own_looks, tracks
 from aviot.synthetic.world import Batch, World
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "WorldConfig",
     "descriptions",
     "draw",
+    "own_looks",
     "plan",
     "render",
     "save",

@@ -151,14 +151,13 @@ def neighbour(stage: Stage) -> Story:
     moments = stage.moments(window, len(CHANGES), _gap(window, len(CHANGES)))
     at = sequence.index(asked)
     near = at + (1 if side == "after" else -1)
-    seen = [at, near] if 0 <= near < len(CHANGES) else [at]
     return Story(
         actors=(changing_actor(stage, shape, window, {c: (m,) for c, m in zip(sequence, moments, strict=True)}),),
-        answer=sequence[near] if len(seen) == 2 else NOTHING,
+        answer=sequence[near] if 0 <= near < len(CHANGES) else NOTHING,
         candidates=(*(change for change in CHANGES if change != asked), NOTHING),
         slots={"shape": shape, "asked": asked, "side": side},
         parts=(shape, asked, side),
-        evidence=tuple(around(moments[i], window) for i in seen),
+        evidence=(around(moments[at], window), Evidence(0, *window)),  # that nothing else came takes all of it
     )
 
 

@@ -1,6 +1,7 @@
 """What objects look like and do, in words: for learning from more than a question at a time.
 
-Only what is the split's own is told: an object whose shape, colour and texture are a combination of it.
+Only what is the split's own is told: an object whose shape, colour and texture are a combination of it. That its colour
+changed is told without the new one, which may be another split's.
 """
 
 from bisect import bisect
@@ -11,7 +12,7 @@ from aviot.synthetic.scene import Actor, Scene
 from aviot.synthetic.split import belongs, number_of
 from aviot.synthetic.stage import quadrant_of
 from aviot.synthetic.story import LARGE, MEDIUM, SMALL
-from aviot.synthetic.tracks import Tracks, tracks
+from aviot.synthetic.tracks import Tracks, own_looks, tracks
 from aviot.synthetic.words import COLOUR_NAMES, DIRECTIONS, QUARTERS, SHAPES, TEXTURES, TURNS
 
 SIZES = {SMALL: "small", MEDIUM: "medium", LARGE: "large"}
@@ -23,7 +24,7 @@ SIZE_LIMITS = tuple(radius + 0.005 for radius in SIZES)  # each size's largest r
 def descriptions(scene: Scene) -> list[tuple[str, str]]:
     """What each object does, where its shape names it.
 
-    "Describe the star." "small red, top left; second quarter: colour blue; last quarter: place top right"
+    "Describe the star." "small red, top left; second quarter: colour; last quarter: place top right"
     """
     shapes = [actor.shape for actor in scene.actors]
     return [
@@ -40,10 +41,11 @@ def sights(scene: Scene, frames: Sequence[int]) -> list[tuple[str, str]]:
     objects too: "Name the red object." "star"
     """
     truth = tracks(scene, frames)
+    own = own_looks(scene, truth)
     looks = [_looks(truth, i) for i in range(len(scene.actors))]
     told = []
     for i, mine in enumerate(looks):
-        if not all(truth.visible[i]) or not all(belongs(scene.split, number_of(look)) for look in mine):
+        if not all(truth.visible[i] & own[i]):
             continue
         others = [look for j, look in enumerate(looks) if j != i and any(truth.visible[j])]
         if all(mine[0][0] != shape for other in others for shape, _, _ in other):
@@ -105,7 +107,7 @@ def way_word(actor: Actor) -> str:
 
 def _events(actor: Actor, frames: int) -> list[str]:
     """Its changes in order, each with the quarter of the video."""
-    changes: list[tuple[int, str]] = [(at, f"colour {value}") for at, value in actor.colour[1:]]
+    changes: list[tuple[int, str]] = [(at, "colour") for at, _ in actor.colour[1:]]
     changes += [(at, f"size {size_word(value)}") for at, value in actor.size[1:]]
     if isinstance(actor.path, Jumps):
         changes += [(at, f"place {quadrant_of(place)}") for at, place in actor.path.stops[1:]]

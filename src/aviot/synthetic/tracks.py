@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aviot.synthetic.scene import Scene, Span, Steps
+from aviot.synthetic.split import MODULUS, RESIDUES
 from aviot.synthetic.words import COLOUR_NAMES, SHAPES, TEXTURES
 
 Numbers = NDArray[np.int64]
@@ -47,6 +48,11 @@ def tracks(scene: Scene, frames: Sequence[int] | Numbers | None = None) -> Track
         texture=np.array([np.full(len(at), _TEXTURE[actor.texture]) for actor in scene.actors]),
         tilt=np.array([np.full(len(at), actor.tilt) for actor in scene.actors]),
     )
+
+
+def own_looks(scene: Scene, truth: Tracks) -> NDArray[np.bool_]:
+    """Whether an actor's shape, colour and texture are a combination of the scene's own split, frame by frame [O,T]."""
+    return np.isin((truth.shape + truth.colour + truth.texture) % MODULUS, RESIDUES[scene.split])
 
 
 def sway(scene: Scene, at: Numbers) -> Reals:
