@@ -1,5 +1,9 @@
 """The model that comes with the package: small enough, complete, and right about what it never saw."""
 
+import json
+from hashlib import sha256
+from pathlib import Path
+
 import torch
 
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
@@ -11,6 +15,7 @@ from aviot.small.log import read_log
 from aviot.synthetic import World, WorldConfig
 
 SCENES = 12
+REPORT = Path(__file__).parents[2] / "docs" / "reproduction"
 
 
 def test_it_fits_into_the_package():
@@ -21,11 +26,22 @@ def test_it_fits_into_the_package():
 
 
 def test_it_was_trained_on_the_world_as_it_is():
-    """The last piece of its run: earlier ones may have had other plans for what came after them."""
+    """All pieces of its run, which went through to the end."""
     folder = embedded_model()
-    began = [line for line in read_log(folder / "training.jsonl") if "began" in line]
-    assert began[-1]["data"] == data_fingerprint(CURRICULUM, AviotProcessor.from_pretrained(folder).tokenizer)
-    assert began[-1]["data"] in (folder / "README.md").read_text(encoding="utf-8")
+    log = read_log(folder / "training.jsonl")
+    began = [line for line in log if "began" in line]
+    data = data_fingerprint(CURRICULUM, AviotProcessor.from_pretrained(folder).tokenizer)
+    assert {line["data"] for line in began} == {data}
+    assert [line["ended"] for line in log if "ended" in line][-1] == CURRICULUM.steps
+    assert data in (folder / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_documents_report_is_of_it():
+    report = json.loads((REPORT / "report.json").read_text(encoding="utf-8"))
+    weights = (embedded_model() / "model.safetensors").read_bytes()
+    assert report["models"]["model"]["files"]["model.safetensors"] == sha256(weights).hexdigest()
+    assert {model["trained"]["steps"] for model in report["models"].values()} == {CURRICULUM.steps}
+    assert report["setting"] == "full"
 
 
 def test_most_questions_about_new_combinations_are_answered_right():
