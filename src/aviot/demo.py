@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aviot.compressor.schedule import support_count
-from aviot.data.atomic import replacing
 from aviot.explain.build import Outputs, explain
 from aviot.explain.study import MATCHED, check_questions, read_with_pictures
 from aviot.explain.view import View
+from aviot.files import replacing
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.models.answering import Report
 from aviot.models.session import Session

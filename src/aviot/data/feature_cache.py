@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from aviot.data.atomic import TEMPORARY, replacing
+from aviot.files import TEMPORARY, replacing
 from aviot.values import as_whole
 
 logger = logging.getLogger(__name__)

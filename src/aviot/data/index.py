@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from aviot.data.atomic import replacing
 from aviot.data.errors import DataError, RecordError
 from aviot.data.record import Record, parse_record
 from aviot.data.scan import Found, Scanner, decode_json
+from aviot.files import replacing
 
 logger = logging.getLogger(__name__)
 

@@ -9,6 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from aviot.files import sync
+
 Row = dict[str, Any]
 
 
@@ -32,7 +34,7 @@ class Journal:
         except JournalError:
             self._file.close()
             raise
-        _make_durable(path.parent)
+        sync(path.parent)
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Write a row; it is on disk when this returns."""
@@ -75,20 +77,6 @@ def alone(path: Path) -> Iterator[None]:
         yield
 
 
-def write_durably(path: Path, data: bytes) -> None:
-    """A file that is there whole or not at all, also after the machine has stopped."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-        _make_durable(path.parent)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
 def _length_of_rows(path: Path) -> int:
     """Bytes of a journal's whole rows. A file that is none is refused, and stays as it is."""
     read_rows(path)
@@ -113,11 +101,3 @@ def _parsed(line: bytes) -> Row | None:
     except ValueError:
         return None
     return row if isinstance(row, dict) else None
-
-
-def _make_durable(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -14,12 +14,12 @@ import torch
 
 from aviot.evaluation.config import EvaluationConfig, Setting
 from aviot.evaluation.endpoint import Endpoint
-from aviot.evaluation.journal import write_durably
 from aviot.evaluation.judge import SYSTEM as JUDGE_SYSTEM
 from aviot.evaluation.judge import USER as JUDGE_USER
 from aviot.evaluation.plan import Shard
 from aviot.evaluation.prompts import ask
 from aviot.evaluation.reading import Items
+from aviot.files import write_durably
 from aviot.machine import command_line, commit, machine, versions
 from aviot.models import AviotProcessor
 from aviot.models.prompt import chat_prompt

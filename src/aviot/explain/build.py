@@ -6,7 +6,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from aviot.data.atomic import replacing
 from aviot.explain.export import ExportViews, write_export
 from aviot.explain.figures import FigureViews, Wanted, write_figures
 from aviot.explain.page import page_of
@@ -14,6 +13,7 @@ from aviot.explain.pictures import Pictures
 from aviot.explain.report import PageViews, report_of
 from aviot.explain.study import Study, check_questions, study
 from aviot.explain.view import View
+from aviot.files import replacing
 from aviot.models.answering import check_output
 from aviot.models.path import CompressorName
 from aviot.models.session import Session

@@ -10,6 +10,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from aviot.files import replacing
+
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
@@ -83,12 +85,8 @@ def _inside(folder: Path, name: object) -> Path:
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
     """Write a safetensors file whole or not at all, with the permissions any other new file would have."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, partial, metadata=dict(metadata))
+    with replacing(path) as temporary:
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary, metadata=dict(metadata))
         mask = os.umask(0)
         os.umask(mask)
-        partial.chmod(0o666 & ~mask)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+        temporary.chmod(0o666 & ~mask)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from aviot.evaluation.journal import write_durably
+from aviot.files import write_durably
 from aviot.reproduce.plots import draw_plots
 from aviot.reproduce.tables import Section, Table, preamble, sections
 

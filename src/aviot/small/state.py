@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from aviot.data.atomic import replacing
+from aviot.files import replacing
 from aviot.models.shards import write_tensors
 
 FILE_BYTES = 15 * 2**20

@@ -5,6 +5,8 @@ import re
 import shutil
 from pathlib import Path
 
+from aviot.files import sync
+
 _WHOLE = re.compile(r"checkpoint-(\d+)")
 _PARTIAL = re.compile(r"\.checkpoint-\d+\.partial")
 
@@ -47,14 +49,14 @@ def make_durable(folder: Path) -> None:
     """Wait until everything below a folder is on disk."""
     for parent, _, files in os.walk(folder):
         for name in files:
-            _sync(Path(parent) / name)
-        _sync(Path(parent))
+            sync(Path(parent) / name)
+        sync(Path(parent))
 
 
 def finish(run: Path, step: int) -> None:
     """Give a written and durable checkpoint its name."""
     partial_path(run, step).rename(whole_path(run, step))
-    _sync(run)
+    sync(run)
 
 
 def rotate(run: Path, keep: int) -> None:
@@ -71,11 +73,3 @@ def remove_leftovers(run: Path) -> None:
         for path in run.iterdir():
             if _PARTIAL.fullmatch(path.name):
                 shutil.rmtree(path)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -5,9 +5,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from aviot.evaluation.journal import write_durably
 from aviot.evaluation.suite.markdown import as_markdown
 from aviot.evaluation.suite.report import SuiteReport
+from aviot.files import write_durably
 
 MARKDOWN, JSON = "suite.md", "suite.json"
 
