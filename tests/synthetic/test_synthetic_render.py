@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from aviot.scatter import MASK, STRIDE, scattered
 from aviot.synthetic import World, WorldConfig, render, save, tracks
 from aviot.synthetic.sprites import SIDE, sprite_table
 from aviot.synthetic.words import COLOURS, SHAPES, TEXTURES
@@ -115,3 +116,19 @@ def test_batches_that_make_no_sense_are_refused():
         render([SCENES[0], WORLD.scene("train", 0, 16)])
     with pytest.raises(ValueError, match="indices must name frames 0 to 63"):
         render(SCENES[:1], indices=[64])
+
+
+def test_random_bits_are_splitmix64s():
+    """Its published sequence from 1234567, of numbers and of arrays."""
+    expected = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]
+    states = [(1234567 + (i + 1) * STRIDE) & MASK for i in range(4)]
+    assert [scattered(state) for state in states] == expected
+    assert scattered(np.array(states, np.uint64)).tolist() == expected
+
+
+def test_pixels_are_those_that_the_packages_model_learnt_from():
+    """Backgrounds, noise and objects along a line of one frame, to a level: rounding may differ between machines."""
+    frames = render([World(WorldConfig()).scene("test", 0, 16)]).frames
+    line = frames[0, 7, 50, 10:100:9, 0].int()
+    expected = torch.tensor([133, 83, 81, 90, 83, 89, 183, 192, 94, 153], dtype=torch.int32)
+    assert (line - expected).abs().max() <= 1

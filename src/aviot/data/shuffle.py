@@ -6,6 +6,8 @@ Nothing here has a state and nothing depends on a library's generator, whose str
 import numpy as np
 from numpy.typing import NDArray
 
+from aviot.scatter import STRIDE, scattered
+
 Words = NDArray[np.uint64]
 
 _ROUNDS = 8  # a Feistel cipher mixes well from four on; small sets need a few more
@@ -13,14 +15,10 @@ _ORDER, _RATIO, _REPLACEMENT, _SELECTION = range(4)  # what a hash is for, so th
 
 
 def mix(*words: Words | int) -> Words:
-    """A 64-bit hash of 64-bit words, each an array or a number: splitmix64's finaliser, word after word."""
+    """A 64-bit hash of 64-bit words, each an array or a number: scattered word after word."""
     state: Words = np.zeros(1, np.uint64)
     for word in words:
-        state = state ^ np.asarray(word, np.uint64)
-        state = state + np.uint64(0x9E3779B97F4A7C15)
-        state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        state = state ^ (state >> np.uint64(31))
+        state = scattered((state ^ np.asarray(word, np.uint64)) + STRIDE)
     return state
 
 

@@ -4,20 +4,20 @@ import math
 from collections.abc import Sequence
 from typing import TypeVar
 
-T = TypeVar("T")
+from aviot.scatter import MASK, STRIDE, scattered
 
-_MASK = 2**64 - 1
+T = TypeVar("T")
 
 
 class Draws:
-    """Draws that follow from a key: splitmix64's finaliser, counted up. Another key gives another, unrelated stream."""
+    """Draws that follow from a key, counted up and scattered. Another key gives another, unrelated stream."""
 
     def __init__(self, *key: int | str) -> None:
         self._state = 0
         for word in key:
             number = int.from_bytes(word.encode(), "little") if isinstance(word, str) else word
             while True:  # any length of word, 64 bits at a time
-                self._state ^= number & _MASK
+                self._state ^= number & MASK
                 self._state = self.word()
                 number >>= 64
                 if number <= 0:
@@ -25,11 +25,8 @@ class Draws:
 
     def word(self) -> int:
         """The next 64 random bits."""
-        self._state = (self._state + 0x9E3779B97F4A7C15) & _MASK
-        mixed = self._state
-        mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-        mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & _MASK
-        return mixed ^ (mixed >> 31)
+        self._state = (self._state + STRIDE) & MASK
+        return scattered(self._state)
 
     def below(self, count: int) -> int:
         """A whole number from 0 to count - 1."""

@@ -5,6 +5,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from aviot.scatter import STRIDE, scattered
+
 SIDE = 256  # a power of two, so that places wrap round by a mask
 PATTERNS = ("clouds", "waves", "tiles", "grain")
 
@@ -26,18 +28,10 @@ def noise_table() -> NDArray[np.float32]:
     return (total / total.std()).astype(np.float32)
 
 
-def scattered(counters: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """64 random bits for each counter: splitmix64's finaliser, the same everywhere."""
-    state = counters * np.uint64(0x9E3779B97F4A7C15)
-    state = (state ^ (state >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    state = (state ^ (state >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return state ^ (state >> np.uint64(31))
-
-
 def _noise(number: int) -> NDArray[np.float64]:
     """Uniform noise from 0 to 1 [256,256]."""
     counters = np.arange(number * SIDE * SIDE, (number + 1) * SIDE * SIDE, dtype=np.uint64)
-    return (scattered(counters) >> np.uint64(11)).reshape(SIDE, SIDE) / 2.0**53
+    return (scattered(counters * STRIDE) >> 11).reshape(SIDE, SIDE) / 2.0**53
 
 
 def _smooth(noise: NDArray[np.float64], radius: float) -> NDArray[np.float64]:

@@ -14,10 +14,11 @@ from jaxtyping import UInt8
 from numpy.typing import NDArray
 from torch import Tensor
 
+from aviot.scatter import STRIDE, scattered
 from aviot.sending import sent
 from aviot.synthetic.chance import Draws
 from aviot.synthetic.layers import Stack, draw_stack, stacks_of
-from aviot.synthetic.patterns import SIDE, noise_table, pattern_tables, scattered
+from aviot.synthetic.patterns import SIDE, noise_table, pattern_tables
 from aviot.synthetic.scene import Scene, Shot
 from aviot.synthetic.tracks import sway, tracks
 
@@ -96,7 +97,7 @@ def _plan(scenes: Sequence[Scene], at: NDArray[np.int64]) -> Plan:
     frames = np.tile(at, len(scenes))[:, None]
     moved = np.array([shot.offset for shot in shots]) - frames * np.array([shot.velocity for shot in shots]) - swayed
     keys = np.array([Draws("noise", scene.seed, scene.split, scene.index).word() for scene in scenes], np.uint64)
-    bits = scattered((keys[:, None] + at.astype(np.uint64)).ravel())
+    bits = scattered((keys[:, None] + at.astype(np.uint64)).ravel() * STRIDE)
     grain = np.stack([bits & np.uint64(SIDE - 1), (bits >> np.uint64(8)) & np.uint64(SIDE - 1)], axis=1)
     return Plan(
         size=scenes[0].size,
