@@ -97,6 +97,14 @@ def test_mistakes_are_one_sentence(small, tmp_path, arguments, sentence):
     assert kept.read_text() == "mine"
 
 
+def test_a_file_in_place_of_the_folder_is_named(small, tmp_path):
+    (tmp_path / "out").write_text("mine")
+    done = demo("--model", small, "--output", tmp_path / "out")
+    assert done.exit_code == 2
+    assert "out is a file; name a folder" in " ".join(done.stderr.split())
+    assert (tmp_path / "out").read_text() == "mine"
+
+
 def test_what_stands_where_the_page_goes_is_noticed_before_a_video_is_written(small, tmp_path):
     (tmp_path / "report.html").mkdir()
     done = demo("--model", small, "--output", tmp_path)

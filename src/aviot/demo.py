@@ -48,8 +48,10 @@ class Demo:
     asked: tuple[Asked, ...]
 
 
-def check_request(scene: int, questions: Sequence[str], ratio: float) -> None:
+def check_request(scene: int, questions: Sequence[str], ratio: float, folder: Path) -> None:
     """Refuse what cannot be shown, before anything is written."""
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is a file; name a folder for the demo with -o")
     if scene < 0:
         raise ValueError(f"scene must be at least 0, got {scene}")
     support_count(FRAMES, ratio)

@@ -15,6 +15,7 @@ from transformers import Qwen2Config, Qwen2ForCausalLM, SiglipVisionConfig, Sigl
 from aviot.models import AviotConfig, AviotForConditionalGeneration, AviotProcessor
 from aviot.models.conversion import convert_checkpoint
 from aviot.models.shards import CheckpointError
+from aviot.small.embedded import embedded_model
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "checkpoint"
 VISION = {
@@ -243,6 +244,24 @@ def test_broken_folders(tmp_path, spoil, sentence):
     spoil(folder)
     with pytest.raises(CheckpointError, match=sentence):
         AviotForConditionalGeneration.from_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        ("tokenizer.json", '{"a": 1', "its tokenizer .* cannot be read"),
+        ("tokenizer.json", '{"a": 1}', "its tokenizer .* cannot be read"),
+        ("processor_config.json", "{bad", "processor_config.json: not JSON"),
+        ("processor_config.json", "[]", "processor_config.json: expected a JSON object"),
+        ("config.json", '{"model_type": "aviot", "vision_config": {}}', "config.json: text_config must be an object"),
+        ("config.json", '{"model_type": "aviot", "text_config": {}}', "config.json: vision_config must be an object"),
+    ],
+)
+def test_the_file_that_is_broken_is_named(tmp_path, name, text, sentence):
+    folder = shutil.copytree(embedded_model(), tmp_path / "c")
+    (folder / name).write_text(text)
+    with pytest.raises(CheckpointError, match=sentence):
+        AviotProcessor.from_pretrained(folder)
 
 
 def test_an_unknown_encoder_is_named(llava, tmp_path):

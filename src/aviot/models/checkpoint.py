@@ -91,7 +91,7 @@ def read_source(folder: Path) -> Source:
     """Tell a folder's layout and make our config of its own."""
     if not folder.is_dir():
         raise CheckpointError(f"{folder}: no such folder; expected a checkpoint with config.json and safetensors")
-    values = _read_json(folder / "config.json")
+    values = read_json(folder / "config.json")
     layout = _LAYOUT_OF_TYPE.get(str(values.get("model_type")))
     if layout is None:
         known = ", ".join(_LAYOUT_OF_TYPE)
@@ -123,6 +123,9 @@ def resolve_folder(name: Any, *, revision: str | None = None, local_files_only: 
 
 def _config(folder: Path, layout: Layout, values: Mapping[str, Any]) -> AviotConfig:
     if layout == "aviot":
+        for name in ("text_config", "vision_config"):
+            if not isinstance(values.get(name), dict):
+                raise CheckpointError(f"{folder / 'config.json'}: {name} must be an object, got {values.get(name)!r}")
         return AviotConfig.from_dict(dict(values))
     for name, expected in _FIXED.items():
         if values.get(name, expected) != expected:
@@ -249,7 +252,7 @@ def _vision_config(folder: Path, values: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(values.get("vision_config"), dict):
         vision = dict(values["vision_config"])
     elif beside.is_file():
-        whole = _read_json(beside)
+        whole = read_json(beside)
         vision = dict(whole.get("vision_config", whole))
     elif Path(named).name in _KNOWN_ENCODERS:
         vision = dict(_KNOWN_ENCODERS[Path(named).name])
@@ -266,7 +269,8 @@ def _vision_config(folder: Path, values: Mapping[str, Any]) -> dict[str, Any]:
     return vision
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """One of a checkpoint's files; what is no JSON object is refused by its name."""
     if not path.is_file():
         raise CheckpointError(f"{path}: no such file; expected a checkpoint's config")
     try:

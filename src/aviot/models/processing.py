@@ -12,11 +12,12 @@ from PIL import Image
 from torch import Tensor
 from transformers import AutoTokenizer, BatchFeature, ProcessorMixin
 
-from aviot.models.checkpoint import read_source, resolve_folder
+from aviot.models.checkpoint import read_json, read_source, resolve_folder
 from aviot.models.configuration import VIDEO_PLACEHOLDER
 from aviot.models.conversation import chat_conversation, refuse_mark, refuse_marks
 from aviot.models.prompt import ChatPrompt, chat_prompt
 from aviot.models.sequence import IGNORED
+from aviot.models.shards import CheckpointError
 from aviot.video import Transform, Video, read_video
 
 SETTINGS_FILE = "processor_config.json"
@@ -70,10 +71,13 @@ class AviotProcessor(ProcessorMixin):
         given = {name: kwargs.pop(name) for name in SETTINGS if name in kwargs}
         folder = resolve_folder(pretrained_model_name_or_path, **origin)
         config = read_source(folder).config
-        tokenizer = AutoTokenizer.from_pretrained(folder, config=config, **kwargs)
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(folder, config=config, **kwargs)
+        except Exception as error:  # tokenizers raises no other for a file that it cannot read
+            raise CheckpointError(f"{folder}: its tokenizer (tokenizer.json, …) cannot be read ({error})") from error
         stored: dict[str, Any] = {"image_size": config.vision_config.image_size}
         if (folder / SETTINGS_FILE).is_file():
-            stored |= json.loads((folder / SETTINGS_FILE).read_text(encoding="utf-8"))
+            stored |= read_json(folder / SETTINGS_FILE)
         stored |= given
         return cls(tokenizer, **{name: stored[name] for name in SETTINGS if name in stored})
 
