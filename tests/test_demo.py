@@ -97,6 +97,13 @@ def test_mistakes_are_one_sentence(small, tmp_path, arguments, sentence):
     assert kept.read_text() == "mine"
 
 
+def test_words_do_not_steer_the_terminal(small, tmp_path):
+    done = demo("--model", small, "--output", tmp_path, "--question", "Where is\x1b[2J it?")
+    assert done.exit_code == 0
+    assert "\x1b[2J" not in done.stdout
+    assert "Where is\N{REPLACEMENT CHARACTER}[2J it?" in done.stdout
+
+
 def test_a_file_in_place_of_the_folder_is_named(small, tmp_path):
     (tmp_path / "out").write_text("mine")
     done = demo("--model", small, "--output", tmp_path / "out")

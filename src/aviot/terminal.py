@@ -93,6 +93,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def printable(text: str) -> str:
+    """A model's or a stranger's words without what would steer the terminal."""
+    return "".join(c if c.isprintable() or c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
 def say(text: str) -> None:
     """To the person, beside the report."""
     Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)

@@ -17,7 +17,7 @@ from aviot.commands.options import (
     SourceFps,
     VideoPath,
 )
-from aviot.terminal import counted, load_model, mistakes, say, working
+from aviot.terminal import counted, load_model, mistakes, printable, say, working
 
 
 def answer(
@@ -62,7 +62,7 @@ def answer(
     if as_json:
         print(json.dumps(asdict(given) | {"question": question, "ratio": asked, "compressor": compressor}, indent=2))
         return
-    print("".join(c if c.isprintable() or c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in given.text))
+    print(printable(given.text))
     spent = ", ".join(f"{name} {value:,.0f} ms" for name, value in given.milliseconds.items())
     path = " → ".join(map(str, given.path))
     say(f"{counted(given.frames, 'frame')}, {counted(given.supports, 'support')} ({path})")

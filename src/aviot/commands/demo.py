@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from aviot.commands.options import Device, Json, Model, Ratio
-from aviot.terminal import load_model, mistakes, working
+from aviot.terminal import counted, load_model, mistakes, printable, working
 
 if TYPE_CHECKING:
     from aviot.demo import Demo
@@ -80,13 +80,13 @@ def demo(
 
 def _described(shown: "Demo") -> Iterator[str | Table]:
     path = " → ".join(map(str, shown.path))
-    yield f"[bold]{escape(str(shown.video))}[/bold]: {shown.frames} frames, compressed to {shown.path[-1]} ({path})."
+    yield f"[bold]{escape(str(shown.video))}[/bold]: {counted(shown.frames, 'frame')}, compressed to {shown.path[-1]} ({path})."
     yield f"Visual tokens for the decoder: {shown.tokens_before:,} before, {shown.tokens_after:,} after.\n"
     known = any(one.truth is not None for one in shown.asked)
     answers = Table("", "question", "answer", *(["in truth"] if known else []))
     for number, one in enumerate(shown.asked, start=1):
         truth = [] if one.truth is None else [f"{one.truth} {'✓' if one.right else '✗'}"]
-        answers.add_row(str(number), escape(one.question), escape(one.answer), *truth)
+        answers.add_row(str(number), *(escape(printable(said)) for said in (one.question, one.answer)), *truth)
     yield answers
     if shown.spans:
         yield "\nSupports that each part of the video got in the first stage, for each question:"
