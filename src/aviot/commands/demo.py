@@ -79,8 +79,8 @@ def demo(
 
 
 def _described(shown: "Demo") -> Iterator[str | Table]:
-    path = " → ".join(map(str, shown.path))
-    yield f"[bold]{escape(str(shown.video))}[/bold]: {counted(shown.frames, 'frame')}, compressed to {shown.path[-1]} ({path})."
+    path, frames = " → ".join(map(str, shown.path)), counted(shown.frames, "frame")
+    yield f"[bold]{escape(str(shown.video))}[/bold]: {frames}, compressed to {shown.path[-1]} ({path})."
     yield f"Visual tokens for the decoder: {shown.tokens_before:,} before, {shown.tokens_after:,} after.\n"
     known = any(one.truth is not None for one in shown.asked)
     answers = Table("", "question", "answer", *(["in truth"] if known else []))
