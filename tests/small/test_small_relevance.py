@@ -5,12 +5,15 @@ from dataclasses import replace
 import pytest
 import torch
 
+from aviot.compressor.allocation import allocation_probabilities
+from aviot.compressor.segments import Segments
+from aviot.config import CompressorConfig
 from aviot.small.architecture import new_model
 from aviot.small.curriculum import Curriculum, Phase
 from aviot.small.learning import encode
 from aviot.small.lessons import Lessons, LessonWriter, put
 from aviot.small.pupil import Pupil
-from aviot.small.relevance import relevance, relevance_loss, sought_of
+from aviot.small.relevance import Sought, allotment_loss, relevance, relevance_loss, sought_of
 from aviot.small.tokenizer import build_tokenizer
 from aviot.synthetic import World, WorldConfig
 
@@ -98,8 +101,31 @@ def test_the_loss_is_least_where_the_shown_frames_stand_out(tokenizer):
     weights = sought.tokens.float()
     questions = torch.einsum("nl,nld->nd", weights, embeds) / weights.sum(1, True)
     frames = torch.where(sought.shown[..., None], questions[:, None], -questions[:, None])
-    loss, right = relevance_loss(frames, embeds, sought)
-    other, wrong = relevance_loss(frames, embeds, replace(sought, shown=~sought.shown))
+    found = relevance(frames, embeds, sought)
+    loss, right = relevance_loss(found, sought)
+    other, wrong = relevance_loss(found, replace(sought, shown=~sought.shown))
     assert (right, wrong) == (1, 0)
     torch.testing.assert_close(loss, sought.shown.sum(1).float().log().mean(), atol=1e-4, rtol=0)
     assert other > loss + 10
+
+
+def test_segments_are_allotted_as_the_compressor_does_it():
+    """The loss is the cross entropy of the compressor's own probabilities, with the shares of what is shown."""
+    torch.manual_seed(0)
+    found = (10 * torch.randn(5, 18, dtype=torch.float64)).requires_grad_()
+    shown = torch.rand(5, 18) > 0.6
+    sought = Sought(torch.arange(5), torch.ones(5, 3, dtype=torch.bool), torch.arange(5), shown)
+    config = CompressorConfig()
+    loss, right = allotment_loss(found, sought, config)
+    segments = Segments.of(18, 9, config.segments)
+    weight, temperature = config.allocation.relevance_weight, config.allocation.final_temperature
+    given = allocation_probabilities(torch.zeros(5, 4), segments.mean(found), weight, temperature)
+    parts = [part.sum(1) for part in shown.double().split((5, 5, 4, 4), 1)]
+    goal = torch.stack(parts, 1) / shown.sum(1, keepdim=True)
+    torch.testing.assert_close(loss, -(goal * given.log()).sum(1).mean(), rtol=1e-3, atol=0)
+    torch.testing.assert_close(right, torch.minimum(given, goal).sum(1).mean(), rtol=1e-3, atol=0)
+    loss.backward()
+    assert found.grad.isfinite().all()
+    flat = torch.zeros(5, 18, requires_grad=True)
+    allotment_loss(flat, sought, config)[0].backward()
+    assert flat.grad.isfinite().all()

@@ -17,7 +17,7 @@ from aviot.small.naming import Naming, names_at
 from aviot.small.options import OptionReader, Options
 from aviot.small.patches import PatchReader, patch_targets
 from aviot.small.recall import ASKED_AFTER, Recalls
-from aviot.small.relevance import relevance_loss
+from aviot.small.relevance import allotment_loss, relevance, relevance_loss
 
 # Layers of the decoder after which lessons read off its states
 TOLD_AFTER = 4  # what the objects of a video have done,
@@ -87,7 +87,10 @@ class Pupil(nn.Module):
         if lesson.sought is not None:
             frames = self.model.model.connector.frame_means(found.x.flatten(0, 1)).unflatten(0, found.x.shape[:2])
             embeds = self.model.get_input_embeddings()(sent(lesson.ids, u.device))
-            terms["sought"], shares["sought_right"] = relevance_loss(frames, embeds, lesson.sought)
+            likeness = relevance(frames, embeds, lesson.sought)
+            terms["sought"], shares["sought_right"] = relevance_loss(likeness, lesson.sought)
+            compressor = self.model.config.compressor
+            terms["allotted"], shares["allotted_right"] = allotment_loss(likeness, lesson.sought, compressor)
         start, end = len(lesson.before), len(lesson.before) + found.tokens.shape[1]
         if lesson.histories is not None:
             grid, stride = self.model.model.connector.grid, self.model.config.pool_stride

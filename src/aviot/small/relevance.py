@@ -2,7 +2,9 @@
 
 Relevance is the cosine of a frame's mean with the question's mean embedding, and no gradient reaches it through the
 compressor. Names alone (`naming.py`) do not make it: most of a question's words say nothing of what is to be seen. Here
-the frames that show whom a question is about have to be those most like it.
+the frames that show whom a question is about have to be those most like it, and segments have to get supports as they
+show it: what stands out in one frame of sixteen is lost in a segment's mean, where anything else that differs is
+magnified to the same deviation.
 """
 
 from collections.abc import Sequence
@@ -13,11 +15,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from aviot.compressor.segments import Segments
+from aviot.config import CompressorConfig
 from aviot.sending import sent
 from aviot.small.spans import stretches
 from aviot.synthetic import Question, Scene, tracks
 
 SCALE = 20.0  # of a cosine, before frames compete
+LEAST = 0.01  # deviation of the segments' relevance: what is less is not magnified to one
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,10 +69,25 @@ def question_means(embeds: Float[Tensor, "B L d"], asks: Bool[Tensor, "B L"]) ->
     return (embeds * weights).sum(1) / weights.sum(1).clamp_min(1)
 
 
-def relevance_loss(
-    frames: Float[Tensor, "V T d"], embeds: Float[Tensor, "B L d"], sought: Sought
-) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+def relevance_loss(found: Float[Tensor, "N T"], sought: Sought) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """Frames compete for each question, those that show it are alike; and how often one of them wins."""
-    found, shown = relevance(frames, embeds, sought), sent(sought.shown, frames.device)
+    shown = sent(sought.shown, found.device)
     loss = F.cross_entropy(SCALE * found, shown / shown.sum(1, keepdim=True))
     return loss, shown.gather(1, found.argmax(1, keepdim=True)).float().mean()
+
+
+def allotment_loss(
+    found: Float[Tensor, "N T"], sought: Sought, config: CompressorConfig
+) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
+    """Segments compete for supports as the compressor lets them, and are to get as many as they show of what is sought.
+
+    And the share of all that is allotted so. The pilot has no say: a balanced one finds all segments alike.
+    """
+    segments = Segments(found.shape[1], min(config.segments, found.shape[1]))
+    shown = sent(sought.shown, found.device).float()
+    goal = segments.split((shown / shown.sum(1, keepdim=True))[..., None]).sum((-2, -1))
+    signal = segments.mean(found)
+    signal = signal - signal.mean(1, keepdim=True)
+    signal = signal * (signal.square().mean(1, keepdim=True) + LEAST**2).rsqrt()
+    logits = config.allocation.relevance_weight / config.allocation.final_temperature * signal
+    return F.cross_entropy(logits, goal), torch.minimum(logits.softmax(1), goal).sum(1).mean()
