@@ -17,12 +17,14 @@ from aviot.small.export import CURVES
 from aviot.small.log import read_log
 
 LOSSES = {"patches": "patches", "naming": "names", "language": "answers", "told": "histories", "recalled": "recalls"}
-LOSSES |= {"chosen": "options", "sought": "relevance", "transport": "transport (weighed)"}
+LOSSES |= {"chosen": "options", "sought": "relevance"}
+LOSSES |= {"allotted": "allotment (weighed)", "transport": "transport (weighed)"}
 SHARES = {
     "told_right": "histories",
     "recalled_right": "recalls",
     "chosen_right": "options",
     "sought_right": "relevance",
+    "allotted_right": "allotment",
 }
 SMOOTH = 5  # lines of twenty steps
 
@@ -39,13 +41,11 @@ def main() -> None:
         losses, shares = figure.subplots(2, 1, sharex=True)
         _phases(losses, steps)
         _phases(shares, steps)
-        for name, title in LOSSES.items():
-            losses.plot(*_smooth(steps, name), linewidth=0.9, label=title)
+        _draw(losses, steps, LOSSES, 1)
         losses.set_yscale("log")
         losses.set_ylabel("loss")
         losses.legend(ncols=4, fontsize=7)
-        for name, title in SHARES.items():
-            shares.plot(*_smooth(steps, name, 100), linewidth=0.9, label=title)
+        _draw(shares, steps, SHARES, 100)
         for title, points in _examined(lines).items():
             shares.plot(*zip(*points, strict=True), marker="o", markersize=3, linestyle=":", label=title)
         shares.set_ylabel("right, %")
@@ -56,7 +56,15 @@ def main() -> None:
     print(given.output)
 
 
-def _smooth(steps, name, scale=1.0):
+def _draw(panel, steps, titles, scale):
+    """Every curve that the run has."""
+    for name, title in titles.items():
+        at, values = _smooth(steps, name, scale)
+        if at:
+            panel.plot(at, values, linewidth=0.9, label=title)
+
+
+def _smooth(steps, name, scale):
     """Means of a few lines each; a lesson that was not taught in a line is not in it."""
     at, values = [], []
     for start in range(0, len(steps), SMOOTH):

@@ -24,6 +24,8 @@ TOLD_AFTER = 4  # what the objects of a video have done,
 RECALLED_AFTER = 5  # whom a question is about, where its answer begins,
 CHOSEN_AFTER = 6  # and whether an option is right.
 
+ALLOTTED = 0.2  # weight of how segments share supports: its gradient is several times that of the other lessons
+
 
 class Pupil(nn.Module):
     """The model, what it leaves behind when it has learnt, and the compressor that it learns with."""
@@ -90,7 +92,8 @@ class Pupil(nn.Module):
             likeness = relevance(frames, embeds, lesson.sought)
             terms["sought"], shares["sought_right"] = relevance_loss(likeness, lesson.sought)
             compressor = self.model.config.compressor
-            terms["allotted"], shares["allotted_right"] = allotment_loss(likeness, lesson.sought, compressor)
+            allotted, shares["allotted_right"] = allotment_loss(likeness, lesson.sought, compressor)
+            terms["allotted"] = ALLOTTED * allotted
         start, end = len(lesson.before), len(lesson.before) + found.tokens.shape[1]
         if lesson.histories is not None:
             grid, stride = self.model.model.connector.grid, self.model.config.pool_stride
