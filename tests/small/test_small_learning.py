@@ -155,7 +155,6 @@ def test_a_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
     """Three steps in one piece and in three: the same terms and weights, but for moments rounded in between."""
     for module in (training, log):
         monkeypatch.setattr(module, "REPORT", 1)
-    monkeypatch.setattr(training, "EXAMINED", ())
     curriculum = Curriculum(
         (
             Phase("patches", steps=1, batches=((2, 1),), rates=(1e-3, 1e-3)),
@@ -163,9 +162,9 @@ def test_a_run_goes_on_where_it_stopped(tmp_path, monkeypatch):
         )
     )
     cpu = torch.device("cpu")
-    training.train(tmp_path / "whole", curriculum, device=cpu)
+    training.train(tmp_path / "whole", curriculum, device=cpu, unexamined=True)
     for _ in range(3):
-        training.train(tmp_path / "pieces", curriculum, device=cpu, seconds=0)
+        training.train(tmp_path / "pieces", curriculum, device=cpu, seconds=0, unexamined=True)
     logs = [[json.loads(line) for line in (tmp_path / name / "log.jsonl").open()] for name in ("whole", "pieces")]
     assert [line["began"] for line in logs[1] if "began" in line] == [0, 1, 2]
     assert [line["ended"] for line in logs[1] if "ended" in line] == [1, 2, 3]

@@ -49,11 +49,12 @@ def train(
     compressor: CompressorName = "aviot",
     start: Path | None = None,
     compiled: bool = False,
+    unexamined: bool = False,
 ) -> None:
     """Steps until the curriculum or the time is over or a task begins, then the state and the accuracy so far.
 
     A new run begins with the first step, or where the run in `start` stopped. `compiled` has torch compile the layers
-    of encoder and decoder, which takes its time once.
+    of encoder and decoder, which takes its time once. An `unexamined` piece leaves the accuracy to the next.
     """
     began = time.monotonic()
     if start is not None and not (start / STATE).is_file():
@@ -115,6 +116,8 @@ def train(
             break
     save_state(folder, pupil, optimizers, step)
     log.write({"ended": step, "seconds": round(time.monotonic() - began, 1)})
+    if unexamined:
+        return
     with precision():
         examine(pupil.model, tokenizer, curriculum.seed, step, log, settings_after(curriculum, step, compressor))
 
@@ -169,6 +172,7 @@ def main() -> None:
     parser.add_argument("--compressor", choices=COMPRESSORS, default="aviot")
     parser.add_argument("--start", type=Path, help="a run to begin from")
     parser.add_argument("--compiled", action="store_true", help="have torch compile the layers first")
+    parser.add_argument("--unexamined", action="store_true", help="ask no held-out questions at the end of this piece")
     given = vars(parser.parse_args())
     torch.multiprocessing.set_sharing_strategy("file_system")  # tensors go by name: twice as fast as by descriptor
     try:
