@@ -1,15 +1,19 @@
 """`aviot demo`: what it says is what was compressed and answered, and its page is written."""
 
 import json
+from io import StringIO
 from itertools import count
+from pathlib import Path
 
 import av
 import numpy as np
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from aviot.cli import app
-from aviot.demo import draw_scene
+from aviot.commands.demo import _described
+from aviot.demo import Asked, Demo, draw_scene
 from aviot.small.architecture import new_model, small_processor
 from aviot.small.tokenizer import build_tokenizer
 from aviot.synthetic import World, WorldConfig
@@ -97,11 +101,18 @@ def test_mistakes_are_one_sentence(small, tmp_path, arguments, sentence):
     assert kept.read_text() == "mine"
 
 
-def test_words_do_not_steer_the_terminal(small, tmp_path):
-    done = demo("--model", small, "--output", tmp_path, "--question", "Where is\x1b[2J it?")
-    assert done.exit_code == 0
-    assert "\x1b[2J" not in done.stdout
-    assert "Where is\N{REPLACEMENT CHARACTER}[2J it?" in done.stdout
+def test_words_do_not_steer_the_terminal():
+    """Neither those of a question or an answer nor a file's name."""
+    steering = "a\x1b[2Jb\rc\x0bd\x85e"
+    asked = Asked(question=f"q{steering}", answer=f"w{steering}", truth=None, budgets=((1, 1),))
+    shown = Demo(Path(f"v{steering}"), Path(f"p{steering}"), 4, (4, 2), 8, 4, ((0.0, 1.0), (1.0, 2.0)), (asked, asked))
+    console = Console(width=200, record=True, file=StringIO())
+    for part in _described(shown):
+        console.print(part)
+    text = console.export_text()
+    assert not {"\x1b", "\r", "\x0b", "\x85"} & set(text)
+    for letter in "qwvp":
+        assert f"{letter}a\N{REPLACEMENT CHARACTER}[2Jb\N{REPLACEMENT CHARACTER}c" in text
 
 
 def test_a_file_in_place_of_the_folder_is_named(small, tmp_path):

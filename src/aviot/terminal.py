@@ -95,7 +95,7 @@ def counted(number: int, noun: str) -> str:
 
 def printable(text: str) -> str:
     """A model's or a stranger's words without what would steer the terminal."""
-    return "".join(c if c.isprintable() or c.isspace() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def say(text: str) -> None:

@@ -253,6 +253,8 @@ def test_broken_folders(tmp_path, spoil, sentence):
         ("tokenizer.json", '{"a": 1}', "its tokenizer .* cannot be read"),
         ("processor_config.json", "{bad", "processor_config.json: not JSON"),
         ("processor_config.json", "[]", "processor_config.json: expected a JSON object"),
+        ("processor_config.json", '{"fps": "x"}', "processor_config.json: fps must be"),
+        ("processor_config.json", '{"image_size": 10.5}', "processor_config.json: image_size must be"),
         ("config.json", '{"model_type": "aviot", "vision_config": {}}', "config.json: text_config must be an object"),
         ("config.json", '{"model_type": "aviot", "text_config": {}}', "config.json: vision_config must be an object"),
     ],
@@ -262,6 +264,13 @@ def test_the_file_that_is_broken_is_named(tmp_path, name, text, sentence):
     (folder / name).write_text(text)
     with pytest.raises(CheckpointError, match=sentence):
         AviotProcessor.from_pretrained(folder)
+
+
+def test_a_callers_mistake_is_not_the_checkpoints():
+    for wrong in ({"tokenizer_type": "nope"}, {"fps": 0}):
+        with pytest.raises(ValueError, match=r"nope|fps must be") as refused:
+            AviotProcessor.from_pretrained(embedded_model(), **wrong)
+        assert not isinstance(refused.value, CheckpointError)
 
 
 def test_an_unknown_encoder_is_named(llava, tmp_path):

@@ -109,23 +109,42 @@ def test_the_loss_is_least_where_the_shown_frames_stand_out(tokenizer):
     assert other > loss + 10
 
 
-def test_segments_are_allotted_as_the_compressor_does_it():
+@pytest.mark.parametrize("scale", [0.02, 0.2, 1.0])  # of cosines, whose segment means then deviate by half as much
+def test_segments_are_allotted_as_the_compressor_does_it(scale):
     """The loss is the cross entropy of the compressor's own probabilities, with the shares of what is shown."""
     torch.manual_seed(0)
-    found = (10 * torch.randn(5, 18, dtype=torch.float64)).requires_grad_()
-    shown = torch.rand(5, 18) > 0.6
-    sought = Sought(torch.arange(5), torch.ones(5, 3, dtype=torch.bool), torch.arange(5), shown)
+    found = (scale * torch.randn(6, 18, dtype=torch.float64)).requires_grad_()
+    shown = torch.rand(6, 18) > 0.6
+    shown[5] = True  # nothing to allot: not counted
+    sought = sought_in(shown)
     config = CompressorConfig()
     loss, right = allotment_loss(found, sought, config)
     segments = Segments.of(18, 9, config.segments)
     weight, temperature = config.allocation.relevance_weight, config.allocation.final_temperature
-    given = allocation_probabilities(torch.zeros(5, 4), segments.mean(found), weight, temperature)
-    parts = [part.sum(1) for part in shown.double().split((5, 5, 4, 4), 1)]
-    goal = torch.stack(parts, 1) / shown.sum(1, keepdim=True)
-    torch.testing.assert_close(loss, -(goal * given.log()).sum(1).mean(), rtol=1e-3, atol=0)
-    torch.testing.assert_close(right, torch.minimum(given, goal).sum(1).mean(), rtol=1e-3, atol=0)
+    given = allocation_probabilities(torch.zeros(5, 4), segments.mean(found[:5]), weight, temperature)
+    parts = [part.sum(1) for part in shown[:5].double().split((5, 5, 4, 4), 1)]
+    goal = torch.stack(parts, 1) / shown[:5].sum(1, keepdim=True)
+    torch.testing.assert_close(loss, -(goal * given.log()).sum(1).mean(), rtol=1e-5, atol=0)
+    torch.testing.assert_close(right, torch.minimum(given, goal).sum(1).mean(), rtol=1e-5, atol=0)
     loss.backward()
     assert found.grad.isfinite().all()
-    flat = torch.zeros(5, 18, requires_grad=True)
-    allotment_loss(flat, sought, config)[0].backward()
-    assert flat.grad.isfinite().all()
+    assert found.grad[:5].abs().sum(1).min() > 0
+    assert not found.grad[5].any()
+
+
+def test_an_allotment_of_nothing_teaches_nothing():
+    """Relevance that is the same everywhere, and what is shown everywhere."""
+    flat = torch.zeros(2, 16, requires_grad=True)
+    shown = torch.zeros(2, 16, dtype=torch.bool)
+    shown[:, :4] = True
+    for sought in (sought_in(shown), sought_in(torch.ones_like(shown))):
+        loss, _ = allotment_loss(flat, sought, CompressorConfig())
+        loss.backward()
+        assert flat.grad.isfinite().all()
+    assert loss == 0
+
+
+def sought_in(shown):
+    """Questions of three tokens each, about videos that show what they seek in these frames."""
+    number = torch.arange(len(shown))
+    return Sought(number, torch.ones(len(shown), 3, dtype=torch.bool), number, shown)

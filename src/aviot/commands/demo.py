@@ -80,18 +80,22 @@ def demo(
 
 def _described(shown: "Demo") -> Iterator[str | Table]:
     path, frames = " → ".join(map(str, shown.path)), counted(shown.frames, "frame")
-    yield f"[bold]{escape(str(shown.video))}[/bold]: {frames}, compressed to {shown.path[-1]} ({path})."
+    yield f"[bold]{_shown(str(shown.video))}[/bold]: {frames}, compressed to {shown.path[-1]} ({path})."
     yield f"Visual tokens for the decoder: {shown.tokens_before:,} before, {shown.tokens_after:,} after.\n"
     known = any(one.truth is not None for one in shown.asked)
     answers = Table("", "question", "answer", *(["in truth"] if known else []))
     for number, one in enumerate(shown.asked, start=1):
         truth = [] if one.truth is None else [f"{one.truth} {'✓' if one.right else '✗'}"]
-        answers.add_row(str(number), *(escape(printable(said)) for said in (one.question, one.answer)), *truth)
+        answers.add_row(str(number), _shown(one.question), _shown(one.answer), *truth)
     yield answers
     if shown.spans:
         yield "\nSupports that each part of the video got in the first stage, for each question:"
         yield _allocations(shown)
-    yield f"\n[bold]{escape(str(shown.page))}[/bold] shows where every token came from; open it in a browser."
+    yield f"\n[bold]{_shown(str(shown.page))}[/bold] shows where every token came from; open it in a browser."
+
+
+def _shown(words: str) -> str:
+    return escape(printable(words))
 
 
 def _allocations(shown: "Demo") -> Table:

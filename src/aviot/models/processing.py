@@ -13,11 +13,12 @@ from torch import Tensor
 from transformers import AutoTokenizer, BatchFeature, ProcessorMixin
 
 from aviot.models.checkpoint import read_json, read_source, resolve_folder
-from aviot.models.configuration import VIDEO_PLACEHOLDER
+from aviot.models.configuration import VIDEO_PLACEHOLDER, AviotConfig
 from aviot.models.conversation import chat_conversation, refuse_mark, refuse_marks
 from aviot.models.prompt import ChatPrompt, chat_prompt
 from aviot.models.sequence import IGNORED
 from aviot.models.shards import CheckpointError
+from aviot.values import require_positive, require_whole
 from aviot.video import Transform, Video, read_video
 
 SETTINGS_FILE = "processor_config.json"
@@ -63,6 +64,8 @@ class AviotProcessor(ProcessorMixin):
         self.image_size = image_size
         self.fps = fps
         self.max_frames = max_frames
+        require_whole(self, "image_size", "max_frames")
+        require_positive(self, "fps")
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, **kwargs: Any) -> "AviotProcessor":
@@ -71,15 +74,16 @@ class AviotProcessor(ProcessorMixin):
         given = {name: kwargs.pop(name) for name in SETTINGS if name in kwargs}
         folder = resolve_folder(pretrained_model_name_or_path, **origin)
         config = read_source(folder).config
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(folder, config=config, **kwargs)
-        except Exception as error:  # tokenizers raises no other for a file that it cannot read
-            raise CheckpointError(f"{folder}: its tokenizer (tokenizer.json, …) cannot be read ({error})") from error
+        tokenizer = _tokenizer(folder, config, kwargs)
         stored: dict[str, Any] = {"image_size": config.vision_config.image_size}
         if (folder / SETTINGS_FILE).is_file():
-            stored |= read_json(folder / SETTINGS_FILE)
-        stored |= given
-        return cls(tokenizer, **{name: stored[name] for name in SETTINGS if name in stored})
+            read = read_json(folder / SETTINGS_FILE)
+            stored |= {name: read[name] for name in SETTINGS if name in read}
+        try:
+            processor = cls(tokenizer, **stored)
+        except ValueError as error:
+            raise CheckpointError(f"{folder / SETTINGS_FILE}: {error}") from error
+        return cls(tokenizer, **stored | given) if given else processor
 
     def save_pretrained(self, save_directory: Any, **kwargs: Any) -> list[str]:
         """Write tokenizer and settings beside a model."""
@@ -226,3 +230,15 @@ def _turns(history: History) -> History:
     if any(isinstance(turn, str) or len(turn) != 2 or not all(isinstance(t, str) for t in turn) for turn in turns):
         raise ValueError(f"each history must be a list of (question, answer) pairs, got {history!r}")
     return turns
+
+
+def _tokenizer(folder: Path, config: AviotConfig, options: dict[str, Any]) -> Any:
+    """A checkpoint's own; where it is read as it is, files that cannot be are the checkpoint's fault."""
+    try:
+        return AutoTokenizer.from_pretrained(folder, config=config, **options)
+    except ImportError:
+        raise
+    except Exception as error:  # tokenizers raises no other for a file that it cannot read
+        if options:
+            raise
+        raise CheckpointError(f"{folder}: its tokenizer (tokenizer.json, …) cannot be read ({error})") from error

@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from aviot.compressor.allocation import NEGLIGIBLE, allocation_probabilities
 from aviot.compressor.segments import Segments
 from aviot.config import CompressorConfig
 from aviot.sending import sent
@@ -22,7 +23,8 @@ from aviot.small.spans import stretches
 from aviot.synthetic import Question, Scene, tracks
 
 SCALE = 20.0  # of a cosine, before frames compete
-LEAST = 0.01  # deviation of the segments' relevance: what is less is not magnified to one
+LEAST = 1e-3  # deviation of the segments' relevance; the gradient grows no further where it is less
+SPREAD = 0.1  # between what segments show at most and at least; where it is less, there is nothing to allot
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,13 +83,23 @@ def allotment_loss(
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """Segments compete for supports as the compressor lets them, and are to get as many as they show of what is sought.
 
-    And the share of all that is allotted so. The pilot has no say: a balanced one finds all segments alike.
+    And the share of supports that would be allotted so. The pilot has no say: a balanced one finds all segments alike.
+    Questions about what all segments show alike are left out: a standardised signal cannot treat all alike.
     """
     segments = Segments(found.shape[1], min(config.segments, found.shape[1]))
     shown = sent(sought.shown, found.device).float()
     goal = segments.split((shown / shown.sum(1, keepdim=True))[..., None]).sum((-2, -1))
+    counts = (goal.amax(1) - goal.amin(1) > SPREAD).float()
     signal = segments.mean(found)
-    signal = signal - signal.mean(1, keepdim=True)
-    signal = signal * (signal.square().mean(1, keepdim=True) + LEAST**2).rsqrt()
-    logits = config.allocation.relevance_weight / config.allocation.final_temperature * signal
-    return F.cross_entropy(logits, goal), torch.minimum(logits.softmax(1), goal).sum(1).mean()
+    weight, temperature = config.allocation.relevance_weight, config.allocation.final_temperature
+    centred = signal - signal.mean(1, keepdim=True)
+    deviation = (centred.square().mean(1, keepdim=True) + NEGLIGIBLE**2).sqrt().clamp_min(LEAST)
+    each = F.cross_entropy(weight / temperature * centred / deviation, goal, reduction="none")
+    with torch.no_grad():
+        given = allocation_probabilities(torch.zeros_like(signal), signal, weight, temperature)
+        right = torch.minimum(given, goal).sum(1)
+    return _mean(each, counts), _mean(right, counts)
+
+
+def _mean(values: Float[Tensor, "N"], counts: Float[Tensor, "N"]) -> Float[Tensor, ""]:
+    return (values * counts).sum() / counts.sum().clamp_min(1)
