@@ -182,6 +182,30 @@ def test_names_of_frames_and_of_cells_agree(world):
             assert all(names == expected for names in named if SHAPES[truth.shape[i, 0]] in names)
 
 
+def test_names_are_told_of_own_looks_alone(world):
+    """A frame has a name if something that is the split's own has it; of what only others have, nothing is said."""
+    counted = {1: 0, 0: 0, UNTOLD: 0}
+    for number in range(12):
+        scene = world.scene("train", number, 16)
+        truth, seen = tracks(scene), names_seen([scene])[0]
+        own = own_looks(scene, truth)
+        for frame in range(0, 16, 3):
+            names = {True: set(), False: set()}
+            for i in np.flatnonzero(truth.visible[:, frame]):
+                names[bool(own[i, frame])] |= {
+                    SHAPES[truth.shape[i, frame]],
+                    COLOUR_NAMES[truth.colour[i, frame]],
+                    TEXTURES[truth.texture[i, frame]],
+                    size_word(truth.size[i, frame]),
+                    "bottom" if truth.y[i, frame] > 0.5 else "top",
+                    "right" if truth.x[i, frame] > 0.5 else "left",
+                }
+            for name, told in zip(NAMES, seen[frame].tolist(), strict=True):
+                assert told == (1 if name in names[True] else UNTOLD if name in names[False] else 0)
+                counted[told] += 1
+    assert min(counted.values()) > 50
+
+
 def test_descriptions_tell_the_truth_and_keep_to_their_split(world):
     for number in range(40):
         scene = world.scene("train", number, 64)
@@ -236,7 +260,9 @@ def test_sights_tell_what_frames_show(world):
                 assert len(states) == len(frames)
                 described += len(frames) == 2
                 for t, state in enumerate(states):
-                    assert COLOUR_NAMES[truth.colour[which, t]] in state
+                    words = shape, COLOUR_NAMES[truth.colour[which, t]], TEXTURES[truth.texture[which, t]]
+                    assert belongs("validation", number_of(words))
+                    assert words[1] in state
                     assert size_word(truth.size[which, t]) in state
                     assert ("left" in state) == (truth.x[which, t] <= 0.5)
     assert named > 10
@@ -251,11 +277,13 @@ def test_nothing_is_learnt_of_looks_that_are_another_splits(tokenizer):
     looks = torch.tensor([[[2, UNTOLD, KINDS[0], 1]], [[3, UNTOLD, KINDS[1], 0]], [[1, UNTOLD, KINDS[2], 4]]])
     reader.loss(features, looks, place)[0].backward()
     told_all = [read.weight.grad.clone() for read in reader.looks]
+    placed = reader.place.weight.grad.clone()
     reader.zero_grad()
     without = torch.tensor([0, 2, 3])
     reader.loss(features[:, without], looks[..., without], place[:, without])[0].backward()
     for grad, read in zip(told_all, reader.looks, strict=True):
         torch.testing.assert_close(grad, read.weight.grad)
+    assert (placed - reader.place.weight.grad).abs().max() > 1e-3
 
     naming = Naming(tokenizer)
     tokens, words = torch.randn(3, 8), torch.randn(len(tokenizer), 8, requires_grad=True)

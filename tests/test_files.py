@@ -1,0 +1,32 @@
+"""Files are there whole or not at all."""
+
+import pytest
+
+from aviot.files import replacing, write_durably
+
+
+def test_a_file_is_replaced_whole(tmp_path):
+    path = tmp_path / "kept.json"
+    write_durably(path, b"old")
+    write_durably(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert [file.name for file in tmp_path.iterdir()] == ["kept.json"]
+
+
+def test_what_fails_leaves_the_old_one_and_nothing_else(tmp_path):
+    path = tmp_path / "kept.json"
+    path.write_bytes(b"old")
+
+    def write_half():
+        with replacing(path) as temporary:
+            temporary.write_bytes(b"ne")
+            raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="full"):
+        write_half()
+    assert path.read_bytes() == b"old"
+    assert [file.name for file in tmp_path.iterdir()] == ["kept.json"]
+    with pytest.raises(TypeError):
+        write_durably(path, "no bytes")
+    assert path.read_bytes() == b"old"
+    assert [file.name for file in tmp_path.iterdir()] == ["kept.json"]
