@@ -245,7 +245,7 @@ class AviotForConditionalGeneration(AviotPreTrainedModel, GenerationMixin):
             asked = f" and the answer may have {answer:,}" if answer else ""
             raise ValueError(
                 f"the prompt has {prompt:,} tokens{asked}; the decoder reads {limit:,}: "
-                "compress more (a higher ratio), sample fewer frames, or ask for a shorter answer"
+                "compress more (a higher ratio), sample fewer frames, or shorten the question or the answer"
             )
 
     def _refuse_lonely_placeholder(
