@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from aviot.cli import app
 from aviot.compressor.intervention import allocation_distance, temporal_divergence
+from aviot.evaluation.progress import Display, RunningScore
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.reproduce import examiner as examining
 from aviot.reproduce.examiner import Examiner
@@ -193,8 +194,10 @@ def test_long_videos_are_read_whole_or_at_the_sampled_frames(model, writer, worl
 
 
 @pytest.mark.parametrize("kept", [2, 3])
-def test_a_killed_run_goes_on_and_reports_the_same(folder, finished, tmp_path, marked, kept):
+def test_a_killed_run_goes_on_and_reports_the_same(folder, finished, tmp_path, marked, kept, monkeypatch):
     out, whole = finished
+    said = []
+    monkeypatch.setattr(Display, "advance", lambda self, told: said.append(str(told)))
     journal = (out / JOURNAL).read_bytes().splitlines(keepends=True)
     assert len(journal) == 1 + 2 + 1  # what the run is, two sheets of short videos, one of long ones
     (tmp_path / JOURNAL).write_bytes(b"".join(journal[:kept]) + journal[kept][:40])
@@ -203,6 +206,12 @@ def test_a_killed_run_goes_on_and_reports_the_same(folder, finished, tmp_path, m
     short = sum(row.sight == "short" for row in rows)
     assert len(marked) == (3 - kept) * short + len(rows) - short  # the sheets that were missing and no other
     assert again["figures"] == whole["figures"]
+    score = RunningScore()  # of all sheets, those before it was killed too
+    for sheet in map(json.loads, journal[1:]):
+        for key, right in sheet["right"].items():
+            for good in right:
+                score.add({"setting": key, "correct": bool(good)})
+    assert said[-1] == str(score)
 
 
 @pytest.mark.parametrize(("rows", "line"), [((0, 1, 2, 3, 3), 5), ((0, 2, 3), 2), ((0, 1, 3, 2), 3), ((0, 1, 0), 3)])

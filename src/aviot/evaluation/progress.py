@@ -8,11 +8,14 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Column
 
 from aviot.evaluation.intervals import wilson
 
 SHOWN = 3
 """Settings whose score fits beside a bar."""
+
+BAR = 20  # columns
 
 SECONDS_BETWEEN_LINES = 30.0
 
@@ -39,6 +42,14 @@ class RunningScore:
         return ", ".join(parts) + (f", {left_out} more" if left_out > 0 else "")
 
 
+def bar(what: str, console: Console) -> Progress:
+    """Rows done and time left; what is said of them takes the rest of the line, and gives way where that is short."""
+    rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")
+    counts = (BarColumn(BAR), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    told = TextColumn("{task.description}", table_column=rest)
+    return Progress(TextColumn(what), *counts, told, console=console, expand=True)
+
+
 class Display:
     """A bar where there is a terminal, lines now and then where there is none, nothing in all but the first process."""
 
@@ -51,10 +62,7 @@ class Display:
 
     def __enter__(self) -> "Display":
         if not self._silent and sys.stderr.isatty() and self._done < self._total:
-            columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-            self._bar = Progress(
-                TextColumn(self._what), *columns, TextColumn("{task.description}"), console=self._console
-            )
+            self._bar = bar(self._what, self._console)
             self._task = self._bar.add_task("", total=self._total, completed=self._done)
             self._bar.start()
         return self

@@ -94,6 +94,8 @@ def _measure(options: Options, examiner: Examiner, identity: Mapping[str, Any]) 
         if not path.stat().st_size:
             journal.add(identity)
         score = RunningScore()
+        for record in records:
+            _count(score, record)
         with Display("sheets", len(tasks), len(records), silent=False) as display:
             for task in tasks[len(records) :]:
                 began = time.monotonic()
@@ -103,11 +105,15 @@ def _measure(options: Options, examiner: Examiner, identity: Mapping[str, Any]) 
                 record |= {"part": task.part, "seconds": round(time.monotonic() - began, 3)}
                 journal.add(record)
                 records.append(record)
-                for key, right in record["right"].items():
-                    for good in right:
-                        score.add({"setting": key, "correct": bool(good)})
+                _count(score, record)
                 display.advance(score)
     return records
+
+
+def _count(score: RunningScore, record: Record) -> None:
+    for key, right in record["right"].items():
+        for good in right:
+            score.add({"setting": key, "correct": bool(good)})
 
 
 def _check_sheets(records: Sequence[Record], tasks: Sequence[Task], journal: Path) -> None:
