@@ -36,6 +36,7 @@ def encode(
     pixels: str = "yuv420p",
     options: dict[str, str] | None = None,
     container: str | None = None,
+    muxing: dict[str, str] | None = None,
     pts: list[int] | None = None,
     time_base: Fraction | None = None,
     sound: bool = False,
@@ -44,7 +45,7 @@ def encode(
     """Write a video; `pts` in `time_base` makes its frame rate variable, `settings` are attributes of the encoder."""
     if isinstance(pictures, int):
         pictures = (numbered(i, *size) for i in range(pictures))
-    with av.open(str(path), "w", format=container) as out:
+    with av.open(str(path), "w", format=container, options=muxing or {}) as out:
         stream = out.add_stream(codec, rate=rate, options=options or {})
         stream.width, stream.height = size
         stream.pix_fmt = pixels

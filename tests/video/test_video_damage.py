@@ -37,6 +37,19 @@ def test_a_file_cut_in_the_middle_is_a_shorter_video(tmp_path, suffix, share):
     assert all(same[:-3])
 
 
+@pytest.mark.parametrize(("share", "told"), [(0.5, True), (0.9, True), (1.0, False)])
+def test_a_file_that_tells_of_more_than_it_has_is_said_to_be_cut_off(tmp_path, caplog, share, told):
+    path = encode(tmp_path / "cut.mp4", pictures=noisy(60), options=GOP, muxing={"movflags": "faststart"})
+    whole = read_video(path, frames=60)
+    assert not caplog.records
+    path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
+    video = read_video(path, frames=60)
+    assert (video.total < whole.total) == told
+    assert [record.levelname for record in caplog.records] == ["WARNING"] * told
+    if told:
+        assert f"tells of {whole.duration:.1f} seconds and ends after {video.duration:.1f}" in caplog.text
+
+
 def test_an_mp4_whose_end_was_never_written_is_refused(tmp_path):
     path = encode(tmp_path / "cut.mp4", options=GOP)
     path.write_bytes(path.read_bytes()[:-200])

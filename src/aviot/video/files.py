@@ -1,5 +1,6 @@
 """Frames from a video file."""
 
+import logging
 from array import array
 from collections.abc import Iterator
 from itertools import compress
@@ -21,13 +22,35 @@ from aviot.video.timeline import Timeline, trustworthy
 ROUNDS = 3
 """Times that frames are chosen anew because some would not decode, before the whole file is decoded to see which do."""
 
+CUT_OFF = 1.05  # times as long as what can be read: what a whole file does not claim to be
+
+logger = logging.getLogger(__name__)
+
 
 def read_file(path: Path, sampling: Sampling, transform: Transform | None) -> Video:
     """Index a file, choose, and decode what was chosen."""
     with Film(path) as film:
         index = index_packets(film)
         video = _read_seeking(film, index, sampling, transform) if index.timed else None
-        return video or _read_counting(film, index, sampling, transform)
+        video = video or _read_counting(film, index, sampling, transform)
+        _tell_if_cut_off(film, index, video)
+        return video
+
+
+def _tell_if_cut_off(film: Film, index: PacketIndex, video: Video) -> None:
+    """Warn where the file's head tells of more than follows it.
+
+    Pictures alone do not say so: of a trimmed video some stay in the file and are not for showing. Nor do seconds: its
+    sound may be longer.
+    """
+    seconds = (film.container.duration or 0) / av.time_base
+    if film.stream.frames > len(index.pts) and seconds > CUT_OFF * video.duration:
+        logger.warning(
+            "%s tells of %.1f seconds and ends after %.1f: it seems to be cut off, and what there is of it is taken",
+            film.path,
+            seconds,
+            video.duration,
+        )
 
 
 def _read_seeking(film: Film, index: PacketIndex, sampling: Sampling, transform: Transform | None) -> Video | None:

@@ -35,7 +35,7 @@ def read_video(
 
     `transform` is given each chosen frame, uint8 RGB [H,W,3], as soon as it is decoded, and what it returns (an array
     or a tensor, of one shape) is kept instead. Times and durations follow the file's own timestamps. Of a damaged file,
-    what can be decoded counts as the video.
+    what can be decoded counts as the video; where the file says how much it should have been, a warning is logged.
 
     Raises VideoError, with a sentence, for anything that is not such a video and for arguments that make no sense.
     """
