@@ -8,7 +8,9 @@ shape), a texture that no question mentions makes up the sum.
 """
 
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
+
+import numpy as np
 
 from aviot.synthetic.words import CHANGES, COLOUR_NAMES, ORDERS, SHAPES, TEXTURES
 
@@ -18,14 +20,15 @@ SPLITS: tuple[Split, ...] = get_args(Split)
 RESIDUES: dict[Split, tuple[int, ...]] = {"train": (0, 1, 2), "validation": (3,), "test": (4,)}
 MODULUS = 5
 
+_MEMBERS = {split: np.isin(np.arange(MODULUS), residues) for split, residues in RESIDUES.items()}
 _NUMBERS = {
     word: number for words in (SHAPES, COLOUR_NAMES, TEXTURES, CHANGES, ORDERS) for number, word in enumerate(words)
 }  # no two lists share a word
 
 
-def belongs(split: Split, total: int) -> bool:
-    """Whether a sum of part numbers belongs to a split."""
-    return total % MODULUS in RESIDUES[split]
+def belongs(split: Split, total: Any) -> Any:
+    """Whether a sum of part numbers belongs to a split; of an array of sums, each."""
+    return _MEMBERS[split][total % MODULUS]
 
 
 def number_of(parts: Sequence[str]) -> int:

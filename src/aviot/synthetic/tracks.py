@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aviot.synthetic.scene import Scene, Span, Steps
-from aviot.synthetic.split import MODULUS, RESIDUES
+from aviot.synthetic.split import belongs
 from aviot.synthetic.words import COLOUR_NAMES, SHAPES, TEXTURES
 
 Numbers = NDArray[np.int64]
@@ -52,7 +52,7 @@ def tracks(scene: Scene, frames: Sequence[int] | Numbers | None = None) -> Track
 
 def own_looks(scene: Scene, truth: Tracks) -> NDArray[np.bool_]:
     """Whether an actor's shape, colour and texture are a combination of the scene's own split, frame by frame [O,T]."""
-    return np.isin((truth.shape + truth.colour + truth.texture) % MODULUS, RESIDUES[scene.split])
+    return belongs(scene.split, truth.shape + truth.colour + truth.texture)
 
 
 def sway(scene: Scene, at: Numbers) -> Reals:
