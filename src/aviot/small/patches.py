@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from aviot.sending import sent
+from aviot.small.means import mean_where
 from aviot.synthetic import Scene, own_looks, tracks
 from aviot.synthetic.config import GRID
 from aviot.synthetic.words import COLOURS, SHAPES, TEXTURES
@@ -49,8 +50,8 @@ class PatchReader(nn.Module):
         told = torch.stack(each).sum(0)
         off = (self.place(features).float() - place).abs().mean(-1)
         right = torch.stack([guess.argmax(-1) == look for guess, look in zip(logits, looks, strict=True)]).all(0)
-        loss = _mean(told, there & known) + _mean(off, there) + _mean(told, ~there)
-        return loss, _mean(right.float(), there & known)
+        loss = mean_where(told, there & known) + mean_where(off, there) + mean_where(told, ~there)
+        return loss, mean_where(right.float(), there & known)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +114,3 @@ def patch_targets(objects: Objects, device: torch.device) -> tuple[Int[Tensor, "
     x, y, size = (sent(part, device).gather(-1, which) for part in (objects.x, objects.y, objects.size))
     place = torch.stack((x - ticks.repeat(GRID), y - ticks.repeat_interleave(GRID), size), -1)
     return torch.stack(looks), place * GRID / SCALE
-
-
-def _mean(values: Tensor, where: Tensor) -> Tensor:
-    return (values * where).sum() / where.sum().clamp_min(1)

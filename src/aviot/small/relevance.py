@@ -15,10 +15,11 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from aviot.compressor.allocation import NEGLIGIBLE, allocation_probabilities
+from aviot.compressor.allocation import allocation_probabilities
 from aviot.compressor.segments import Segments
 from aviot.config import CompressorConfig
 from aviot.sending import sent
+from aviot.small.means import mean_where
 from aviot.small.spans import stretches
 from aviot.synthetic import Question, Scene, tracks
 
@@ -89,17 +90,13 @@ def allotment_loss(
     segments = Segments(found.shape[1], min(config.segments, found.shape[1]))
     shown = sent(sought.shown, found.device).float()
     goal = segments.split((shown / shown.sum(1, keepdim=True))[..., None]).sum((-2, -1))
-    counts = (goal.amax(1) - goal.amin(1) > SPREAD).float()
+    counts = goal.amax(1) - goal.amin(1) > SPREAD
     signal = segments.mean(found)
     weight, temperature = config.allocation.relevance_weight, config.allocation.final_temperature
     centred = signal - signal.mean(1, keepdim=True)
-    deviation = (centred.square().mean(1, keepdim=True) + NEGLIGIBLE**2).sqrt().clamp_min(LEAST)
+    deviation = centred.square().mean(1, keepdim=True).clamp_min(LEAST**2).sqrt()  # whose gradient is always finite
     each = F.cross_entropy(weight / temperature * centred / deviation, goal, reduction="none")
     with torch.no_grad():
         given = allocation_probabilities(torch.zeros_like(signal), signal, weight, temperature)
         right = torch.minimum(given, goal).sum(1)
-    return _mean(each, counts), _mean(right, counts)
-
-
-def _mean(values: Float[Tensor, "N"], counts: Float[Tensor, "N"]) -> Float[Tensor, ""]:
-    return (values * counts).sum() / counts.sum().clamp_min(1)
+    return mean_where(each, counts), mean_where(right, counts)
