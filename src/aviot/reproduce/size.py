@@ -31,7 +31,7 @@ class Size:
 
 SIZES: dict[str, Size] = {
     "full": Size(
-        questions=FEWEST_FULL,
+        questions=2 * FEWEST_FULL,  # so that intervals tell rows apart that differ by two points
         frames=64,
         ratios=(2.0, 4.0, 10.0),
         ablation_ratios=(2.0, 4.0, 10.0),
@@ -68,8 +68,8 @@ def size_named(name: str, questions: int | None) -> Size:
     size = SIZES[name]
     if questions is None:
         return size
-    if questions < 1 or (name == "full" and questions < FEWEST_FULL):
-        least = FEWEST_FULL if name == "full" else 1
+    least = FEWEST_FULL if name == "full" else 1
+    if questions < least:
         raise ValueError(f"questions must be at least {least} in the {name} setting, got {questions}")
-    long = math.ceil(questions * size.long_questions / size.questions)
+    long = max(least, math.ceil(questions * size.long_questions / size.questions))
     return replace(size, questions=questions, long_questions=long)
