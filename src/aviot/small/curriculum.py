@@ -93,7 +93,7 @@ CURRICULUM = Curriculum(
         ),
         Phase(
             "compressed",
-            2000,
+            2400,
             batches=((16, 64), (16, 64), (32, 32), (64, 16), (5, 224)),
             rates=(8e-4, 0.0),
             practice=0.5,
