@@ -25,7 +25,7 @@ def reproduce(
     ] = None,
     setting: Annotated[str, typer.Option(help="small: minutes on two CPU cores; full: for a GPU.")] = "small",
     questions: Annotated[
-        int | None, typer.Option(help="Questions at least; the setting's number if not given, 2,000 in full.")
+        int | None, typer.Option(help="Questions at least; the setting's number if not given; at least 2,000 in full.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Of the world and of resampled intervals.")] = 0,
     device: Device = "auto",

@@ -31,7 +31,7 @@ class Size:
 
 SIZES: dict[str, Size] = {
     "full": Size(
-        questions=2 * FEWEST_FULL,  # so that intervals tell rows apart that differ by two points
+        questions=2 * FEWEST_FULL,  # intervals of rows near 90 % are less than two points wide
         frames=64,
         ratios=(2.0, 4.0, 10.0),
         ablation_ratios=(2.0, 4.0, 10.0),
@@ -62,7 +62,10 @@ SIZES: dict[str, Size] = {
 
 
 def size_named(name: str, questions: int | None) -> Size:
-    """The size of that name, with another number of questions where one is given: of long videos in proportion."""
+    """The size of that name, with another number of questions where one is given.
+
+    Those about long videos are in proportion, but never fewer than figures are published with.
+    """
     if name not in SIZES:
         raise ValueError(f"setting must be one of {', '.join(SIZES)}, got {name!r}")
     size = SIZES[name]

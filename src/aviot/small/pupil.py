@@ -24,7 +24,7 @@ TOLD_AFTER = 4  # what the objects of a video have done,
 RECALLED_AFTER = 5  # whom a question is about, where its answer begins,
 CHOSEN_AFTER = 6  # and whether an option is right.
 
-ALLOTTED = 0.2  # weight of how segments share supports: its gradient is several times that of the other lessons
+ALLOTTED = 0.2  # weight of how segments share supports: without it, no lesson's gradient would be larger
 
 
 class Pupil(nn.Module):

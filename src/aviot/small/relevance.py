@@ -84,8 +84,9 @@ def allotment_loss(
 ) -> tuple[Float[Tensor, ""], Float[Tensor, ""]]:
     """Segments compete for supports as the compressor lets them, and are to get as many as they show of what is sought.
 
-    And the share of supports that would be allotted so. The pilot has no say: a balanced one finds all segments alike.
-    Questions about what all segments show alike are left out: a standardised signal cannot treat all alike.
+    And what the allotment, before it is rounded, has in common with that. The pilot has no say: a balanced one finds
+    all segments alike. Questions about what all segments show alike are left out: a standardised signal cannot treat
+    all alike.
     """
     segments = Segments(found.shape[1], min(config.segments, found.shape[1]))
     shown = sent(sought.shown, found.device).float()
