@@ -115,6 +115,13 @@ def test_words_do_not_steer_the_terminal():
         assert f"{letter}a\N{REPLACEMENT CHARACTER}[2Jb\N{REPLACEMENT CHARACTER}c" in text
 
 
+def test_a_video_that_is_not_there_is_named_before_anything_is_written(tmp_path):
+    done = demo("--output", tmp_path / "out", "--video", tmp_path / "nowhere.mp4")
+    assert done.exit_code == 2
+    assert "nowhere.mp4; --video names a local file" in " ".join(done.stderr.split())
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_file_in_place_of_the_folder_is_named(small, tmp_path):
     (tmp_path / "out").write_text("mine")
     done = demo("--model", small, "--output", tmp_path / "out")
@@ -134,7 +141,9 @@ def test_the_small_model_answers_both_questions(tmp_path):
     """As it comes with the package, when no model is named."""
     done = demo("--output", tmp_path, "--json")
     assert done.exit_code == 0, done.output
-    assert json.loads(done.stdout)["right"] == [True, True]
+    shown = json.loads(done.stdout)
+    assert shown["right"] == [True, True]
+    assert shown["notice"] is None  # it knows this world
 
 
 def test_of_a_foreign_video_it_says_that_it_knows_none(small_video, tmp_path):

@@ -48,8 +48,10 @@ class Demo:
     asked: tuple[Asked, ...]
 
 
-def check_request(scene: int, questions: Sequence[str], ratio: float, folder: Path) -> None:
+def check_request(video: Path | None, scene: int, questions: Sequence[str], ratio: float, folder: Path) -> None:
     """Refuse what cannot be shown, before anything is written."""
+    if video is not None and not video.exists():
+        raise ValueError(f"there is no file {video}; --video names a local file, or a folder of images")
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file; name a folder for the demo with -o")
     if scene < 0:

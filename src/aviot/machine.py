@@ -1,7 +1,8 @@
-"""What a measurement was made on: machine, versions, commit."""
+"""The machine and the code that a command runs on: device, versions, commit."""
 
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -27,6 +28,17 @@ def machine(device: torch.device) -> dict[str, object]:
     properties = torch.cuda.get_device_properties(device)
     memory = round(properties.total_memory / 2**30, 1)
     return {"device": properties.name, "memory_gib": memory} | host
+
+
+def device_named(name: str) -> torch.device:
+    """The device that was asked for, if it is there."""
+    place = ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", place):
+        raise ValueError(f"device must be auto, cpu, cuda or cuda:N, got {name!r}")
+    chosen = torch.device(place)
+    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"no GPU can be used here as {place}; leave --device out or say --device cpu")
+    return chosen
 
 
 def own_gpu() -> torch.device:

@@ -1,7 +1,6 @@
-"""What every verb shares at a terminal: the device, the checkpoint, progress, and mistakes in one sentence."""
+"""What every verb shares at a terminal: the checkpoint, progress, and mistakes in one sentence."""
 
 import os
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +11,8 @@ import torch
 import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from aviot.machine import device_named
 
 if TYPE_CHECKING:
     from aviot.models import AviotForConditionalGeneration, AviotProcessor
@@ -45,17 +46,6 @@ def load_model(model: Path | None, device: str, report: Any) -> "tuple[AviotForC
     report("load")
     processor = AviotProcessor.from_pretrained(folder)
     return AviotForConditionalGeneration.from_pretrained(folder).eval().to(place), processor
-
-
-def device_named(name: str) -> torch.device:
-    """The device that was asked for, if it is there."""
-    place = ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", place):
-        raise ValueError(f"device must be auto, cpu, cuda or cuda:N, got {name!r}")
-    chosen = torch.device(place)
-    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
-        raise ValueError(f"no GPU can be used here as {place}; leave --device out or say --device cpu")
-    return chosen
 
 
 @contextmanager

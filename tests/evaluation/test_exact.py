@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from aviot.evaluation.exact import is_exact
-from aviot.evaluation.intervals import bootstrap, wilson
+from aviot.evaluation.intervals import bootstrap, paired, wilson
 from aviot.evaluation.text import normal
 
 SAME = [
@@ -83,9 +83,29 @@ def test_wilson_covers():
     assert 0.93 < np.mean(held) < 0.97
 
 
+def test_paired_as_worked_out_by_hand():
+    assert paired(0, 0, 0) is None
+    assert paired(0, 0, 98) == pytest.approx((-0.0196, 0.0196), abs=1e-6)  # 1.96 / 100
+    assert paired(7, 1, 98) == pytest.approx((0.0024, 0.1176), abs=1e-4)  # 0.06 ± 1.96 sqrt(9 - 100 · 0.06²) / 100
+    low, high = paired(1, 7, 98)
+    assert (-high, -low) == pytest.approx(paired(7, 1, 98))
+    assert paired(1, 0, 1) == (pytest.approx(1 / 3 - 1.95996 * (5 / 3) ** 0.5 / 3, abs=1e-4), 1.0)
+    for given in ((3, 0, 2), (2, 2, 3), (-1, 0, 5)):
+        with pytest.raises(ValueError, match="gains and losses are among the trials"):
+            paired(*given)
+
+
+def test_paired_covers():
+    """About 95 of 100 intervals hold the truth, or more where pairs seldom differ."""
+    draws = np.random.default_rng(0).multinomial(30, (0.1, 0.06, 0.84), 4000)
+    held = [low <= 0.04 <= high for low, high in (paired(int(g), int(s), 30) for g, s, _ in draws)]
+    assert 0.93 < np.mean(held) < 0.99
+
+
 def test_bootstrap_by_video():
     values = [0.0, 5.0] * 50
     assert bootstrap([], [], 0) is None
+    assert bootstrap([0.0, 5.0], ["a", "a"], 0) is None  # one video says nothing of others
     independent = bootstrap(values, list(range(100)), 0)
     clustered = bootstrap(values, [i // 10 for i in range(100)], 0)
     assert independent == bootstrap(values, list(range(100)), 0)

@@ -19,7 +19,7 @@ from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.reproduce import examiner as examining
 from aviot.reproduce.examiner import Examiner
 from aviot.reproduce.rows import ABLATION, aviot, needed
-from aviot.reproduce.run import JOURNAL, Options, reproduce
+from aviot.reproduce.run import JOURNAL, Options, _measure, reproduce
 from aviot.reproduce.size import SIZES, Size
 from aviot.reproduce.write import write_report
 from aviot.small.accuracy import write_sheet
@@ -62,7 +62,7 @@ def mark_answers(patch):
         found = answer(model, u, lesson, ratio=ratio, compressor=compressor, hears=hears, ask=ask)
         switches = tuple(getattr(model.config.compressor, part) for part in PARTS)
         how = (compressor, ratio, switches, hears, ask, u.shape[1])
-        calls.append((*how, model.lm_head.weight.data_ptr(), u))
+        calls.append((*how, model.lm_head.weight.data_ptr(), lesson, u))
         whose = model.lm_head.weight.sum().item()
         good = [crc32(repr((how, whose, ids)).encode()) % 3 > 0 for ids in lesson.ids.tolist()]
         return replace(found, agrees=torch.tensor(good)[:, None])
@@ -103,7 +103,7 @@ def test_every_row_is_answered_as_it_says(model, writer, world, marked):
     short = [row for row in rows if row.sight == "short"]
     assert list(record["right"]) == [row.key for row in short]
     own = tuple(getattr(model.config.compressor, part) for part in PARTS)
-    calls = dict(zip((row.key for row in short), (call[:-1] for call in marked), strict=True))
+    calls = dict(zip((row.key for row in short), (call[:-2] for call in marked), strict=True))
     here, there = (each.lm_head.weight.data_ptr() for each in (model, tuned))
     assert calls["uncompressed"] == ("none", None, own, None, True, 16, here)
     assert calls["segment-mean r2"] == ("segment-mean", 2.0, own, None, True, 16, here)
@@ -176,7 +176,7 @@ def test_forms_do_not_depend_on_what_is_asked_together(writer, world):
     assert forms == {True, False}
 
 
-def test_long_videos_are_read_whole_or_at_the_sampled_frames(model, writer, world, marked):
+def test_long_videos_are_read_whole_or_at_the_sampled_frames(model, writer, world, tokenizer, marked):
     rows = needed(SIZE, model.config.compressor, set())
     sheet = write_sheet(writer, world, "test", (0,), SIZE.long_frames)
     record = Examiner({"model": model}, rows, SIZE, writer).long(sheet)
@@ -191,6 +191,8 @@ def test_long_videos_are_read_whole_or_at_the_sampled_frames(model, writer, worl
     for key, (compressor, ratio, frames) in expected.items():
         assert calls[key][:6] == (compressor, ratio, own, None, True, frames)
         assert torch.allclose(calls[key][-1], features if frames == 32 else features[:, at], atol=1e-5)
+        times = ",".join(f"{frame / 2:.2f}s" for frame in (range(32) if frames == 32 else at))
+        assert f"at {times}." in tokenizer.decode(calls[key][-2].ids[0])
 
 
 @pytest.mark.parametrize("kept", [2, 3])
@@ -261,9 +263,28 @@ def test_weights_that_were_not_fine_tuned_as_long_or_read_other_tokens_are_refus
 
 
 def test_a_file_is_no_folder_for_a_run(folder, tmp_path):
-    (tmp_path / "notes").touch()
-    with pytest.raises(ValueError, match="notes is a file; name a folder for the run with -o"):
-        reproduce(options(folder, tmp_path / "notes"), load)
+    for name in ("notes", "plots"):
+        (tmp_path / name).touch()
+    for out, named in ((tmp_path / "notes", "notes"), (tmp_path, "plots")):
+        with pytest.raises(ValueError, match=f"{named} is a file, and a folder is to be there; name another"):
+            reproduce(options(folder, out), load)
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_all_videos_are_of_the_test_split_and_of_the_seed(folder, writer, tmp_path, seed):
+    asked = []
+
+    class Recorder(Examiner):
+        def short(self, sheet):
+            asked.extend(sheet.scenes)
+            return {"scenes": [scene.index for scene, _ in sheet.rows], "right": {}}
+
+        long = short
+
+    _measure(options(folder, tmp_path, seed=seed), Recorder({}, (), SIZE, writer), {"seed": seed})
+    world = World(WorldConfig(seed=seed))
+    assert [scene.frames for scene in asked] == [16, 16, 32]
+    assert asked == [world.scene("test", scene.index, scene.frames) for scene in asked]
 
 
 def test_another_run_does_not_go_on_in_its_place(folder, finished):

@@ -3,10 +3,11 @@
 import pytest
 
 from aviot.config import CompressorConfig
+from aviot.evaluation.intervals import paired, wilson
 from aviot.reproduce.rows import ABLATION, aviot, needed
 from aviot.reproduce.separation import rotated
 from aviot.reproduce.size import SIZES, size_named
-from aviot.reproduce.statistics import Answered
+from aviot.reproduce.statistics import Answered, mean_with_interval
 from aviot.reproduce.summary import Summary
 
 RECORDS = [
@@ -32,13 +33,26 @@ def test_shares_have_wilsons_interval_or_that_over_scenes():
 
 
 def test_differences_are_paired_over_scenes():
-    """Scenes differ by 1 of 2, 0 of 1 and 1 of 2 questions: no draw of scenes gives more than one half."""
+    """And their interval is that of paired questions, or as far as draws of scenes reach beyond it."""
     found = Answered.of(RECORDS, seed=0).difference("a", "b")
     assert found["difference"] == pytest.approx(0.4)
-    low, high = found["interval"]
-    assert low == 0.0
-    assert high == pytest.approx(0.5)
-    assert Answered.of(RECORDS, seed=0).difference("a", "a")["interval"] == (0.0, 0.0)
+    assert found["interval"] == pytest.approx(paired(2, 0, 5))  # no draw of scenes gives less than 0 or more than 1/2
+    nothing = Answered.of(RECORDS, seed=0).difference("a", "a")
+    assert nothing["interval"] == pytest.approx((-1.96 / 7, 1.96 / 7), abs=1e-4)  # rows that agree may differ elsewhere
+    scenes = [scene for scene in range(40) for _ in range(5)]
+    clustered = {"a": [float(scene % 2) for scene in scenes], "b": [0.0] * 200}
+    alike = Answered.of([{"scenes": scenes, "families": ["when"] * 200, "right": clustered}], seed=0)
+    low, high = alike.difference("a", "b")["interval"]
+    alone = paired(100, 0, 200)
+    assert high - low > 2 * (alone[1] - alone[0])  # five questions a scene say what one would
+    assert Answered(seed=0, right={"a": [], "b": []}).difference("a", "b")["interval"] is None
+
+
+def test_one_scene_says_nothing_of_others():
+    alone = Answered.of([{"scenes": [3], "families": ["when"], "right": {"a": [1], "b": [1]}}], seed=0)
+    assert alone.share("a")["interval"] == wilson(1, 1)
+    assert alone.difference("a", "b")["interval"] == paired(0, 0, 1)
+    assert mean_with_interval([0.5, 0.7], [3, 3], seed=0)["interval"] is None
 
 
 def test_a_question_alone_with_its_video_has_no_rotation():

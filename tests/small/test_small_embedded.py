@@ -41,7 +41,7 @@ def test_the_documents_report_is_of_it():
     weights = (embedded_model() / "model.safetensors").read_bytes()
     assert report["models"]["model"]["files"]["model.safetensors"] == sha256(weights).hexdigest()
     assert {model["trained"]["steps"] for model in report["models"].values()} == {CURRICULUM.steps}
-    assert report["setting"] == "full"
+    assert (report["setting"], report["split"]) == ("full", "test")
 
 
 def test_most_questions_about_new_combinations_are_answered_right():

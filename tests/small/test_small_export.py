@@ -6,11 +6,13 @@ import pytest
 import torch
 
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
+from aviot.small import export as exporting
 from aviot.small import tokenizer as tokenizers
 from aviot.small.architecture import new_model
 from aviot.small.curriculum import CURRICULUM
 from aviot.small.export import export
 from aviot.small.fingerprint import data_fingerprint
+from aviot.small.log import how_trained
 from aviot.small.optimizers import optimizers_of
 from aviot.small.pupil import Pupil
 from aviot.small.state import save_state
@@ -87,6 +89,28 @@ def test_a_card_says_what_a_baseline_began_from(tmp_path):
     assert "changed from one piece to another" in card
 
 
-def test_a_folder_without_a_run_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"has no state\.json; name the folder of a run"):
-        export(tmp_path, tmp_path / "model")
+def test_a_folder_without_a_run_is_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["export", str(tmp_path), str(tmp_path / "model")])
+    with pytest.raises(SystemExit, match="2"):
+        exporting.main()
+    assert "has no state.json; name the folder of a run" in capsys.readouterr().err
+    assert not (tmp_path / "model").exists()
+
+
+def test_pieces_that_were_killed_do_not_count_and_compressors_all_do(tmp_path):
+    lines = [
+        began(20, "GPU"),  # killed, and forgotten what it was to be told
+        began(20, "GPU", start="RUN", compressor="uniform"),
+        {"ended": 30, "seconds": 1.0},
+        began(30, "GPU", compressor="uniform"),
+        {"ended": 40, "seconds": 1.0},
+    ]
+    assert exporting._options(lines) == " --start RUN --compressor uniform"
+    curves = tmp_path / "training.jsonl"
+    for more, compressor, steps in (([], "uniform", 40), ([began(40, "GPU")], "uniform", 40)):
+        curves.write_text("".join(json.dumps(line) + "\n" for line in lines + more))
+        assert how_trained(tmp_path) == (compressor, steps)
+    curves.write_text("".join(json.dumps(line) + "\n" for line in [*lines, began(40, "GPU"), {"ended": 50}]))
+    assert how_trained(tmp_path) == ("uniform and aviot", 50)
+    curves.unlink()
+    assert how_trained(tmp_path) is None

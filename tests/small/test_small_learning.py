@@ -1,6 +1,7 @@
 """The small model's training step is the model's own forward pass, and a run goes on where it stopped."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -125,6 +126,7 @@ def test_a_run_that_has_nothing_left_to_do_is_refused(tmp_path, monkeypatch):
         training.train(tmp_path / "tuned", curriculum, device=cpu, start=tmp_path / "nowhere")
     with pytest.raises(ValueError, match="run is at step 0, so none is left up to 0"):
         training.train(run, curriculum, device=cpu, before="patches")
+    assert not run.exists()
     compressing = Curriculum(
         (Phase("pictures", 1, ((1, 1),), (1e-3, 1e-3)), Phase("compressed", 2, ((1, 16),), (1e-3, 0.0)))
     )
@@ -139,6 +141,32 @@ def test_a_run_that_has_nothing_left_to_do_is_refused(tmp_path, monkeypatch):
     for folder, start in ((run, None), (tmp_path / "tuned", run)):
         with pytest.raises(ValueError, match="run is at step 2, so none is left up to 2"):
             training.train(folder, curriculum, device=cpu, start=start)
+
+
+def test_a_run_is_examined_on_the_validation_split(monkeypatch, tmp_path):
+    given = []
+    monkeypatch.setattr(training, "accuracy", lambda model, tokenizer, world, **how: given.append((world, how)) or {})
+    training.examine(None, None, 5, 40, log.Log(tmp_path), [("none", None)])
+    assert [how["frames"] for _, how in given] == [16, 64]
+    assert {(world.config.seed, how["split"]) for world, how in given} == {(5, "validation")}
+
+
+def test_a_run_keeps_its_compressor_and_what_it_began_from_its_tokens(tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "REPORT", 1)
+    curriculum = Curriculum((Phase("pictures", 4, ((1, 1),), (1e-3, 1e-3)),))
+    piece = {"device": torch.device("cpu"), "seconds": 0, "unexamined": True}
+    training.train(tmp_path / "run", curriculum, **piece)
+    shutil.copytree(tmp_path / "run" / "tokenizer", tmp_path / "tuned" / "tokenizer")  # of a first try, killed
+    kept, told = (tmp_path / name / "tokenizer" / "tokenizer.json" for name in ("run", "tuned"))
+    pieces = json.loads(kept.read_text())
+    numbers = pieces["model"]["vocab"]
+    numbers["?"], numbers["!"] = numbers["!"], numbers["?"]  # as if another version had numbered them
+    kept.write_text(json.dumps(pieces))
+    training.train(tmp_path / "tuned", curriculum, start=tmp_path / "run", compressor="uniform", **piece)
+    assert json.loads(told.read_text())["model"]["vocab"] == numbers
+    with pytest.raises(ValueError, match="tuned has learnt with uniform; go on with --compressor uniform, or name"):
+        training.train(tmp_path / "tuned", curriculum, **piece)
+    training.train(tmp_path / "tuned", curriculum, compressor="uniform", **piece)
 
 
 def test_a_run_is_examined_with_its_own_compressor():

@@ -1,11 +1,14 @@
 """What the small model is taught: tokens, lessons, targets, and the order they come in."""
 
+from dataclasses import replace
+from itertools import accumulate
+
 import numpy as np
 import pytest
 import torch
 
 from aviot.models.sequence import IGNORED
-from aviot.small.curriculum import Curriculum, Phase
+from aviot.small.curriculum import CURRICULUM, Curriculum, Phase
 from aviot.small.lessons import TELLING, Lessons, LessonWriter, Pictures
 from aviot.small.naming import NAMES, Naming, names_at, names_seen
 from aviot.small.patches import KINDS, UNTOLD, PatchReader, objects_of, patch_targets
@@ -267,6 +270,29 @@ def test_sights_tell_what_frames_show(world):
                     assert ("left" in state) == (truth.x[which, t] <= 0.5)
     assert named > 10
     assert described > 10
+
+
+def test_every_lesson_is_of_the_training_split(tokenizer, monkeypatch):
+    """Of each phase that the package's model was taught, with practice and without; nothing else draws a scene."""
+    drawn, scene_of = [], World.scene
+
+    def recorded(world, split, *which):
+        drawn.append((split, scene_of(world, split, *which)))
+        return drawn[-1][1]
+
+    monkeypatch.setattr(World, "scene", recorded)
+    few = tuple(replace(phase, batches=((2, phase.batches[0][1]),)) for phase in CURRICULUM.phases)
+    taught = Lessons(replace(CURRICULUM, phases=few), tokenizer)
+    for end in accumulate(phase.steps for phase in few):
+        for step in range(end - 6, end):
+            before = len(drawn)
+            taught[step]
+            assert len(drawn) == before + 2
+    assert {split for split, _ in drawn} == {"train"}
+    assert len(drawn) == 12 * len(few)
+    for _, scene in drawn:
+        for plot in scene.plots:
+            assert belongs("train", number_of(plot.combination[1:]))
 
 
 def test_nothing_is_learnt_of_looks_that_are_another_splits(tokenizer):

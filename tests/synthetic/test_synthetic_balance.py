@@ -29,16 +29,17 @@ def pool(request):
     return asked(request.param, count=1520)[1]
 
 
-def test_answers_are_uniform(pool):
-    for family in FAMILIES:
-        ours = [question for question in pool if question.family == family]
-        expected = Counter()
-        for question in ours:
-            expected.update(dict.fromkeys(question.candidates, 1 / len(question.candidates)))
-        found = Counter(question.answer for question in ours)
-        square = sum((found[word] - mean) ** 2 / mean for word, mean in expected.items())
-        freedom = len(expected) - 1
-        assert square < freedom + 4 * (2 * freedom) ** 0.5 + 4, (family, found)
+@pytest.mark.parametrize("split", ["train", "test"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_answers_are_uniform(family, split):
+    _, questions = asked(split, family)
+    expected = Counter()
+    for question in questions:
+        expected.update(dict.fromkeys(question.candidates, 1 / len(question.candidates)))
+    found = Counter(question.answer for question in questions)
+    square = sum((found[word] - mean) ** 2 / mean for word, mean in expected.items())
+    freedom = len(expected) - 1
+    assert square < freedom + 4 * (2 * freedom) ** 0.5 + 4, found
 
 
 def test_letters_are_uniform(pool):
@@ -69,9 +70,10 @@ def test_the_same_learner_hears_an_answer_in_the_words(family):
     assert held_out_score(word_features([question.text for question in told]), told).excess > LIMIT
 
 
+@pytest.mark.parametrize("split", ["train", "test"])
 @pytest.mark.parametrize("family", TEMPORAL)
-def test_one_frame_does_not_help(family):
-    scenes, questions = asked("train", family)
+def test_one_frame_does_not_help(family, split):
+    scenes, questions = asked(split, family)
     draws = Draws("frames")
     for choose in (lambda scene: draws.below(scene.frames), lambda scene: scene.frames - 1):
         rows = [frame_features(s, q, choose(s)) for s, q in zip(scenes, questions, strict=True)]

@@ -6,7 +6,8 @@ from typing import Annotated
 import typer
 
 from aviot.commands.options import Device
-from aviot.terminal import device_named, mistakes, refuse, working
+from aviot.machine import device_named
+from aviot.terminal import mistakes, refuse, working
 
 FRAMES, RATIOS, BATCHES = [64], [4.0, 10.0], [1]
 

@@ -54,7 +54,7 @@ def demo(
         if video is not None and scene is not None:
             raise ValueError(f"--scene {scene} draws a video and --video {video} names one; give one of the two")
         number = SCENE if scene is None else scene
-        check_request(number, question or (), ratio, output)
+        check_request(video, number, question or (), ratio, output)
         loaded, processor = load_model(model, device, report)
         output.mkdir(parents=True, exist_ok=True)
         asked: dict[str, str | None] = dict.fromkeys(ASKED_OF_FILES)

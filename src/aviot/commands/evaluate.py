@@ -12,8 +12,8 @@ import typer
 from rich.console import Console
 
 from aviot.commands.options import Device, Fps, Frames, Json, MaxFrames, Model, SourceFps
-from aviot.machine import own_gpu
-from aviot.terminal import chosen_model, device_named, load_model, mistakes, refuse, say
+from aviot.machine import device_named, own_gpu
+from aviot.terminal import chosen_model, load_model, mistakes, refuse, say
 
 if TYPE_CHECKING:
     from aviot.evaluation.config import EvaluationConfig

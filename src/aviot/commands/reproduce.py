@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aviot.commands.options import Device, Model
-from aviot.terminal import chosen_model, device_named, load_model, mistakes, say
+from aviot.machine import device_named
+from aviot.terminal import chosen_model, load_model, mistakes, say
 
 if TYPE_CHECKING:
     from aviot.reproduce.rows import Weights

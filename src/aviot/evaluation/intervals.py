@@ -26,13 +26,32 @@ def wilson(successes: int, trials: int) -> Interval | None:
     return max(0.0, (centre - half) / (1 + spread)), min(1.0, (centre + half) / (1 + spread))
 
 
+def paired(gains: int, losses: int, trials: int) -> Interval | None:
+    """Agresti and Min's interval of the difference of two shares of the same trials; None of no trials.
+
+    Half a trial is added to each of the four outcomes, n' = n + 2, and d = (gains - losses) / n' is normal with the
+    variance (gains + losses + 1 - n' d²) / n'². It is sound where few trials differ, and has a width where none do.
+    """
+    if min(gains, losses) < 0 or gains + losses > trials:
+        raise ValueError(f"gains and losses are among the trials, got {gains} and {losses} of {trials}")
+    if trials == 0:
+        return None
+    added = trials + 2
+    difference = (gains - losses) / added
+    half = NORMAL_95 * math.sqrt(gains + losses + 1 - added * difference**2) / added
+    return max(-1.0, difference - half), min(1.0, difference + half)
+
+
 def bootstrap(values: Sequence[float], groups: Sequence[Hashable], seed: int) -> Interval | None:
-    """Percentiles of the mean over resampled groups: questions about one video are not independent of each other."""
+    """Percentiles of the mean over resampled groups: questions about one video are not independent of each other.
+
+    None of fewer than two groups, which say nothing of others.
+    """
     if len(values) != len(groups):
         raise ValueError(f"give one group a value; got {len(groups)} groups and {len(values)} values")
-    if not values:
-        return None
     places = {group: place for place, group in enumerate(dict.fromkeys(groups))}
+    if len(places) < 2:
+        return None
     sums, sizes = np.zeros(len(places)), np.zeros(len(places))
     for value, group in zip(values, groups, strict=True):
         sums[places[group]] += value

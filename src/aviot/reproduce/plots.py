@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
+from aviot.reproduce.separation import DISTANCES
+
 INCHES = (7.5, 3.6)
 TALL = (7.5, 5.2)
 Draw = Callable[[Any, Mapping[str, Any]], None]
@@ -100,9 +102,7 @@ def _families(panel: Any, figures: Mapping[str, Any]) -> None:
 
 def _distances(panel: Any, figures: Mapping[str, Any]) -> None:
     found = figures["intervention"]["distances"]
-    for place, (quantity, title) in enumerate(
-        (("allocation", "allocation distance, 0 to 2"), ("temporal", "temporal divergence, bits"))
-    ):
+    for place, (quantity, title) in enumerate(DISTANCES.items()):
         means = [one[quantity]["mean"] for one in found]
         spans = [one[quantity]["interval"] for one in found]
         errors = _around(means, spans)
@@ -145,9 +145,11 @@ def _errors(lines: Sequence[Mapping[str, Any]]) -> list[list[float]]:
     return _around(_shares(lines), [[100 * end for end in line["interval"]] for line in lines])
 
 
-def _around(means: Sequence[float], spans: Sequence[Sequence[float]]) -> list[list[float]]:
-    below = [max(0.0, mean - low) for mean, (low, _) in zip(means, spans, strict=True)]
-    above = [max(0.0, high - mean) for mean, (_, high) in zip(means, spans, strict=True)]
+def _around(means: Sequence[float], spans: Sequence[Sequence[float] | None]) -> list[list[float]]:
+    """How far each interval reaches below and above its mean; nowhere if there is none."""
+    ends = [span or (mean, mean) for mean, span in zip(means, spans, strict=True)]
+    below = [max(0.0, mean - low) for mean, (low, _) in zip(means, ends, strict=True)]
+    above = [max(0.0, high - mean) for mean, (_, high) in zip(means, ends, strict=True)]
     return [below, above]
 
 

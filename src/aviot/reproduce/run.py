@@ -20,7 +20,7 @@ from aviot.reproduce.plots import require_matplotlib
 from aviot.reproduce.rows import Weights, needed
 from aviot.reproduce.size import Size
 from aviot.reproduce.summary import Summary, training_command
-from aviot.reproduce.write import write_report
+from aviot.reproduce.write import PLOTS, write_report
 from aviot.small.accuracy import write_sheet
 from aviot.small.lessons import LessonWriter
 from aviot.small.log import CURVES, how_trained
@@ -56,8 +56,9 @@ class Task:
 def reproduce(options: Options, load: Load) -> dict[str, Any]:
     """Measure what has not been measured yet, and write the report into the run's folder; the report's data."""
     require_matplotlib()
-    if options.out.exists() and not options.out.is_dir():
-        raise ValueError(f"{options.out} is a file; name a folder for the run with -o")
+    for folder in (options.out, options.out / PLOTS):
+        if folder.exists() and not folder.is_dir():
+            raise ValueError(f"{folder} is a file, and a folder is to be there; name another for the run with -o")
     dtype = torch.float32 if options.device.type == "cpu" else torch.bfloat16
     loaded = {name: load(folder) for name, folder in options.folders.items()}
     models = {name: _checked(model.to(dtype), options.folders[name]) for name, (model, _) in loaded.items()}

@@ -11,6 +11,9 @@ PAIR = 2  # questions between which the supplement measures
 TURNED = 3  # questions that a video needs for a rotation to be more than an exchange of two
 
 
+DISTANCES = {"allocation": "allocation distance (0 to 2)", "temporal": "temporal divergence (bits)"}
+
+
 @dataclass(frozen=True)
 class Distance:
     """Between two compressions of a video: of the first stage's allocations, and in bits of their source times."""

@@ -64,7 +64,7 @@ SIZES: dict[str, Size] = {
 def size_named(name: str, questions: int | None) -> Size:
     """The size of that name, with another number of questions where one is given.
 
-    Those about long videos are in proportion, but never fewer than figures are published with.
+    Those about long videos are in proportion; in the full setting never fewer than figures are published with.
     """
     if name not in SIZES:
         raise ValueError(f"setting must be one of {', '.join(SIZES)}, got {name!r}")

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from aviot.evaluation.intervals import bootstrap, wilson
+from aviot.evaluation.intervals import Interval, bootstrap, paired, wilson
 from aviot.reproduce.examiner import Record
 
 Figures = dict[str, Any]
@@ -39,14 +39,12 @@ class Answered:
         places = self._places(places)
         right = [self.right[key][place] for place in places]
         good = int(sum(right))
-        alone = wilson(good, len(right))
-        grouped = bootstrap(right, [self.scenes[place] for place in places], self.seed)
         return {
             "row": key,
             "right": good,
             "questions": len(right),
             "accuracy": good / len(right) if right else None,
-            "interval": alone and grouped and (min(alone[0], grouped[0]), max(alone[1], grouped[1])),
+            "interval": self._widest(wilson(good, len(right)), right, places),
         }
 
     def by_family(self, key: str) -> dict[str, Figures]:
@@ -59,8 +57,8 @@ class Answered:
     def difference(self, key: str, other: str, places: Sequence[int] | None = None) -> Figures:
         """The first row's share minus the second's.
 
-        Questions are paired, and scenes are drawn anew with all of their questions: those about one video are not
-        independent.
+        Questions are paired. The interval is Agresti and Min's, which takes them for independent, or as far as scenes
+        drawn anew, with all of their questions, reach beyond it.
         """
         places = self._places(places)
         apart = [self.right[key][place] - self.right[other][place] for place in places]
@@ -69,13 +67,20 @@ class Answered:
             "against": other,
             "questions": len(apart),
             "difference": sum(apart) / len(apart) if apart else None,
-            "interval": bootstrap(apart, [self.scenes[place] for place in places], self.seed),
+            "interval": self._widest(paired(apart.count(1), apart.count(-1), len(apart)), apart, places),
         }
 
     def in_company(self) -> list[int]:
         """Places of questions whose video has another question."""
         questions = Counter(self.scenes)
         return [place for place, scene in enumerate(self.scenes) if questions[scene] > 1]
+
+    def _widest(self, alone: Interval | None, values: Sequence[float], places: Sequence[int]) -> Interval | None:
+        """The interval of questions alone, or as far as that over scenes reaches beyond it."""
+        grouped = bootstrap(values, [self.scenes[place] for place in places], self.seed)
+        if alone is None or grouped is None:
+            return alone
+        return min(alone[0], grouped[0]), max(alone[1], grouped[1])
 
     def _places(self, places: Sequence[int] | None) -> Sequence[int]:
         return range(len(self.scenes)) if places is None else places

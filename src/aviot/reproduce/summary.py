@@ -20,11 +20,11 @@ from aviot.reproduce.rows import (
     long,
     sampled,
 )
+from aviot.reproduce.separation import DISTANCES
 from aviot.reproduce.size import Size
 from aviot.reproduce.statistics import Answered, Figures, mean_with_interval, usages
 
 TRAINED_TO = max(TRAINING_RATIOS)
-QUANTITIES = ("allocation", "temporal")
 
 
 class Summary:
@@ -173,7 +173,7 @@ class Summary:
             scenes = [one["scene"] for one in found]
             yield {"kind": kind} | {
                 quantity: mean_with_interval([one[quantity] for one in found], scenes, self.seed)
-                for quantity in QUANTITIES
+                for quantity in DISTANCES
             }
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from aviot.reproduce.separation import DISTANCES
 from aviot.reproduce.size import FEWEST_FULL
 
 NOTHING = "–"  # noqa: RUF001
@@ -76,7 +77,7 @@ def sections(report: Mapping[str, Any]) -> list[Section]:
             "The decoder always reads the right question. The compressor is told the same one (matched), the next one "
             "about the same video (rotated), or none. Videos with one question are left out. Distances between "
             "questions are those of a video's first two under each condition, where it has a third to rotate to. "
-            "Rotated, the compressor is told its second and third, which are as far apart in the mean as any two.",
+            "Rotated, the compressor is told its second and third.",
             (*_with_differences(figures["intervention"]), _distances(figures["intervention"]["distances"])),
             "distances",
         ),
@@ -95,8 +96,9 @@ def preamble(report: Mapping[str, Any]) -> list[str]:
     counts, machine = report["questions"], report["machine"]
     models = ", ".join(f"{name}: {model['sha256'][:12]}" for name, model in report["models"].items())
     return [
-        f"{counts['short']:,} questions of the test split about {counts['scenes']:,} videos, and {counts['long']:,} "
-        f"about {counts['long_scenes']:,} long ones; world of seed {report['seed']}. Setting: {report['setting']}."
+        f"{counts['short']:,} questions of the {report['split']} split about {counts['scenes']:,} videos, and "
+        f"{counts['long']:,} about {counts['long_scenes']:,} long ones; world of seed {report['seed']}. "
+        f"Setting: {report['setting']}."
         + (" So few questions decide nothing." if counts["short"] < FEWEST_FULL else ""),
         f"Command: {report['command']}",
         f"Weights (SHA-256): {models}.",
@@ -105,8 +107,8 @@ def preamble(report: Mapping[str, Any]) -> list[str]:
         + ".",
         f"Measured in {report['seconds']:,.0f} s.",
         "An answer is right if every token of it is what greedy decoding would say; open questions and such with "
-        "options take turns. Intervals are 95 %: Wilson's for a row, or as far as the percentiles over scenes drawn "
-        "anew reach beyond it; and those for a difference, with the questions of both rows paired.",
+        "options take turns. Intervals are 95 %: Wilson's for a row, Agresti and Min's for a difference of rows, whose "
+        "questions are paired; or as far as the percentiles over scenes drawn anew reach beyond it.",
     ]
 
 
@@ -164,15 +166,15 @@ def _distances(distances: Sequence[Mapping[str, Any]]) -> Table:
             one["kind"],
             *(
                 cell
-                for quantity in ("allocation", "temporal")
+                for quantity in DISTANCES
                 for cell in (f"{one[quantity]['mean']:.4f}", _span(one[quantity]["interval"], 1, places=4))
             ),
             str(one["allocation"]["count"]),
         )
         for one in distances
     )
-    headings = ("compressions", "allocation distance (0 to 2)", "95 %", "temporal divergence (bits)", "95 %", "pairs")
-    return Table(headings, tuple(rows))
+    headings = (heading for title in DISTANCES.values() for heading in (title, "95 %"))
+    return Table(("compressions", *headings, "pairs"), tuple(rows))
 
 
 def _gates(gates: Sequence[Mapping[str, Any]]) -> Table:

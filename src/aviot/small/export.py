@@ -7,7 +7,6 @@ import argparse
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -16,7 +15,7 @@ from aviot.models.shards import SINGLE
 from aviot.small.architecture import new_model, small_processor
 from aviot.small.curriculum import CURRICULUM, Curriculum, Phase
 from aviot.small.fingerprint import data_fingerprint
-from aviot.small.log import CURVES, LOG, read_log
+from aviot.small.log import CURVES, LOG, Line, finished_pieces, read_log
 from aviot.small.state import load_weights
 from aviot.small.tokenizer import tokenizer_of
 
@@ -45,7 +44,7 @@ def export(run: Path, target: Path, curriculum: Curriculum = CURRICULUM) -> None
     (target / CARD).write_text(card, encoding="utf-8")
 
 
-def _card(log: Sequence[dict[str, Any]], curriculum: Curriculum, data: str, step: int, size: int) -> str:
+def _card(log: Sequence[Line], curriculum: Curriculum, data: str, step: int, size: int) -> str:
     lines = [
         "---",
         "library_name: aviot",
@@ -96,21 +95,16 @@ def _practice(phase: Phase) -> str:
     return f"{phase.practice:.0%}: {', '.join(phase.practised)}" if phase.practice else "none"
 
 
-def _options(log: Sequence[dict[str, Any]]) -> str:
+def _options(log: Sequence[Line]) -> str:
     """What the run was begun with, beside its folder."""
-    first = next((line for line in log if "began" in line), {})
+    first = next((began for began, _ in finished_pieces(log)), {})
     said = {"--start": first.get("start"), "--compressor": first.get("compressor")}
     return "".join(f" {name} {value}" for name, value in said.items() if value not in (None, "aviot"))
 
 
-def _pieces(log: Sequence[dict[str, Any]], data: str) -> Iterator[str]:
-    """Where and for how long; a piece that was killed has no end, and another began where it had begun."""
-    pieces, begun = [], None
-    for line in log:
-        if "began" in line:
-            begun = line
-        elif "ended" in line and begun is not None:
-            pieces.append((begun, line))
+def _pieces(log: Sequence[Line], data: str) -> Iterator[str]:
+    """Where and for how long."""
+    pieces = finished_pieces(log)
     if not pieces:
         yield "Where and for how long is not in the log."
         return
@@ -128,7 +122,7 @@ def _pieces(log: Sequence[dict[str, Any]], data: str) -> Iterator[str]:
         yield "The curriculum or the world changed from one piece to another: the table below is the last one's."
 
 
-def _last_lines(log: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _last_lines(log: Sequence[Line]) -> Iterator[str]:
     last = {line["task"]: line for line in log if "task" in line}
     for task, line in last.items():
         numbers = {name: value for name, value in line.items() if name not in ("task", "step")}
@@ -138,7 +132,7 @@ def _last_lines(log: Sequence[dict[str, Any]]) -> Iterator[str]:
         yield "The run has no log."
 
 
-def _held_out(log: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _held_out(log: Sequence[Line]) -> Iterator[str]:
     examined = [line for line in log if "questions" in line]
     if not examined:
         yield "The run has no such figures."
@@ -160,7 +154,10 @@ def main() -> None:
     parser.add_argument("run", type=Path, help="the folder of a run of aviot.small.train")
     parser.add_argument("folder", type=Path, help="the model folder to write")
     given = parser.parse_args()
-    export(given.run, given.folder)
+    try:
+        export(given.run, given.folder)
+    except ValueError as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import json
 import math
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,6 +11,8 @@ import torch
 from torch import Tensor
 
 from aviot.small.curriculum import Phase
+
+Line = dict[str, Any]
 
 LOG = "log.jsonl"
 CURVES = "training.jsonl"  # the same, beside the weights that came of it
@@ -48,7 +51,7 @@ class Log:
             raise ValueError(f"{', '.join(lost)} not finite by step {step}; the state before this piece is untouched")
         self.sums, self.since, self.last, self.waiting, self.busy = {}, now, now, 0.0, 0.0
 
-    def write(self, line: dict[str, Any]) -> None:
+    def write(self, line: Line) -> None:
         """Append a line, and show it."""
         text = json.dumps(line)
         print(text, flush=True)
@@ -59,18 +62,32 @@ class Log:
 class Trained(NamedTuple):
     """How the weights of a folder came about."""
 
-    compressor: str  # that they learnt with
+    compressor: str  # that they learnt with; more than one by "and"
     steps: int
 
 
 def how_trained(folder: Path) -> Trained | None:
     """By the log beside a folder's weights; None if there is none."""
-    lines = read_log(folder / CURVES)
-    compressors = [line["compressor"] for line in lines if "began" in line]
-    ends = [line["ended"] for line in lines if "ended" in line]
-    return Trained(compressors[-1], ends[-1]) if compressors and ends else None
+    done = finished_pieces(read_log(folder / CURVES))
+    if not done:
+        return None
+    return Trained(" and ".join(dict.fromkeys(began["compressor"] for began, _ in done)), done[-1][1]["ended"])
 
 
-def read_log(log: Path) -> list[dict[str, Any]]:
+def finished_pieces(lines: Sequence[Line]) -> list[tuple[Line, Line]]:
+    """How each piece of a run began and ended.
+
+    One that was killed has no end, and another began where it had begun.
+    """
+    found, begun = [], None
+    for line in lines:
+        if "began" in line:
+            begun = line
+        elif "ended" in line and begun is not None:
+            found.append((begun, line))
+    return found
+
+
+def read_log(log: Path) -> list[Line]:
     """The lines that a run wrote about itself; none if it wrote none."""
     return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()] if log.is_file() else []

@@ -19,10 +19,10 @@ LONGEST = 224  # frames, whose times are learnt as words
 _PIECES = Regex(r"\.\d\ds,?|\d{1,3}|'\w+| ?[^\s\d\W]+| ?[^\s\w]+|\s+(?!\S)|\s+")
 
 
-def tokenizer_of(*runs: Path | None) -> PreTrainedTokenizerFast:
-    """The pieces of the first of these runs that has any: what its weights know. New ones if none has."""
-    kept = next((run / KEPT for run in runs if run is not None and (run / KEPT).is_dir()), None)
-    return build_tokenizer() if kept is None else PreTrainedTokenizerFast.from_pretrained(kept)
+def tokenizer_of(run: Path) -> PreTrainedTokenizerFast:
+    """The pieces that a run's weights know; new ones if it has none yet."""
+    kept = run / KEPT
+    return PreTrainedTokenizerFast.from_pretrained(kept) if kept.is_dir() else build_tokenizer()
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:

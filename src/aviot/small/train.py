@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerFast
 
-from aviot.machine import commit, machine, versions
+from aviot.machine import commit, device_named, machine, versions
 from aviot.models import AviotForConditionalGeneration
 from aviot.models.path import CompressorName
 from aviot.small.accuracy import Setting, accuracy
@@ -23,7 +23,7 @@ from aviot.small.architecture import new_model
 from aviot.small.curriculum import CURRICULUM, Curriculum, Task
 from aviot.small.fingerprint import data_fingerprint
 from aviot.small.lessons import Lessons
-from aviot.small.log import REPORT, Log
+from aviot.small.log import LOG, REPORT, Log, finished_pieces, read_log
 from aviot.small.optimizers import optimizers_of
 from aviot.small.pupil import Pupil
 from aviot.small.state import STATE, load_state, save_state
@@ -59,15 +59,20 @@ def train(
     began = time.monotonic()
     if start is not None and not (start / STATE).is_file():
         raise ValueError(f"{start} has no {STATE}; --start names the folder of a run")
-    tokenizer = tokenizer_of(folder, start)
-    tokenizer.save_pretrained(folder / KEPT)
+    goes_on = (folder / STATE).is_file()
+    earlier = {began["compressor"] for began, _ in finished_pieces(read_log(folder / LOG))} - {compressor}
+    if goes_on and earlier:
+        name = earlier.pop()
+        raise ValueError(f"{folder} has learnt with {name}; go on with --compressor {name}, or name another folder")
+    known = folder if goes_on or start is None else start
+    tokenizer = tokenizer_of(known)
     pupil = Pupil(new_model(tokenizer, curriculum.seed), tokenizer, compressor).to(device)
     if compiled:
         pupil.compile_layers()
     optimizers = optimizers_of(pupil)
-    step = load_state(folder, pupil, optimizers) or (load_state(start, pupil, optimizers) if start else 0)
+    step = load_state(known, pupil, optimizers)
     compressed = curriculum.begin_of("compressed")
-    if start is not None and not (folder / STATE).is_file() and step > compressed:
+    if start is not None and not goes_on and step > compressed:
         raise ValueError(
             f"{start} is at step {step:,} and has learnt from compressed videos since step {compressed:,}; "
             "--start names a run that stopped with --before compressed"
@@ -75,6 +80,7 @@ def train(
     end = curriculum.steps if before is None else curriculum.begin_of(before)
     if step >= end:
         raise ValueError(f"{folder if start is None else start} is at step {step:,}, so none is left up to {end:,}")
+    tokenizer.save_pretrained(folder / KEPT)
     loader = DataLoader(
         Lessons(curriculum, tokenizer),
         batch_size=None,
@@ -167,7 +173,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long, to go on later")
     parser.add_argument("--before", choices=get_args(Task), help="stop where this begins")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     parser.add_argument("--workers", type=int, default=8, help="processes that make lessons")
     parser.add_argument("--compressor", choices=COMPRESSORS, default="aviot")
     parser.add_argument("--start", type=Path, help="a run to begin from")
@@ -176,7 +182,7 @@ def main() -> None:
     given = vars(parser.parse_args())
     torch.multiprocessing.set_sharing_strategy("file_system")  # tensors go by name: twice as fast as by descriptor
     try:
-        train(given.pop("folder"), CURRICULUM, device=torch.device(given.pop("device")), **given)
+        train(given.pop("folder"), CURRICULUM, device=device_named(given.pop("device")), **given)
     except ValueError as error:
         parser.error(str(error))
 

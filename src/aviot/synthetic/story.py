@@ -77,12 +77,11 @@ def changing_actor(
     window: Span,
     changes: Mapping[str, Sequence[int]],
     texture: str | None = None,
-    colour: str | None = None,
 ) -> Actor:
     """An object that changes some of colour, size and place at given moments.
 
     Whatever changes is a walk (`Draws.walk`), so that at any one frame it is uniform among all that it could be, and
-    how often, when and in which order it changes cannot be seen from that frame. A colour that is given stays.
+    how often, when and in which order it changes cannot be seen from that frame.
     """
     draws = stage.draws
     spots = [stage.spot(cell) for cell in stage.cells(2)]
@@ -93,7 +92,7 @@ def changing_actor(
 
     return Actor(
         shape=shape,
-        colour=walked("colour", stage.colours if colour is None else (colour,)),
+        colour=walked("colour", stage.colours),
         texture=draws.pick(TEXTURES) if texture is None else texture,
         size=walked("size", (SMALL, LARGE)),
         path=Jumps(walked("place", spots)),
