@@ -12,9 +12,9 @@ from pathlib import Path
 import matplotlib
 from matplotlib.figure import Figure
 
+from aviot.journal import read_rows
 from aviot.small.embedded import embedded_model
 from aviot.small.export import CURVES
-from aviot.small.log import read_log
 
 LOSSES = {"patches": "patches", "naming": "names", "language": "answers", "told": "histories", "recalled": "recalls"}
 LOSSES |= {"chosen": "options", "sought": "relevance"}
@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("log", type=Path, nargs="?", default=embedded_model() / CURVES)
     parser.add_argument("--output", type=Path, default=Path("docs/images/small-training.svg"))
     given = parser.parse_args()
-    lines = read_log(given.log)
+    lines = read_rows(given.log)
     steps = [line for line in lines if "task" in line]
     with matplotlib.rc_context({"svg.hashsalt": "aviot", "font.size": 8}):
         figure = Figure(figsize=(7.5, 6.0), layout="constrained")

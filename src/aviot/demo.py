@@ -8,7 +8,7 @@ from aviot.compressor.schedule import support_count
 from aviot.explain.build import Outputs, explain
 from aviot.explain.study import MATCHED, check_questions, read_with_pictures
 from aviot.explain.view import View
-from aviot.files import replacing
+from aviot.files import check_folder, replacing
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.models.answering import Report
 from aviot.models.session import Session
@@ -52,8 +52,7 @@ def check_request(video: Path | None, scene: int, questions: Sequence[str], rati
     """Refuse what cannot be shown, before anything is written."""
     if video is not None and not video.exists():
         raise ValueError(f"there is no file {video}; --video names a local file, or a folder of images")
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder} is a file; name a folder for the demo with -o")
+    check_folder(folder)
     if scene < 0:
         raise ValueError(f"scene must be at least 0, got {scene}")
     support_count(FRAMES, ratio)

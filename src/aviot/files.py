@@ -30,6 +30,15 @@ def write_durably(path: Path, data: bytes) -> None:
     sync(path.parent)
 
 
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that could not be made or written into, before the work for it is done."""
+    nearest = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
+    if not nearest.is_dir():
+        raise ValueError(f"{nearest} is a file, and a folder is to be there; name another")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise ValueError(f"nothing can be written in {nearest}; name a folder elsewhere")
+
+
 def sync(path: Path) -> None:
     """Wait until a file's bytes, or the names in a folder, are on disk."""
     handle = os.open(path, os.O_RDONLY)

@@ -33,7 +33,7 @@ def machine(device: torch.device) -> dict[str, object]:
 def device_named(name: str) -> torch.device:
     """The device that was asked for, if it is there."""
     place = ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", place):
+    if not re.fullmatch(r"cpu|cuda(:[0-9]{1,3})?", place):
         raise ValueError(f"device must be auto, cpu, cuda or cuda:N, got {name!r}")
     chosen = torch.device(place)
     if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():

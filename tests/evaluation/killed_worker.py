@@ -4,8 +4,9 @@ import os
 import signal
 import sys
 
+from aviot import journal
 from aviot.cli import app
-from aviot.evaluation import journal, run
+from aviot.evaluation import run
 
 
 class Doomed(journal.Journal):

@@ -235,7 +235,7 @@ def test_a_report_that_cannot_be_written_leaves_the_old_one(finished, tmp_path, 
     def full(file):
         raise OSError("no space left")
 
-    monkeypatch.setattr("aviot.evaluation.journal.os.fsync", full)
+    monkeypatch.setattr("aviot.journal.os.fsync", full)
     with pytest.raises(OSError, match="no space left"):
         write_report(tmp_path, report | {"seed": 1})
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
@@ -270,6 +270,43 @@ def test_a_file_is_no_folder_for_a_run(folder, tmp_path):
             reproduce(options(folder, out), load)
 
 
+@pytest.mark.parametrize(
+    "mine", [b'{"mine": 1}\nand a note of mine\n', b'{"mine": 1}\n{"also": 2}', b'{"mine": [1, 2, 3]}', b"notes\n\n"]
+)
+def test_a_journal_of_something_else_is_left_as_it_is(folder, tmp_path, mine):
+    (tmp_path / JOURNAL).write_bytes(mine)
+    with pytest.raises(ValueError, match=r"journal\.jsonl.* is no (journal|row) of .*name another folder"):
+        reproduce(options(folder, tmp_path), load)
+    assert (tmp_path / JOURNAL).read_bytes() == mine
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"right": 5},
+        {"right": {"uncompressed": []}},
+        {"families": None},
+        {"seconds": "x"},
+        {"scenes": 7},
+        {"scenes": [[1]]},
+    ],
+)
+def test_a_sheet_that_was_changed_is_refused(folder, finished, tmp_path, damage):
+    head, sheet, *_ = (finished[0] / JOURNAL).read_bytes().splitlines()
+    changed = json.dumps(json.loads(sheet) | damage).encode()
+    (tmp_path / JOURNAL).write_bytes(head + b"\n" + changed + b"\n" + sheet + b"\n")
+    with pytest.raises(ValueError, match=r"line 2 is not the run's sheet 1 of 3; the file was changed"):
+        reproduce(options(folder, tmp_path), load)
+
+
+@pytest.mark.parametrize("name", ["report.json", "report.md", "report.html"])
+def test_what_stands_where_the_report_goes_is_noticed_before_anything_is_measured(folder, tmp_path, name):
+    (tmp_path / name).mkdir()
+    with pytest.raises(ValueError, match=f"{name} is a folder, and a file is to be there; name another with -o"):
+        reproduce(options(folder, tmp_path), load)
+    assert not (tmp_path / JOURNAL).exists()
+
+
 @pytest.mark.parametrize("seed", [0, 3])
 def test_all_videos_are_of_the_test_split_and_of_the_seed(folder, writer, tmp_path, seed):
     asked = []
@@ -281,7 +318,7 @@ def test_all_videos_are_of_the_test_split_and_of_the_seed(folder, writer, tmp_pa
 
         long = short
 
-    _measure(options(folder, tmp_path, seed=seed), Recorder({}, (), SIZE, writer), {"seed": seed})
+    _measure(options(folder, tmp_path, seed=seed), Recorder({}, (), SIZE, writer), {"format": 2})
     world = World(WorldConfig(seed=seed))
     assert [scene.frames for scene in asked] == [16, 16, 32]
     assert asked == [world.scene("test", scene.index, scene.frames) for scene in asked]

@@ -80,7 +80,7 @@ def test_the_checkpoints_own_pilot_is_no_second_row():
 
 
 def test_sizes_refuse_what_they_are_not_for():
-    with pytest.raises(ValueError, match="questions must be at least 2000 in the full setting, got 100"):
+    with pytest.raises(ValueError, match="questions must be 2000 to 100000 in the full setting, got 100"):
         size_named("full", 100)
     with pytest.raises(ValueError, match="setting must be one of full, small, got 'medium'"):
         size_named("medium", None)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import torch
 
+from aviot.journal import read_rows
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.small.accuracy import accuracy
 from aviot.small.curriculum import CURRICULUM
 from aviot.small.embedded import embedded_model
 from aviot.small.fingerprint import data_fingerprint
-from aviot.small.log import read_log
 from aviot.synthetic import World, WorldConfig
 
 SCENES = 12
@@ -28,7 +28,7 @@ def test_it_fits_into_the_package():
 def test_it_was_trained_on_the_world_as_it_is():
     """All pieces of its run, which went through to the end."""
     folder = embedded_model()
-    log = read_log(folder / "training.jsonl")
+    log = read_rows(folder / "training.jsonl")
     began = [line for line in log if "began" in line]
     data = data_fingerprint(CURRICULUM, AviotProcessor.from_pretrained(folder).tokenizer)
     assert {line["data"] for line in began} == {data}

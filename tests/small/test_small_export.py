@@ -97,6 +97,45 @@ def test_a_folder_without_a_run_is_refused(tmp_path, monkeypatch, capsys):
     assert not (tmp_path / "model").exists()
 
 
+@pytest.mark.parametrize(
+    "state",
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        '{"step": 1, "files": [], "updates": {}}',
+        '{"step": 1, "files": ["gone"], "updates": {}}',
+        '{"step": 1, "files": ["../elsewhere.safetensors"], "updates": {}}',
+    ],
+)
+def test_a_run_that_cannot_be_read_is_named(tmp_path, state):
+    run, tokenizer = tmp_path / "run", build_tokenizer()
+    tokenizer.save_pretrained(run / KEPT)
+    (run / "state.json").write_text(state)
+    with pytest.raises(ValueError, match=r"the run in \S+run cannot be read \(.*\); copy it again, or begin another"):
+        export(run, tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+def test_an_export_takes_the_place_of_an_earlier_one_and_of_nothing_else(tmp_path):
+    run, tokenizer = tmp_path / "run", build_tokenizer()
+    pupil = Pupil(new_model(tokenizer, seed=5), tokenizer, "aviot")
+    tokenizer.save_pretrained(run / KEPT)
+    save_state(run, pupil, optimizers_of(pupil), 40)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "README.md").write_text("MY NOTES")
+    for target in (tmp_path / "mine", run):
+        before = {path: path.read_bytes() for path in target.rglob("*") if path.is_file()}
+        with pytest.raises(ValueError, match="has files that are no earlier export; name a new folder"):
+            export(run, target)
+        assert {path: path.read_bytes() for path in target.rglob("*") if path.is_file()} == before
+    for log in (b"", b'{"began": 0}\n{"ended": 2'):  # torn by a kill: what it lacks is no piece
+        (run / "log.jsonl").write_bytes(log)
+        export(run, tmp_path / "model")
+    assert "Where and for how long is not in the log." in (tmp_path / "model" / "README.md").read_text()
+
+
 def test_pieces_that_were_killed_do_not_count_and_compressors_all_do(tmp_path):
     lines = [
         began(20, "GPU"),  # killed, and forgotten what it was to be told

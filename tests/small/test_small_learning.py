@@ -11,6 +11,7 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from aviot.cli import app
+from aviot.journal import read_rows
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.small import embedded, log
 from aviot.small import train as training
@@ -166,7 +167,12 @@ def test_a_run_keeps_its_compressor_and_what_it_began_from_its_tokens(tmp_path, 
     assert json.loads(told.read_text())["model"]["vocab"] == numbers
     with pytest.raises(ValueError, match="tuned has learnt with uniform; go on with --compressor uniform, or name"):
         training.train(tmp_path / "tuned", curriculum, **piece)
+    with pytest.raises(ValueError, match="tuned has a run of its own; leave --start out to go on with it, or name"):
+        training.train(tmp_path / "tuned", curriculum, start=tmp_path / "run", compressor="uniform", **piece)
+    lines = tmp_path / "tuned" / "log.jsonl"
+    lines.write_text(lines.read_text() + '{"step": 4, "lang')  # torn by a kill
     training.train(tmp_path / "tuned", curriculum, compressor="uniform", **piece)
+    assert [line["ended"] for line in read_rows(lines) if "ended" in line] == [2, 3]
 
 
 def test_a_run_is_examined_with_its_own_compressor():

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from aviot.evaluation.config import Setting
 from aviot.evaluation.item import Item
-from aviot.evaluation.journal import Row
 from aviot.evaluation.plan import Batch, Key, Visit
 from aviot.evaluation.prompts import Instructions, ask_item
 from aviot.evaluation.rows import answered_row, failed_row
+from aviot.journal import Row
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.video import Video
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from aviot.evaluation.endpoint import Endpoint, EndpointError
 from aviot.evaluation.item import Item
-from aviot.evaluation.journal import Row
 from aviot.evaluation.judge import judge_messages, parse_verdict
 from aviot.evaluation.plan import Key
 from aviot.evaluation.rows import ANSWERED, settled
+from aviot.journal import Row
 
 
 def wants_judge(row: Mapping[str, Any], items: Sequence[Item]) -> bool:

@@ -29,6 +29,7 @@ FORMAT = 1
 FILE = "manifest.json"
 PARTS = ("identity", "judge", "places", "starts")
 WAIT_SECONDS = 600.0
+SAID = 120  # characters of a value that is not what it was
 """How long the other processes wait for the first to begin a run; hashing a 7B's weights takes a while."""
 
 
@@ -135,7 +136,12 @@ def differences(stored: Any, current: Any, prefix: str = "") -> list[str]:
     if isinstance(stored, Mapping) and isinstance(current, Mapping):
         names = [*stored, *(name for name in current if name not in stored)]
         return [line for name in names for line in differences(stored.get(name), current.get(name), f"{prefix}{name}.")]
-    return [] if stored == current else [f"{prefix.rstrip('.')} was {stored!r:.120}, is {current!r:.120}"]
+    return [] if stored == current else [f"{prefix.rstrip('.')} was {_short(stored)}, is {_short(current)}"]
+
+
+def _short(value: Any) -> str:
+    said = repr(value)
+    return said if len(said) <= SAID else f"{said[:SAID]}…"
 
 
 def check_same(run: Path, same: Mapping[str, Any]) -> None:
@@ -143,7 +149,8 @@ def check_same(run: Path, same: Mapping[str, Any]) -> None:
     changed = differences(read_manifest(run)["identity"], json.loads(json.dumps(same)))
     if changed:
         raise ManifestError(
-            f"the run in {run} would not go on as it began: {'; '.join(changed)}. Put it back, or name another --out"
+            f"the run in {run} would not go on as it began: {'; '.join(changed)}. "
+            "Give it the options it began with, or name another --out"
         )
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from aviot.evaluation.config import Setting
 from aviot.evaluation.item import Item
-from aviot.evaluation.journal import Row
 from aviot.evaluation.plan import Key
 from aviot.evaluation.scoring import answer_text, score_reply
+from aviot.journal import Row
 
 ANSWERED, FAILED = "answered", "failed"
 

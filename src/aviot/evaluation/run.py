@@ -15,7 +15,6 @@ from aviot.evaluation.benchmarks.folder import read_benchmark
 from aviot.evaluation.benchmarks.ten import BY_NAME
 from aviot.evaluation.config import EvaluationConfig, Setting
 from aviot.evaluation.endpoint import Endpoint
-from aviot.evaluation.journal import Journal, Row, alone, as_line, read_rows
 from aviot.evaluation.judging import judge_rows, verdicts, wants_judge, with_verdict
 from aviot.evaluation.plan import Key, Shard, Visit, plan, share
 from aviot.evaluation.progress import Display, RunningScore
@@ -24,6 +23,7 @@ from aviot.evaluation.report import as_plain
 from aviot.evaluation.rows import has_failed, key_of, settled
 from aviot.evaluation.summary import Summary, summarise
 from aviot.files import write_durably
+from aviot.journal import Journal, Row, alone, as_line, read_rows
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.models.checkpoint import read_source
 

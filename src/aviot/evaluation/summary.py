@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from aviot.evaluation.intervals import Interval, bootstrap, wilson
-from aviot.evaluation.journal import Row
 from aviot.evaluation.rows import has_failed
+from aviot.journal import Row
 
 MULTIPLE_CHOICE, EXACT_MATCH = "multiple choice", "exact match"
 JUDGED_CORRECT, JUDGED_SCORE = "judge: correct", "judge: score, 0 to 5"

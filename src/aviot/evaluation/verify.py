@@ -12,13 +12,13 @@ import torch
 from aviot.evaluation import manifest
 from aviot.evaluation.asking import ask_visits
 from aviot.evaluation.config import EvaluationConfig
-from aviot.evaluation.journal import Row, read_rows
 from aviot.evaluation.plan import Batch, Visit
 from aviot.evaluation.progress import Display
 from aviot.evaluation.prompts import Instructions
 from aviot.evaluation.rows import ANSWERED, key_of
 from aviot.evaluation.run import RESULTS, SUMMARY, Load, Prepared
 from aviot.evaluation.scoring import score_reply
+from aviot.journal import Row, read_rows
 
 COMPARED = ("item", "id", "setting", "status", "correct")
 """What every row of a run has."""

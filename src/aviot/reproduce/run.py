@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from aviot.evaluation.journal import Journal, read_rows
 from aviot.evaluation.manifest import differences, weight_hashes
 from aviot.evaluation.progress import Display, RunningScore
+from aviot.journal import Journal, read_rows
 from aviot.machine import command_line, commit, machine, versions
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.reproduce.examiner import Examiner, Record
@@ -20,10 +20,10 @@ from aviot.reproduce.plots import require_matplotlib
 from aviot.reproduce.rows import Weights, needed
 from aviot.reproduce.size import Size
 from aviot.reproduce.summary import Summary, training_command
-from aviot.reproduce.write import PLOTS, write_report
+from aviot.reproduce.write import check_report, write_report
 from aviot.small.accuracy import write_sheet
 from aviot.small.lessons import LessonWriter
-from aviot.small.log import CURVES, how_trained
+from aviot.small.log import CURVES, Trained, how_trained
 from aviot.synthetic import Split, World, WorldConfig
 
 FORMAT = 2
@@ -56,9 +56,7 @@ class Task:
 def reproduce(options: Options, load: Load) -> dict[str, Any]:
     """Measure what has not been measured yet, and write the report into the run's folder; the report's data."""
     require_matplotlib()
-    for folder in (options.out, options.out / PLOTS):
-        if folder.exists() and not folder.is_dir():
-            raise ValueError(f"{folder} is a file, and a folder is to be there; name another for the run with -o")
+    check_report(options.out)
     dtype = torch.float32 if options.device.type == "cpu" else torch.bfloat16
     loaded = {name: load(folder) for name, folder in options.folders.items()}
     models = {name: _checked(model.to(dtype), options.folders[name]) for name, (model, _) in loaded.items()}
@@ -70,9 +68,10 @@ def reproduce(options: Options, load: Load) -> dict[str, Any]:
         models, needed(options.size, config, tuned), options.size, LessonWriter(loaded["model"][1].tokenizer)
     )
     identity = _identity(options, dtype)  # before anything is measured: files may change meanwhile
+    trained = {name: how_trained(folder) for name, folder in options.folders.items()}
     records = _measure(options, examiner, identity)
     short, long = ([one for one in records if one["part"] == part] for part in ("short", "long"))
-    report = _about(options, identity, short, long) | {
+    report = _about(options, identity, trained, short, long) | {
         "figures": Summary(options.size, config, tuned, short, long, options.seed).figures()
     }
     write_report(options.out, report)
@@ -84,15 +83,17 @@ def _measure(options: Options, examiner: Examiner, identity: Mapping[str, Any]) 
     world = World(WorldConfig(seed=options.seed))
     tasks = [*_tasks(world, options.size)]
     path = options.out / JOURNAL
-    with Journal(path) as journal:
+    with Journal(path, first=identity) as journal:
         head, *records = read_rows(path) or [dict(identity)]
+        if "format" not in head:
+            raise ValueError(f"{path} is no journal of aviot reproduce; name another folder with -o")
         if changed := differences(head, identity):
             raise ValueError(
                 f"the run in {options.out} would not go on as it began: {'; '.join(changed)}. "
                 "Put it back, or name another folder with -o"
             )
         _check_sheets(records, tasks, path)
-        if not path.stat().st_size:
+        if not read_rows(path):
             journal.add(identity)
         score = RunningScore()
         for record in records:
@@ -120,12 +121,21 @@ def _count(score: RunningScore, record: Record) -> None:
 def _check_sheets(records: Sequence[Record], tasks: Sequence[Task], journal: Path) -> None:
     """Sheets on disk are the run's first ones, in their order."""
     for number, record in enumerate(records):
-        about = (record.get("part"), tuple(dict.fromkeys(record.get("scenes", ()))))
-        if number >= len(tasks) or about != (tasks[number].part, tasks[number].numbers):
+        if number >= len(tasks) or not _is_of(record, tasks[number]):
             raise ValueError(
                 f"{journal}, line {number + 2} is not the run's sheet {number + 1} of {len(tasks)}; "
                 "the file was changed, begin another run with -o"
             )
+
+
+def _is_of(record: Record, task: Task) -> bool:
+    """Whether a sheet is a task's, with an answer of every row to each of its questions."""
+    try:
+        about = record["part"], tuple(dict.fromkeys(record["scenes"]))
+        counts = {len(record["scenes"]), len(record["families"]), *map(len, record["right"].values())}
+        return about == (task.part, task.numbers) and len(counts) == 1 and record["seconds"] >= 0
+    except (AttributeError, KeyError, TypeError):
+        return False
 
 
 def _tasks(world: World, size: Size) -> Iterator[Task]:
@@ -159,13 +169,17 @@ def _identity(options: Options, dtype: torch.dtype) -> dict[str, Any]:
 
 
 def _about(
-    options: Options, identity: Mapping[str, Any], short: Sequence[Record], long: Sequence[Record]
+    options: Options,
+    identity: Mapping[str, Any],
+    trained: Mapping[Weights, Trained | None],
+    short: Sequence[Record],
+    long: Sequence[Record],
 ) -> dict[str, Any]:
     models = {
         name: {
             "sha256": next(digest for file, digest in files.items() if file.endswith(".safetensors")),
             "files": files,
-            "trained": (trained := how_trained(options.folders[name])) and trained._asdict(),
+            "trained": (how := trained[name]) and how._asdict(),
         }
         for name, files in identity["models"].items()
     }

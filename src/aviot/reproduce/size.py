@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, replace
 
 FEWEST_FULL = 2000  # questions that figures are published with
+MOST = 100_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +73,7 @@ def size_named(name: str, questions: int | None) -> Size:
     if questions is None:
         return size
     least = FEWEST_FULL if name == "full" else 1
-    if questions < least:
-        raise ValueError(f"questions must be at least {least} in the {name} setting, got {questions}")
+    if not least <= questions <= MOST:
+        raise ValueError(f"questions must be {least} to {MOST} in the {name} setting, got {questions}")
     long = max(least, math.ceil(questions * size.long_questions / size.questions))
     return replace(size, questions=questions, long_questions=long)

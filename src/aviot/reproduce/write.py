@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from aviot.files import write_durably
+from aviot.files import check_folder, write_durably
 from aviot.reproduce.plots import draw_plots
 from aviot.reproduce.tables import Section, Table, preamble, sections
 
 TITLE = "AVIOT: the paper's experiments in the small model's world"
 PLOTS = "plots"
+REPORTS = ("report.json", "report.md", "report.html")
 STYLE = """
 :root { color-scheme: light dark; }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
@@ -29,15 +30,25 @@ img { display: block; max-width: 100%; background: #fff; }
 """
 
 
+def check_report(folder: Path) -> None:
+    """Refuse a folder that the report could not be written into, before anything is measured."""
+    check_folder(folder)
+    check_folder(folder / PLOTS)
+    for name in REPORTS:
+        if (folder / name).is_dir():
+            raise ValueError(f"{folder / name} is a folder, and a file is to be there; name another with -o")
+
+
 def write_report(folder: Path, report: Mapping[str, Any]) -> None:
     """report.json, report.md with plots beside it, report.html: each the new one or, should it fail, the old."""
     found, plots = sections(report), draw_plots(report["figures"])
     (folder / PLOTS).mkdir(exist_ok=True)
+    machine, markdown, page = REPORTS
     texts = {
-        "report.json": json.dumps(report, indent=2, allow_nan=False) + "\n",
+        machine: json.dumps(report, indent=2, allow_nan=False) + "\n",
         **{f"{PLOTS}/{name}.svg": svg for name, svg in plots.items()},
-        "report.md": "\n".join(_markdown(preamble(report), found)) + "\n",
-        "report.html": "\n".join(_page(preamble(report), found, plots)) + "\n",
+        markdown: "\n".join(_markdown(preamble(report), found)) + "\n",
+        page: "\n".join(_page(preamble(report), found, plots)) + "\n",
     }
     for name, text in texts.items():
         write_durably(folder / name, text.encode())

@@ -10,21 +10,28 @@ from pathlib import Path
 
 import torch
 
+from aviot.files import check_folder
+from aviot.journal import Row, read_rows
 from aviot.machine import commit, versions
 from aviot.models.shards import SINGLE
 from aviot.small.architecture import new_model, small_processor
 from aviot.small.curriculum import CURRICULUM, Curriculum, Phase
 from aviot.small.fingerprint import data_fingerprint
-from aviot.small.log import CURVES, LOG, Line, finished_pieces, read_log
+from aviot.small.log import CURVES, LOG, finished_pieces
 from aviot.small.state import load_weights
 from aviot.small.tokenizer import tokenizer_of
 
 LARGEST = 16_000_000  # bytes of weights that the package has room for
 CARD = "README.md"
+TITLE = "# The small model of AVIOT"
 
 
 def export(run: Path, target: Path, curriculum: Curriculum = CURRICULUM) -> None:
-    """Write weights in bfloat16, configurations, tokenizer, processor, the run's log and a model card."""
+    """Write weights in bfloat16, configurations, tokenizer, processor, the run's log and a model card.
+
+    The folder is new, empty, or one that was written in this way before.
+    """
+    _check_target(target)
     tokenizer = tokenizer_of(run)
     model = new_model(tokenizer, curriculum.seed)
     step = load_weights(run, model, "model.")
@@ -34,24 +41,33 @@ def export(run: Path, target: Path, curriculum: Curriculum = CURRICULUM) -> None
         raise ValueError(
             f"the weights take {size:,} bytes, the package has room for {LARGEST:,}; make the model smaller"
         )
+    log = read_rows(run / LOG)
+    card = _card(log, curriculum, data_fingerprint(curriculum, tokenizer), step, size)
     target.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(target)
     (target / SINGLE).chmod((target / "config.json").stat().st_mode)  # safetensors are written for their owner alone
     small_processor(tokenizer).save_pretrained(target)
-    if log := read_log(run / LOG):
+    if log:
         shutil.copyfile(run / LOG, target / CURVES)
-    card = _card(log, curriculum, data_fingerprint(curriculum, tokenizer), step, size)
     (target / CARD).write_text(card, encoding="utf-8")
 
 
-def _card(log: Sequence[Line], curriculum: Curriculum, data: str, step: int, size: int) -> str:
+def _check_target(target: Path) -> None:
+    check_folder(target)
+    card = target / CARD
+    exported = card.is_file() and TITLE in card.read_text(encoding="utf-8", errors="replace")
+    if target.is_dir() and any(target.iterdir()) and not exported:
+        raise ValueError(f"{target} has files that are no earlier export; name a new folder")
+
+
+def _card(log: Sequence[Row], curriculum: Curriculum, data: str, step: int, size: int) -> str:
     lines = [
         "---",
         "library_name: aviot",
         "license: apache-2.0",
         "pipeline_tag: video-text-to-text",
         "---",
-        "# The small model of AVIOT",
+        TITLE,
         "A video language model of the 7B's classes, a few hundred channels wide, for trying AVIOT out and for",
         "repeating the paper's experiments. **It knows its own world and nothing else**: ten shapes in ten colours",
         "that stand, move and change (`docs/world.md`). Of any other video, and to any other question, its answers",
@@ -95,14 +111,14 @@ def _practice(phase: Phase) -> str:
     return f"{phase.practice:.0%}: {', '.join(phase.practised)}" if phase.practice else "none"
 
 
-def _options(log: Sequence[Line]) -> str:
+def _options(log: Sequence[Row]) -> str:
     """What the run was begun with, beside its folder."""
     first = next((began for began, _ in finished_pieces(log)), {})
     said = {"--start": first.get("start"), "--compressor": first.get("compressor")}
     return "".join(f" {name} {value}" for name, value in said.items() if value not in (None, "aviot"))
 
 
-def _pieces(log: Sequence[Line], data: str) -> Iterator[str]:
+def _pieces(log: Sequence[Row], data: str) -> Iterator[str]:
     """Where and for how long."""
     pieces = finished_pieces(log)
     if not pieces:
@@ -122,7 +138,7 @@ def _pieces(log: Sequence[Line], data: str) -> Iterator[str]:
         yield "The curriculum or the world changed from one piece to another: the table below is the last one's."
 
 
-def _last_lines(log: Sequence[Line]) -> Iterator[str]:
+def _last_lines(log: Sequence[Row]) -> Iterator[str]:
     last = {line["task"]: line for line in log if "task" in line}
     for task, line in last.items():
         numbers = {name: value for name, value in line.items() if name not in ("task", "step")}
@@ -132,7 +148,7 @@ def _last_lines(log: Sequence[Line]) -> Iterator[str]:
         yield "The run has no log."
 
 
-def _held_out(log: Sequence[Line]) -> Iterator[str]:
+def _held_out(log: Sequence[Row]) -> Iterator[str]:
     examined = [line for line in log if "questions" in line]
     if not examined:
         yield "The run has no such figures."
@@ -156,7 +172,7 @@ def main() -> None:
     given = parser.parse_args()
     try:
         export(given.run, given.folder)
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         parser.error(str(error))
 
 

@@ -5,14 +5,13 @@ import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from aviot.journal import Journal, Row, read_rows
 from aviot.small.curriculum import Phase
-
-Line = dict[str, Any]
 
 LOG = "log.jsonl"
 CURVES = "training.jsonl"  # the same, beside the weights that came of it
@@ -46,17 +45,16 @@ class Log:
         now = time.monotonic()
         spent = {"step_ms": now - self.since, "wait_ms": self.waiting, "host_ms": self.busy}
         times = {name: round(1000 * value / REPORT, 1) for name, value in spent.items()}
-        self.write({"step": step, "task": phase.task, **means, **times})
         if lost := [name for name, value in means.items() if not math.isfinite(value)]:
             raise ValueError(f"{', '.join(lost)} not finite by step {step}; the state before this piece is untouched")
+        self.write({"step": step, "task": phase.task, **means, **times})
         self.sums, self.since, self.last, self.waiting, self.busy = {}, now, now, 0.0, 0.0
 
-    def write(self, line: Line) -> None:
+    def write(self, line: Row) -> None:
         """Append a line, and show it."""
-        text = json.dumps(line)
-        print(text, flush=True)
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(text + "\n")
+        print(json.dumps(line), flush=True)
+        with Journal(self.path) as journal:
+            journal.add(line)
 
 
 class Trained(NamedTuple):
@@ -68,13 +66,13 @@ class Trained(NamedTuple):
 
 def how_trained(folder: Path) -> Trained | None:
     """By the log beside a folder's weights; None if there is none."""
-    done = finished_pieces(read_log(folder / CURVES))
+    done = finished_pieces(read_rows(folder / CURVES))
     if not done:
         return None
     return Trained(" and ".join(dict.fromkeys(began["compressor"] for began, _ in done)), done[-1][1]["ended"])
 
 
-def finished_pieces(lines: Sequence[Line]) -> list[tuple[Line, Line]]:
+def finished_pieces(lines: Sequence[Row]) -> list[tuple[Row, Row]]:
     """How each piece of a run began and ended.
 
     One that was killed has no end, and another began where it had begun.
@@ -86,8 +84,3 @@ def finished_pieces(lines: Sequence[Line]) -> list[tuple[Line, Line]]:
         elif "ended" in line and begun is not None:
             found.append((begun, line))
     return found
-
-
-def read_log(log: Path) -> list[Line]:
-    """The lines that a run wrote about itself; none if it wrote none."""
-    return [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()] if log.is_file() else []

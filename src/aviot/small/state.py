@@ -2,11 +2,13 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -48,6 +50,11 @@ def load_state(folder: Path, module: nn.Module, optimizers: Sequence[torch.optim
     """Put a run's weights and moments back; the number of steps that were done, or 0 where there is no run."""
     if not (folder / STATE).is_file():
         return 0
+    with _named(folder):
+        return _load_state(folder, module, optimizers)
+
+
+def _load_state(folder: Path, module: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> int:
     state, tensors = _read(folder)
     moments: dict[str, dict[str, Tensor]] = defaultdict(dict)
     for key, tensor in tensors.items():
@@ -71,16 +78,28 @@ def load_weights(folder: Path, module: nn.Module, below: str) -> int:
     """Put a run's weights whose names begin with `below` into a module; the number of steps that were done."""
     if not (folder / STATE).is_file():
         raise ValueError(f"{folder} has no {STATE}; name the folder of a run of aviot.small.train")
-    state, tensors = _read(folder)
-    with torch.no_grad():
+    with _named(folder), torch.no_grad():
+        state, tensors = _read(folder)
         for name, weight in module.named_parameters():
             weight.copy_(tensors[f"{WEIGHT}.{below}{name}"])
-    return state["step"]
+        return state["step"]
+
+
+@contextmanager
+def _named(folder: Path) -> Iterator[None]:
+    """Whatever is wrong with a run's files, in a sentence that says whose they are."""
+    try:
+        yield
+    except (KeyError, OSError, RuntimeError, SafetensorError, TypeError, ValueError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise ValueError(f"the run in {folder} cannot be read ({why}); copy it again, or begin another") from error
 
 
 def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """What a run says of itself, and all its tensors."""
     state = json.loads((folder / STATE).read_text(encoding="utf-8"))
+    if any(Path(file).name != file for file in state["files"]):
+        raise ValueError(f"{STATE} names files elsewhere")
     return state, {name: tensor for file in state["files"] for name, tensor in load_file(folder / file).items()}
 
 

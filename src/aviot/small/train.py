@@ -15,6 +15,8 @@ from torch import nn
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerFast
 
+from aviot.files import check_folder
+from aviot.journal import read_rows
 from aviot.machine import commit, device_named, machine, versions
 from aviot.models import AviotForConditionalGeneration
 from aviot.models.path import CompressorName
@@ -23,7 +25,7 @@ from aviot.small.architecture import new_model
 from aviot.small.curriculum import CURRICULUM, Curriculum, Task
 from aviot.small.fingerprint import data_fingerprint
 from aviot.small.lessons import Lessons
-from aviot.small.log import LOG, REPORT, Log, finished_pieces, read_log
+from aviot.small.log import LOG, REPORT, Log, finished_pieces
 from aviot.small.optimizers import optimizers_of
 from aviot.small.pupil import Pupil
 from aviot.small.state import STATE, load_state, save_state
@@ -57,14 +59,17 @@ def train(
     of encoder and decoder, which takes its time once. An `unexamined` piece leaves the accuracy to the next.
     """
     began = time.monotonic()
+    check_folder(folder)
     if start is not None and not (start / STATE).is_file():
         raise ValueError(f"{start} has no {STATE}; --start names the folder of a run")
     goes_on = (folder / STATE).is_file()
-    earlier = {began["compressor"] for began, _ in finished_pieces(read_log(folder / LOG))} - {compressor}
+    if goes_on and start is not None:
+        raise ValueError(f"{folder} has a run of its own; leave --start out to go on with it, or name another folder")
+    earlier = {began["compressor"] for began, _ in finished_pieces(read_rows(folder / LOG))} - {compressor}
     if goes_on and earlier:
         name = earlier.pop()
         raise ValueError(f"{folder} has learnt with {name}; go on with --compressor {name}, or name another folder")
-    known = folder if goes_on or start is None else start
+    known = folder if start is None else start
     tokenizer = tokenizer_of(known)
     pupil = Pupil(new_model(tokenizer, curriculum.seed), tokenizer, compressor).to(device)
     if compiled:
@@ -72,7 +77,7 @@ def train(
     optimizers = optimizers_of(pupil)
     step = load_state(known, pupil, optimizers)
     compressed = curriculum.begin_of("compressed")
-    if start is not None and not goes_on and step > compressed:
+    if start is not None and step > compressed:
         raise ValueError(
             f"{start} is at step {step:,} and has learnt from compressed videos since step {compressed:,}; "
             "--start names a run that stopped with --before compressed"
@@ -183,8 +188,10 @@ def main() -> None:
     torch.multiprocessing.set_sharing_strategy("file_system")  # tensors go by name: twice as fast as by descriptor
     try:
         train(given.pop("folder"), CURRICULUM, device=device_named(given.pop("device")), **given)
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         parser.error(str(error))
+    except KeyboardInterrupt:
+        parser.exit(130, "stopped: the state before this piece is untouched, and the same command goes on from it\n")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ from loguru import logger
 from aviot.evaluation.asking import Interviewer, ask_visits
 from aviot.evaluation.config import EvaluationConfig
 from aviot.evaluation.item import Item
-from aviot.evaluation.journal import Row
 from aviot.evaluation.lmms.requests import Decoding, read_decoding, read_request
 from aviot.evaluation.manifest import environment, sampling_of, weight_hashes
 from aviot.evaluation.plan import plan_items
@@ -22,6 +21,7 @@ from aviot.evaluation.progress import Display
 from aviot.evaluation.prompts import Instructions
 from aviot.evaluation.rows import has_failed
 from aviot.files import write_durably
+from aviot.journal import Row
 from aviot.machine import own_gpu
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from aviot.evaluation.benchmarks.benchmark import Benchmark
 from aviot.evaluation.config import Setting
 from aviot.evaluation.intervals import Interval, wilson
-from aviot.evaluation.journal import Row
 from aviot.evaluation.rows import has_failed
 from aviot.evaluation.suite.reference import UNCOMPRESSED, figure
+from aviot.journal import Row
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,6 @@ from aviot.evaluation.benchmarks.benchmark import Benchmark
 from aviot.evaluation.benchmarks.folder import record_files
 from aviot.evaluation.benchmarks.ten import TEN
 from aviot.evaluation.config import EvaluationConfig, Setting
-from aviot.evaluation.journal import alone, read_rows
 from aviot.evaluation.manifest import FILE
 from aviot.evaluation.plan import Shard
 from aviot.evaluation.run import LOCK, RESULTS, Load, Report, begin, carry_out
@@ -20,6 +19,7 @@ from aviot.evaluation.suite.files import write_report
 from aviot.evaluation.suite.model import about_model
 from aviot.evaluation.suite.reference import CONTROLLED_RATIOS, DENSE, FIXED, TABLE_RATIO, figure, sampling_name
 from aviot.evaluation.suite.report import NOTHING, Missing, SuiteReport
+from aviot.journal import alone, read_rows
 
 JUDGED = "activitynetqa"
 """The benchmark whose protocol has a judge."""

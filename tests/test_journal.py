@@ -2,7 +2,7 @@
 
 import pytest
 
-from aviot.evaluation.journal import Journal, JournalError, read_rows
+from aviot.journal import Journal, JournalError, read_rows
 
 
 def test_rows_come_back(tmp_path):
@@ -46,6 +46,28 @@ def test_a_file_that_is_no_journal_is_left_as_it_is(tmp_path, text):
         with pytest.raises(JournalError, match=r"is no (journal|row) of a run"):
             Journal(path)
     assert path.read_bytes() == text
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"for', b'{"format": 2, "seed": 0', b"\x00\x00"])
+def test_a_first_row_that_is_known_tells_a_torn_journal_from_another_file(tmp_path, torn):
+    path, first = tmp_path / "rows.jsonl", {"format": 2, "seed": 0}
+    for mine in (b'{"mine": [1, 2, 3]}', b'{"mine": [1', b"{\x80\xff", b'{\n "mine": 1}', b'{"format": 2, "seed": 1'):
+        path.write_bytes(mine)
+        with pytest.raises(JournalError, match=r"is no (journal|row) of a run"):
+            Journal(path, first)
+        assert path.read_bytes() == mine
+    path.write_bytes(torn)
+    with Journal(path, first) as journal:
+        journal.add(first)
+    assert read_rows(path) == [first]
+
+
+def test_nothing_is_cut_off_before_there_is_a_row_to_add(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'{"mine": 1}\n{"also": 2}')
+    with Journal(path):
+        pass
+    assert path.read_bytes() == b'{"mine": 1}\n{"also": 2}'
 
 
 def test_damage_elsewhere_is_an_error(tmp_path):

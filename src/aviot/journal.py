@@ -19,9 +19,13 @@ class JournalError(ValueError):
 
 
 class Journal:
-    """A JSONL file that one process at a time adds rows to; a line that a kill tore is cut off when it is opened."""
+    """A JSONL file that one process at a time adds rows to; a line that a kill tore makes way for the first of them.
 
-    def __init__(self, path: Path) -> None:
+    A file that has no whole row yet can only be one that a kill tore: the beginning of the `first` row, where it is
+    known what that is. Whatever else it may be is refused, and stays as it is.
+    """
+
+    def __init__(self, path: Path, first: Mapping[str, Any] | None = None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("ab+")
         try:
@@ -30,7 +34,7 @@ class Journal:
             self._file.close()
             raise JournalError(f"another process is writing {path}; wait for it, or name another folder") from None
         try:
-            self._file.truncate(_length_of_rows(path))
+            self._torn_at: int | None = _length_of_rows(path, first)
         except JournalError:
             self._file.close()
             raise
@@ -38,6 +42,9 @@ class Journal:
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Write a row; it is on disk when this returns."""
+        if self._torn_at is not None:
+            self._file.truncate(self._torn_at)
+            self._torn_at = None
         self._file.write(as_line(row))
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -64,7 +71,9 @@ def read_rows(path: Path) -> list[Row]:
     for number, line in enumerate(_whole_lines(path.read_bytes()).splitlines(), 1):
         row = _parsed(line)
         if row is None:
-            raise JournalError(f"{path}, line {number} is no row of a run; the file was changed, begin another run")
+            raise JournalError(
+                f"{path}, line {number} is no row of a run; the file was changed or is another's, name another folder"
+            )
         rows.append(row)
     return rows
 
@@ -77,13 +86,14 @@ def alone(path: Path) -> Iterator[None]:
         yield
 
 
-def _length_of_rows(path: Path) -> int:
-    """Bytes of a journal's whole rows. A file that is none is refused, and stays as it is."""
+def _length_of_rows(path: Path, first: Mapping[str, Any] | None) -> int:
+    """Bytes of a journal's whole rows."""
     read_rows(path)
     data = path.read_bytes()
     whole = _whole_lines(data)
     begun = data.strip(b"\0\n")
-    if not whole and begun and not begun.startswith(b"{"):
+    torn = begun.startswith(b"{") if first is None else as_line(first).startswith(begun)
+    if not whole and begun and not torn:
         raise JournalError(f"{path} is no journal of a run; it is left as it is, name another folder")
     return len(whole)
 
@@ -98,6 +108,6 @@ def _whole_lines(data: bytes) -> bytes:
 def _parsed(line: bytes) -> Row | None:
     try:
         row = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return row if isinstance(row, dict) else None
