@@ -132,6 +132,13 @@ def test_other_data_is_not_resumed(run, made, tmp_path):
         train(config(made, output=chosen.output, data=data), resume=True)
 
 
+def test_a_starting_point_that_is_not_here_is_not_looked_for_elsewhere(made, tmp_path, monkeypatch):
+    monkeypatch.setattr("aviot.models.checkpoint.snapshot_download", None)
+    with pytest.raises(ValueError, match="model: checkpoints/nowhere is no folder; name that of a checkpoint on this"):
+        train(config(made, model="checkpoints/nowhere", output=str(tmp_path / "run")))
+    assert not (tmp_path / "run").exists()
+
+
 def test_nothing_to_resume(made):
     with pytest.raises(ValueError, match="holds no run to resume; leave out --resume"):
         train(config(made, output=str(made / "nowhere")), resume=True)
