@@ -126,7 +126,7 @@ def test_a_file_in_place_of_the_folder_is_named(small, tmp_path):
     (tmp_path / "out").write_text("mine")
     done = demo("--model", small, "--output", tmp_path / "out")
     assert done.exit_code == 2
-    assert "out is a file, and a folder is to be there; name another" in " ".join(done.stderr.split())
+    assert "out is a file; name a folder for the demo with -o" in " ".join(done.stderr.split())
     assert (tmp_path / "out").read_text() == "mine"
 
 

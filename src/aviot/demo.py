@@ -52,7 +52,7 @@ def check_request(video: Path | None, scene: int, questions: Sequence[str], rati
     """Refuse what cannot be shown, before anything is written."""
     if video is not None and not video.exists():
         raise ValueError(f"there is no file {video}; --video names a local file, or a folder of images")
-    check_folder(folder)
+    check_folder(folder, "name a folder for the demo with -o")
     if scene < 0:
         raise ValueError(f"scene must be at least 0, got {scene}")
     support_count(FRAMES, ratio)

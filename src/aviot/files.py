@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Files that are there whole or not at all, and whether they could be."""
 
 import os
 from collections.abc import Iterator
@@ -30,13 +30,23 @@ def write_durably(path: Path, data: bytes) -> None:
     sync(path.parent)
 
 
-def check_folder(folder: Path) -> None:
+def check_folder(folder: Path, advice: str) -> None:
     """Refuse a folder that could not be made or written into, before the work for it is done."""
-    nearest = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
+    nearest = next(place for place in (folder, *folder.parents) if place.exists())
     if not nearest.is_dir():
-        raise ValueError(f"{nearest} is a file, and a folder is to be there; name another")
+        raise ValueError(f"{nearest} is a file; {advice}")
     if not os.access(nearest, os.W_OK | os.X_OK):
-        raise ValueError(f"nothing can be written in {nearest}; name a folder elsewhere")
+        raise ValueError(f"nothing can be written in {nearest}; {advice}")
+
+
+def check_output(path: Path) -> None:
+    """Refuse a file that could not be written, before the work for it is done."""
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; name the file to write")
+    if not path.parent.is_dir():
+        raise ValueError(f"{path.parent} is no folder; make it first")
+    if not os.access(path.parent, os.W_OK):
+        raise ValueError(f"nothing can be written in {path.parent}; name a file elsewhere")
 
 
 def sync(path: Path) -> None:

@@ -38,11 +38,10 @@ def load_model(model: Path | None, device: str, report: Any) -> "tuple[AviotForC
     from transformers.utils import logging
 
     from aviot.models import AviotForConditionalGeneration, AviotProcessor
+    from aviot.models.checkpoint import folder_here
 
     logging.disable_progress_bar()
-    folder = chosen_model(model)
-    if not folder.is_dir():
-        raise ValueError(f"{folder}: no such folder; name that of a checkpoint on this machine")
+    folder = folder_here(chosen_model(model))
     report("load")
     processor = AviotProcessor.from_pretrained(folder)
     return AviotForConditionalGeneration.from_pretrained(folder).eval().to(place), processor

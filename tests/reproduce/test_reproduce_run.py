@@ -235,7 +235,7 @@ def test_a_report_that_cannot_be_written_leaves_the_old_one(finished, tmp_path, 
     def full(file):
         raise OSError("no space left")
 
-    monkeypatch.setattr("aviot.journal.os.fsync", full)
+    monkeypatch.setattr("aviot.files.os.fsync", full)
     with pytest.raises(OSError, match="no space left"):
         write_report(tmp_path, report | {"seed": 1})
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
@@ -266,7 +266,7 @@ def test_a_file_is_no_folder_for_a_run(folder, tmp_path):
     for name in ("notes", "plots"):
         (tmp_path / name).touch()
     for out, named in ((tmp_path / "notes", "notes"), (tmp_path, "plots")):
-        with pytest.raises(ValueError, match=f"{named} is a file, and a folder is to be there; name another"):
+        with pytest.raises(ValueError, match=f"{named} is a file; name a folder for the run with -o"):
             reproduce(options(folder, out), load)
 
 
@@ -302,7 +302,7 @@ def test_a_sheet_that_was_changed_is_refused(folder, finished, tmp_path, damage)
 @pytest.mark.parametrize("name", ["report.json", "report.md", "report.html"])
 def test_what_stands_where_the_report_goes_is_noticed_before_anything_is_measured(folder, tmp_path, name):
     (tmp_path / name).mkdir()
-    with pytest.raises(ValueError, match=f"{name} is a folder, and a file is to be there; name another with -o"):
+    with pytest.raises(ValueError, match=f"{name} is a folder; name a folder for the run with -o"):
         reproduce(options(folder, tmp_path), load)
     assert not (tmp_path / JOURNAL).exists()
 

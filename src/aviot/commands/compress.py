@@ -41,7 +41,8 @@ def compress(
     Example: aviot compress cooking.mp4 -q "What is being cooked?" -o cooking.safetensors --model checkpoints/aviot-7b
     """
     with mistakes(), working() as report:
-        from aviot.models.answering import check_output, compress_video, save_compression
+        from aviot.files import check_output
+        from aviot.models.answering import compress_video, save_compression
 
         check_output(output)
         loaded, processor = load_model(model, device, report)

@@ -8,6 +8,8 @@ from aviot.compressor.schedule import support_count
 from aviot.evaluation.benchmarks.ten import BY_NAME
 from aviot.evaluation.endpoint import Endpoint
 from aviot.evaluation.prompts import MAX_NEW_TOKENS, Instructions
+from aviot.files import check_folder
+from aviot.models.checkpoint import folder_here
 from aviot.models.path import CompressorName
 from aviot.values import as_whole, require_whole
 
@@ -67,10 +69,8 @@ class EvaluationConfig:
             raise ValueError(f"benchmark must be one of {', '.join(BY_NAME)}, got {self.benchmark!r}")
         if not self.compressors:
             raise ValueError(f"compressors must hold at least one of {', '.join(COMPRESSORS)}, got none")
-        if not self.model.is_dir():
-            raise ValueError(f"{self.model}: no such folder; name that of a checkpoint on this machine")
-        if self.out.exists() and not self.out.is_dir():
-            raise ValueError(f"{self.out} is a file; --out names the folder of the run")
+        folder_here(self.model)
+        check_folder(self.out, "--out names the folder of the run")
 
     def settings(self, checkpoint_ratio: float) -> tuple[Setting, ...]:
         """Every compressor at every ratio, each once, in the order given."""

@@ -13,8 +13,7 @@ from aviot.explain.pictures import Pictures
 from aviot.explain.report import PageViews, report_of
 from aviot.explain.study import Study, check_questions, study
 from aviot.explain.view import View
-from aviot.files import replacing
-from aviot.models.answering import check_output
+from aviot.files import check_folder, check_output, replacing
 from aviot.models.path import CompressorName
 from aviot.models.session import Session
 
@@ -38,9 +37,7 @@ class Outputs:
                     raise ValueError(f"{path} is {taken[path.resolve()]}; name another file for {name}")
                 taken[path.resolve()] = name
         if self.figures is not None:
-            nearest = next(place for place in (self.figures, *self.figures.parents) if place.exists())
-            if not nearest.is_dir():
-                raise ValueError(f"{nearest} is a file; --figures names a folder")
+            check_folder(self.figures, "--figures names a folder")
         if self.figures is not None and find_spec("matplotlib") is None:
             raise ValueError("figures need matplotlib, which is not installed; pip install 'aviot[plot]'")
 

@@ -1,7 +1,6 @@
 """One question about one video, from file to answer, with what it took."""
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -174,13 +173,3 @@ def save_compression(path: Path, video: Video, compression: Compression, questio
         "coefficients": compression.provenance().coefficients.cpu(),
     }
     write_tensors(path, tensors, {"aviot": json.dumps(told)})
-
-
-def check_output(path: Path) -> None:
-    """Refuse a file that could not be written, before the work for it is done."""
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder; name the file to write")
-    if not path.parent.is_dir():
-        raise ValueError(f"{path.parent} is no folder; make it first")
-    if not os.access(path.parent, os.W_OK):
-        raise ValueError(f"nothing can be written in {path.parent}; name a file elsewhere")

@@ -60,15 +60,15 @@ def reproduce(options: Options, load: Load) -> dict[str, Any]:
     dtype = torch.float32 if options.device.type == "cpu" else torch.bfloat16
     loaded = {name: load(folder) for name, folder in options.folders.items()}
     models = {name: _checked(model.to(dtype), options.folders[name]) for name, (model, _) in loaded.items()}
+    trained = {name: how_trained(folder) for name, folder in options.folders.items()}
     for name in models.keys() - {"model"}:
-        _check_tuned(options.folders, name, loaded[name][1].tokenizer, loaded["model"][1].tokenizer)
+        _check_tuned(options.folders, trained, name, loaded[name][1].tokenizer, loaded["model"][1].tokenizer)
     config = models["model"].config.compressor
     tuned: set[Weights] = {name for name in models if name != "model"}
     examiner = Examiner(
         models, needed(options.size, config, tuned), options.size, LessonWriter(loaded["model"][1].tokenizer)
     )
     identity = _identity(options, dtype)  # before anything is measured: files may change meanwhile
-    trained = {name: how_trained(folder) for name, folder in options.folders.items()}
     records = _measure(options, examiner, identity)
     short, long = ([one for one in records if one["part"] == part] for part in ("short", "long"))
     report = _about(options, identity, trained, short, long) | {
@@ -84,7 +84,8 @@ def _measure(options: Options, examiner: Examiner, identity: Mapping[str, Any]) 
     tasks = [*_tasks(world, options.size)]
     path = options.out / JOURNAL
     with Journal(path, first=identity) as journal:
-        head, *records = read_rows(path) or [dict(identity)]
+        rows = read_rows(path)
+        head, *records = rows or [dict(identity)]
         if "format" not in head:
             raise ValueError(f"{path} is no journal of aviot reproduce; name another folder with -o")
         if changed := differences(head, identity):
@@ -93,7 +94,7 @@ def _measure(options: Options, examiner: Examiner, identity: Mapping[str, Any]) 
                 "Put it back, or name another folder with -o"
             )
         _check_sheets(records, tasks, path)
-        if not read_rows(path):
+        if not rows:
             journal.add(identity)
         score = RunningScore()
         for record in records:
@@ -201,12 +202,16 @@ def _about(
 
 
 def _check_tuned(
-    folders: Mapping[Weights, Path], name: Weights, theirs: PreTrainedTokenizerBase, ours: PreTrainedTokenizerBase
+    folders: Mapping[Weights, Path],
+    trained: Mapping[Weights, Trained | None],
+    name: Weights,
+    theirs: PreTrainedTokenizerBase,
+    ours: PreTrainedTokenizerBase,
 ) -> None:
     """Weights that were fine-tuned with a baseline are others, learnt with it as long, and read the same tokens."""
     if weight_hashes(folders[name]) == weight_hashes(folders["model"]):
         raise ValueError(f"{folders[name]} has the weights of {folders['model']}: nothing was fine-tuned with {name}")
-    expected, found = (how_trained(folders[each]) for each in ("model", name))
+    expected, found = trained["model"], trained[name]
     if expected is None or found is None:
         missing = folders["model" if expected is None else name]
         raise ValueError(

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 
 FEWEST_FULL = 2000  # questions that figures are published with
-MOST = 100_000
+MOST = 100_000  # for scenes are counted before the first is asked about
 
 
 @dataclass(frozen=True, kw_only=True)

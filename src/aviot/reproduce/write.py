@@ -13,6 +13,7 @@ from aviot.reproduce.tables import Section, Table, preamble, sections
 
 TITLE = "AVIOT: the paper's experiments in the small model's world"
 PLOTS = "plots"
+ELSEWHERE = "name a folder for the run with -o"
 REPORTS = ("report.json", "report.md", "report.html")
 STYLE = """
 :root { color-scheme: light dark; }
@@ -32,11 +33,10 @@ img { display: block; max-width: 100%; background: #fff; }
 
 def check_report(folder: Path) -> None:
     """Refuse a folder that the report could not be written into, before anything is measured."""
-    check_folder(folder)
-    check_folder(folder / PLOTS)
+    check_folder(folder / PLOTS, ELSEWHERE)
     for name in REPORTS:
         if (folder / name).is_dir():
-            raise ValueError(f"{folder / name} is a folder, and a file is to be there; name another with -o")
+            raise ValueError(f"{folder / name} is a folder; {ELSEWHERE}")
 
 
 def write_report(folder: Path, report: Mapping[str, Any]) -> None:

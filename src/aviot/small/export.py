@@ -53,7 +53,7 @@ def export(run: Path, target: Path, curriculum: Curriculum = CURRICULUM) -> None
 
 
 def _check_target(target: Path) -> None:
-    check_folder(target)
+    check_folder(target, "name a folder for the model")
     card = target / CARD
     exported = card.is_file() and TITLE in card.read_text(encoding="utf-8", errors="replace")
     if target.is_dir() and any(target.iterdir()) and not exported:

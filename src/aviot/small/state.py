@@ -50,28 +50,23 @@ def load_state(folder: Path, module: nn.Module, optimizers: Sequence[torch.optim
     """Put a run's weights and moments back; the number of steps that were done, or 0 where there is no run."""
     if not (folder / STATE).is_file():
         return 0
-    with _named(folder):
-        return _load_state(folder, module, optimizers)
-
-
-def _load_state(folder: Path, module: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> int:
-    state, tensors = _read(folder)
-    moments: dict[str, dict[str, Tensor]] = defaultdict(dict)
-    for key, tensor in tensors.items():
-        kind, _, name = key.partition(".")
-        moments[name][kind] = tensor
-    names = {weight: name for name, weight in module.named_parameters()}
-    with torch.no_grad():
+    with _named(folder), torch.no_grad():
+        state, tensors = _read(folder)
+        moments: dict[str, dict[str, Tensor]] = defaultdict(dict)
+        for key, tensor in tensors.items():
+            kind, _, name = key.partition(".")
+            moments[name][kind] = tensor
+        names = {weight: name for name, weight in module.named_parameters()}
         for weight, name in names.items():
             weight.copy_(moments[name].pop(WEIGHT))
-    for optimizer in optimizers:
-        for weight in (weight for group in optimizer.param_groups for weight in group["params"]):
-            if found := moments[names[weight]]:
-                optimizer.state[weight] = {kind: moment.to(weight) for kind, moment in found.items()}
-            if names[weight] in state["updates"]:
-                done = state["updates"][names[weight]]
-                optimizer.state[weight]["step"] = torch.tensor(float(done), device=weight.device)
-    return state["step"]
+        for optimizer in optimizers:
+            for weight in (weight for group in optimizer.param_groups for weight in group["params"]):
+                if found := moments[names[weight]]:
+                    optimizer.state[weight] = {kind: moment.to(weight) for kind, moment in found.items()}
+                if names[weight] in state["updates"]:
+                    done = state["updates"][names[weight]]
+                    optimizer.state[weight]["step"] = torch.tensor(float(done), device=weight.device)
+        return state["step"]
 
 
 def load_weights(folder: Path, module: nn.Module, below: str) -> int:

@@ -59,7 +59,7 @@ def train(
     of encoder and decoder, which takes its time once. An `unexamined` piece leaves the accuracy to the next.
     """
     began = time.monotonic()
-    check_folder(folder)
+    check_folder(folder, "name a folder for the run")
     if start is not None and not (start / STATE).is_file():
         raise ValueError(f"{start} has no {STATE}; --start names the folder of a run")
     goes_on = (folder / STATE).is_file()
@@ -84,7 +84,7 @@ def train(
         )
     end = curriculum.steps if before is None else curriculum.begin_of(before)
     if step >= end:
-        raise ValueError(f"{folder if start is None else start} is at step {step:,}, so none is left up to {end:,}")
+        raise ValueError(f"{known} is at step {step:,}, so none is left up to {end:,}")
     tokenizer.save_pretrained(folder / KEPT)
     loader = DataLoader(
         Lessons(curriculum, tokenizer),

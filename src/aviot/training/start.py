@@ -8,6 +8,7 @@ from transformers.integrations.deepspeed import set_hf_deepspeed_config, unset_h
 from transformers.utils import logging
 
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
+from aviot.models.checkpoint import folder_here
 from aviot.training.adapters import add_adapters, load_adapters
 from aviot.training.config import TrainingConfig
 from aviot.training.source import feature_dtype
@@ -21,7 +22,7 @@ def load_model(config: TrainingConfig, checkpoint: Path | None, deepspeed: Any =
     DeepSpeed's settings, put out of sight while weights are loaded: ZeRO-3 would otherwise shard them one by one, which
     only transformers' own layout survives. It shards the whole model afterwards.
     """
-    source = _starting_point(config) if checkpoint is None or config.lora is not None else checkpoint
+    source = folder_here(config.model) if checkpoint is None or config.lora is not None else checkpoint
     logging.disable_progress_bar()
     unset_hf_deepspeed_config()
     torch.manual_seed(config.seed)
@@ -45,13 +46,5 @@ def load_model(config: TrainingConfig, checkpoint: Path | None, deepspeed: Any =
 
 def load_processor(config: TrainingConfig, checkpoint: Path | None) -> AviotProcessor:
     """The processor of the starting point or a checkpoint, sampling as the run does."""
-    source = _starting_point(config) if checkpoint is None else checkpoint
+    source = folder_here(config.model) if checkpoint is None else checkpoint
     return AviotProcessor.from_pretrained(source, fps=config.video.fps, max_frames=config.video.max_frames)
-
-
-def _starting_point(config: TrainingConfig) -> Path:
-    """Its folder: what is not here is not looked for on the network."""
-    folder = Path(config.model)
-    if not folder.is_dir():
-        raise ValueError(f"model: {folder} is no folder; name that of a checkpoint on this machine")
-    return folder
