@@ -2,8 +2,8 @@
 
 from aviot.video.errors import VideoError
 from aviot.video.read import Source, read_video
-from aviot.video.result import Video
+from aviot.video.result import Damage, Video
 from aviot.video.sample import Sampling
 from aviot.video.shelf import Frames, Picture, Transform
 
-__all__ = ["Frames", "Picture", "Sampling", "Source", "Transform", "Video", "VideoError", "read_video"]
+__all__ = ["Damage", "Frames", "Picture", "Sampling", "Source", "Transform", "Video", "VideoError", "read_video"]
