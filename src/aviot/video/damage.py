@@ -5,20 +5,28 @@ from typing import NamedTuple
 
 import av
 import numpy as np
+from numpy.typing import NDArray
 
-from aviot.video.container import Film
+from aviot.video.container import NO_PTS, Film
 from aviot.video.packets import PacketIndex
 from aviot.video.result import Damage
-from aviot.video.structure import Ending, asf_seconds, blocks_are_contiguous, ending_of
+from aviot.video.structure import WALKERS, Ending, asf_seconds, ending_of, has_hole
 
-SHORTEST_LOSS = 1.5
+SHORTEST_LOSS = 0.75
 """Frames that must be missing at the end of a file that is cut: less can be the rounding of a duration."""
 
-UNPROVEN_SHARE, UNPROVEN_SECONDS = 0.05, 0.5
+UNPROVEN_SHARE, UNPROVEN_SECONDS = 0.05, 0.2
 """Least loss, of the claim and in seconds, where only the duration says that the end is missing."""
 
 HOLE_STEPS, HOLE_SECONDS, MAX_HOLES = 3, 0.2, 64
 """A step between frames is inspected if it is longer than so many usual ones and than so long; at most so many are."""
+
+
+CLOCK_DELAY = 8
+"""Packets before a long step that are inspected with it."""
+
+AVI_UNKNOWN_FRAMES = 2**30 - 1
+"""Frame count in an AVI file that was written to a pipe, where the header cannot be completed."""
 
 
 class Claim(NamedTuple):
@@ -58,7 +66,8 @@ def _claim(film: Film, index: PacketIndex) -> Claim | None:
         case "flv":
             seconds, start = (container.duration or 0) / av.time_base, 0.0
         case "avi":
-            seconds = stream.frames / float(film.rates[0]) if film.rates else None
+            known = film.rates and stream.frames < AVI_UNKNOWN_FRAMES
+            seconds = stream.frames / float(film.rates[0]) if known else None
         case "asf":
             seconds = asf_seconds(film.path)
         case "mov" if stream.frames < len(index.pts) and not _has_segment_index(film, index):
@@ -101,11 +110,12 @@ def _missing_end(film: Film, index: PacketIndex, ending: Ending, claim: Claim) -
 
 
 def _missing_holes(film: Film, index: PacketIndex) -> float:
-    """Return the seconds missing between packets of a Matroska file: the demuxer skips damage without an error.
+    """Return the seconds missing between packets, for containers whose demuxer skips damage without an error.
 
-    A long step between two frames is a hole if the bytes between them are not Matroska elements.
+    A long step between two frames is a hole if the bytes between them are not elements of the container.
     """
-    if not film.container.format.name.startswith("matroska") or not index.timed or len(index.pts) < 3:
+    container = film.container.format.name
+    if container.split(",")[0] not in WALKERS or len(index.pts) < 3 or index.pts.min() == NO_PTS:
         return 0.0
     reached = np.maximum.accumulate(index.pts)[:-1]
     following = np.minimum.accumulate(index.pts[::-1])[::-1][1:]
@@ -115,6 +125,11 @@ def _missing_holes(film: Film, index: PacketIndex) -> float:
     holes = [
         steps[place] - usual
         for place in long[np.argsort(steps[long])[::-1][:MAX_HOLES]]
-        if not blocks_are_contiguous(film.path, int(index.positions[place]), int(index.positions[place + 1]))
+        if has_hole(film.path, container, *_around(index.positions, int(place)))
     ]
     return float(sum(holes))
+
+
+def _around(positions: NDArray[np.int64], place: int) -> tuple[int, int]:
+    """Return the positions to look between: demuxers may correct their clock a few packets after the damage."""
+    return int(positions[max(0, place - CLOCK_DELAY)]), int(positions[place + 1])

@@ -41,8 +41,7 @@ def read_file(path: Path, sampling: Sampling, transform: Transform | None) -> Vi
 
 
 def _note_incomplete(film: Film, index: PacketIndex) -> None:
-    """Count only the packets that the demuxer found incomplete; those before the first keyframe do not matter."""
-    film.unclean.clear()
+    """Count the packets that the demuxer found incomplete; those before the first keyframe do not matter."""
     for pts in index.pts[index.first_key :][index.corrupt[index.first_key :]].tolist():
         film.note_error(pts)
 
@@ -82,7 +81,9 @@ def _read_counting(film: Film, index: PacketIndex, sampling: Sampling, transform
         shelf = Shelf(len(chosen), transform)
         places = {frame: place for place, frame in enumerate(chosen)}
         pts = array("q")
-        _note_incomplete(film, index)
+        film.unclean.clear()
+        if film.container.format.name != "mpegts":  # its demuxer also doubts the seam of two recordings
+            _note_incomplete(film, index)
         film.begin(int(index.pts[index.first_key]), headless=index.first_key > 0)
         for frame in _all_frames(film):
             if len(pts) in places:

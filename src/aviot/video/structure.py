@@ -1,6 +1,8 @@
 """Ends of video files, as their containers' own structure declares them."""
 
 import os
+import re
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -22,6 +24,17 @@ OGG_PAGE = 65_307
 
 TS_PACKETS = ((188, 0), (192, 4), (204, 0))
 """Size of an MPEG-TS packet and offset of its sync byte: plain, with timestamps (M2TS), with parity bytes."""
+
+OGG_START = b"OggS\0"
+REVERSED_BITS = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
+
+PES_START = re.compile(rb"\x00\x00\x01[\xbc-\xff]")
+
+AVI_UNKNOWN_SIZE = 2**31
+"""RIFF sizes from here on are placeholders of files that were written to a pipe."""
+
+GIF_PADDING = 16
+"""Zeros between two blocks of a GIF that are damage; encoders are known to write one too many."""
 
 ASF_HEADER = 65_536
 ASF_FILE_PROPERTIES = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")
@@ -58,11 +71,12 @@ def ending_of(path: str | os.PathLike[str], container: str, last: int) -> Ending
         return inspect(OpenFile(file, os.fstat(file.fileno()).st_size, last))
 
 
-def blocks_are_contiguous(path: str | os.PathLike[str], first: int, second: int) -> bool:
-    """Return whether valid Matroska elements fill a file from the block at `first` to the one at `second`."""
+def has_hole(path: str | os.PathLike[str], container: str, first: int, second: int) -> bool:
+    """Return whether bytes between two packets, at these positions, are not valid elements of the container."""
+    walk = WALKERS[container.split(",")[0]]
     with open(path, "rb") as file:
         opened = OpenFile(file, os.fstat(file.fileno()).st_size, first)
-        return _walk_matroska(opened, _block_end(opened, first), second)
+        return not walk(opened, first, second)
 
 
 def asf_seconds(path: str | os.PathLike[str]) -> float | None:
@@ -82,14 +96,15 @@ def _matroska(opened: OpenFile) -> Ending:
     stop = opened.size if segment[2] is None else segment[2]
     if stop > opened.size:
         return Ending.CUT
-    return Ending.WHOLE if _walk_matroska(opened, _block_end(opened, opened.last), stop) else Ending.CUT
+    return Ending.WHOLE if _walk_matroska(opened, opened.last, stop) else Ending.CUT
 
 
-def _walk_matroska(opened: OpenFile, position: int, stop: int) -> bool:
-    """Step from element to element; False at bytes that are not an element, or an element that passes `stop`.
+def _walk_matroska(opened: OpenFile, block: int, stop: int) -> bool:
+    """Step from a block to element after element; False at other bytes, and if an element passes `stop`.
 
-    `stop` may also be where the data of a block starts.
+    Positions of blocks are where their data starts.
     """
+    position = _block_end(opened, block)
     while position < stop:
         element = _element(opened, position)
         if element is None:
@@ -152,7 +167,10 @@ def _mov(opened: OpenFile) -> Ending:
 def _avi(opened: OpenFile) -> Ending:
     position = 0
     while opened.bytes_at(position, 4) == b"RIFF":  # files over 1 GB have several
-        position += 8 + int.from_bytes(opened.bytes_at(position + 4, 4), "little")
+        size = int.from_bytes(opened.bytes_at(position + 4, 4), "little")
+        if size >= AVI_UNKNOWN_SIZE:
+            return Ending.UNKNOWN
+        position += 8 + size
     return Ending.CUT if position > opened.size else Ending.UNKNOWN
 
 
@@ -160,29 +178,60 @@ def _flv(opened: OpenFile) -> Ending:
     """Every tag is followed by its size, so the last four bytes lead back to the last tag."""
     size = int.from_bytes(opened.bytes_at(max(0, opened.size - 4), 4), "big")
     start = opened.size - 4 - size
-    if size <= 11 or start < 0:
-        return Ending.UNKNOWN
+    if size < 11 or start < 0:
+        return Ending.CUT
     stored = int.from_bytes(opened.bytes_at(start + 1, 3), "big")
-    return Ending.WHOLE if stored + 11 == size else Ending.UNKNOWN
+    return Ending.WHOLE if stored + 11 == size else Ending.CUT
 
 
 def _mpegts(opened: OpenFile) -> Ending:
     head = opened.bytes_at(0, 3 * 204)
     for size, sync in TS_PACKETS:
         if all(head[sync + size * i : sync + size * i + 1] == b"G" for i in range(3)):
-            return Ending.CUT if opened.size % size else Ending.UNKNOWN
+            last = opened.bytes_at((opened.size // size - 1) * size + sync, 1)
+            return Ending.CUT if opened.size % size or last != b"G" else Ending.UNKNOWN
     return Ending.UNKNOWN
+
+
+def _mpeg(opened: OpenFile) -> Ending:
+    """Find the last packet of a program stream; codes from 0xBC on do not occur inside video."""
+    tail = opened.bytes_at(max(0, opened.size - 2**16 - 6), 2**16 + 6)
+    starts = [found.end() for found in PES_START.finditer(tail)]
+    if not starts:
+        return Ending.UNKNOWN
+    length = int.from_bytes(tail[starts[-1] : starts[-1] + 2], "big")
+    return Ending.CUT if starts[-1] + 2 + length > len(tail) else Ending.UNKNOWN
 
 
 def _ogg(opened: OpenFile) -> Ending:
-    tail = opened.bytes_at(max(0, opened.size - OGG_PAGE), OGG_PAGE)
-    start = tail.rfind(b"OggS\0")
-    if start < 0:
-        return Ending.UNKNOWN
-    page = tail[start:]
-    if len(page) < 27 or len(page) < 27 + page[26] + sum(page[27 : 27 + page[26]]):
+    begin = max(0, opened.size - OGG_PAGE)
+    found = opened.bytes_at(begin, OGG_PAGE).rfind(OGG_START)
+    if found < 0:
         return Ending.CUT
-    return Ending.UNKNOWN
+    return Ending.UNKNOWN if _ogg_page(opened, begin + found) == opened.size else Ending.CUT
+
+
+def _walk_ogg(opened: OpenFile, position: int, stop: int) -> bool:
+    while position < stop:
+        following = _ogg_page(opened, position)
+        if following is None:
+            return False
+        position = following
+    return position == stop
+
+
+def _ogg_page(opened: OpenFile, start: int) -> int | None:
+    """Return where the page that starts here ends, None if it is incomplete or its checksum is wrong."""
+    data = opened.bytes_at(start, OGG_PAGE)
+    if not data.startswith(OGG_START) or len(data) < 27:
+        return None
+    end = 27 + data[26] + sum(data[27 : 27 + data[26]])
+    if end > len(data):
+        return None
+    # zlib has this polynomial with bits in the opposite order.
+    page = (data[:22] + bytes(4) + data[26:end]).translate(REVERSED_BITS)
+    checksum = f"{zlib.crc32(page, 0xFFFFFFFF) ^ 0xFFFFFFFF:032b}"[::-1]
+    return start + end if int(checksum, 2) == int.from_bytes(data[22:26], "little") else None
 
 
 def _gif(opened: OpenFile) -> Ending:
@@ -201,8 +250,8 @@ def _gif(opened: OpenFile) -> Ending:
             position += 11 + _colour_table(data[position + 9 : position + 10])
         elif kind == 0x21:
             position += 2
-        else:
-            return Ending.UNKNOWN
+        elif kind or data[position:].startswith(bytes(GIF_PADDING)):
+            return Ending.CUT
         while position < len(data) and data[position]:
             position += 1 + data[position]
         position += 1
@@ -235,7 +284,11 @@ INSPECTORS: dict[str, Callable[[OpenFile], Ending]] = {
     "avi": _avi,
     "flv": _flv,
     "mpegts": _mpegts,
+    "mpeg": _mpeg,
     "ogg": _ogg,
     "gif": _gif,
     "asf": _asf,
 }
+
+WALKERS: dict[str, Callable[[OpenFile, int, int], bool]] = {"matroska": _walk_matroska, "ogg": _walk_ogg}
+"""Containers whose demuxer skips damage without an error."""
