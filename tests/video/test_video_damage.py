@@ -4,6 +4,7 @@ import io
 import struct
 import subprocess
 import sys
+import time
 from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
@@ -16,7 +17,7 @@ from clips import encode, number_of
 
 from aviot.data.dataset import VideoDataset
 from aviot.explain.pictures import apart, beside
-from aviot.video import Damage, VideoError, decode, files, read_video
+from aviot.video import Damage, VideoError, decode, files, read_video, structure
 
 GOP = {"g": "10", "bf": "2", "keyint_min": "10", "sc_threshold": "0"}
 MUTANTS = 300
@@ -260,6 +261,16 @@ def test_whole_files_are_not_called_damaged(tmp_path, caplog, name):
     for wish in ({}, {"fps": 25}):
         assert read_video(path, **wish).damage is None
     assert not caplog.records
+
+
+@pytest.mark.parametrize("suffix", ["mkv", "mp4", "avi"])
+def test_endless_chains_of_empty_elements_are_not_followed(tmp_path, suffix):
+    path = encode(tmp_path / f"chain.{suffix}", "mpeg4", options=GOP)
+    element = {"mkv": b"\xec\x80", "mp4": b"\0\0\0\x08free", "avi": b"RIFF\0\0\0\0"}[suffix]
+    path.write_bytes(path.read_bytes() + element * structure.MAX_STEPS * 4)
+    begin = time.process_time()
+    structure.ending_of(path, {"mkv": "matroska,webm", "mp4": "mov,mp4"}.get(suffix, suffix), 600)
+    assert time.process_time() - begin < 5
 
 
 def test_damage_in_words():

@@ -23,7 +23,7 @@ FRAMES = 224
 
 def measure(*paths):
     command = [sys.executable, "-c", MEASURE, *map(str, paths)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, cwd=Path(__file__).parent)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, cwd=Path(__file__).parent)
     return [tuple(map(float, line.split())) for line in done.stdout.splitlines()]
 
 

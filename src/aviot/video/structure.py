@@ -19,6 +19,9 @@ ELEMENTS = ENTERED | {
     *(0x9B, 0xFB, 0x75A1, 0xFD, 0xFA, 0xA4, 0x75A2, 0x8E, 0xC8),  # of a block group
 }
 
+MAX_STEPS, MAX_PAGES, MAX_GIF_PICTURE = 200_000, 1_000, 2**25
+"""Elements, Ogg pages and bytes after which a file is not followed further: a hostile one could take hours."""
+
 OGG_PAGE = 65_307
 """Bytes of the largest Ogg page."""
 
@@ -31,7 +34,7 @@ REVERSED_BITS = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
 PES_START = re.compile(rb"\x00\x00\x01[\xbc-\xff]")
 
 AVI_UNKNOWN_SIZE = 2**31
-"""RIFF sizes from here on are placeholders of files that were written to a pipe."""
+"""RIFF sizes from here on, and zero, are placeholders of files that were written to a pipe."""
 
 GIF_PADDING = 16
 """Zeros between two blocks of a GIF that are damage; encoders are known to write one too many."""
@@ -105,7 +108,9 @@ def _walk_matroska(opened: OpenFile, block: int, stop: int) -> bool:
     Positions of blocks are where their data starts.
     """
     position = _block_end(opened, block)
-    while position < stop:
+    for _ in range(MAX_STEPS):
+        if position >= stop:
+            return position == stop
         element = _element(opened, position)
         if element is None:
             return False
@@ -113,7 +118,7 @@ def _walk_matroska(opened: OpenFile, block: int, stop: int) -> bool:
         if start == stop:
             return True
         position = start if kind in ENTERED or end is None else end
-    return position == stop
+    return True
 
 
 def _element(opened: OpenFile, position: int) -> tuple[int, int, int | None] | None:
@@ -151,7 +156,9 @@ def _block_end(opened: OpenFile, start: int) -> int:
 def _mov(opened: OpenFile) -> Ending:
     """Step from box to box. What follows the last known box is ignored: cameras append data of their own."""
     position = 0
-    while position + 8 <= opened.size:
+    for _ in range(MAX_STEPS):
+        if position + 8 > opened.size:
+            return Ending.WHOLE
         head = opened.bytes_at(position, 16)
         size, kind = int.from_bytes(head[:4], "big"), head[4:8]
         if size == 1:
@@ -161,14 +168,14 @@ def _mov(opened: OpenFile) -> Ending:
         position += size
         if position > opened.size:
             return Ending.CUT if kind in (b"mdat", b"moof", b"moov") else Ending.UNKNOWN
-    return Ending.WHOLE
+    return Ending.UNKNOWN
 
 
 def _avi(opened: OpenFile) -> Ending:
     position = 0
     while opened.bytes_at(position, 4) == b"RIFF":  # files over 1 GB have several
         size = int.from_bytes(opened.bytes_at(position + 4, 4), "little")
-        if size >= AVI_UNKNOWN_SIZE:
+        if not 0 < size < AVI_UNKNOWN_SIZE:
             return Ending.UNKNOWN
         position += 8 + size
     return Ending.CUT if position > opened.size else Ending.UNKNOWN
@@ -212,12 +219,14 @@ def _ogg(opened: OpenFile) -> Ending:
 
 
 def _walk_ogg(opened: OpenFile, position: int, stop: int) -> bool:
-    while position < stop:
+    for _ in range(MAX_PAGES):
+        if position >= stop:
+            return position == stop
         following = _ogg_page(opened, position)
         if following is None:
             return False
         position = following
-    return position == stop
+    return True
 
 
 def _ogg_page(opened: OpenFile, start: int) -> int | None:
@@ -236,7 +245,7 @@ def _ogg_page(opened: OpenFile, start: int) -> int | None:
 
 def _gif(opened: OpenFile) -> Ending:
     """Step over the blocks of the last picture to the trailer."""
-    if opened.last < 0:
+    if opened.last < 0 or opened.size - opened.last > MAX_GIF_PICTURE:
         return Ending.UNKNOWN
     data = opened.bytes_at(opened.last, opened.size - opened.last)
     position = 0
