@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 from rich.console import Console
 
-from aviot.machine import device_named
-
 if TYPE_CHECKING:
     from aviot.models import AviotForConditionalGeneration, AviotProcessor
 
@@ -55,6 +53,7 @@ def load_model(
     model: Path | None, device: str, report: Callable[[str], None]
 ) -> "tuple[AviotForConditionalGeneration, AviotProcessor]":
     """Load a checkpoint onto its device, ready to answer."""
+    from aviot.machine import device_named
     from aviot.request import checkpoint_folder
 
     folder = checkpoint_folder(chosen_model(model))
