@@ -7,17 +7,20 @@ import shlex
 import subprocess
 import sys
 from hashlib import sha256
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 PACKAGES = ("aviot", "torch", "transformers", "triton", "av", "numpy", "lmms-eval")
 GIT_SECONDS = 10
 
 
-def machine(device: torch.device) -> dict[str, object]:
-    """The device, and the host that feeds it."""
+def machine(device: "torch.device") -> dict[str, object]:
+    """Describe the device, and the host that feeds it."""
+    import torch
+
     host: dict[str, object] = {
         "system": f"{platform.system()} {platform.machine()}",
         "cpus": os.cpu_count(),
@@ -30,24 +33,37 @@ def machine(device: torch.device) -> dict[str, object]:
     return {"device": properties.name, "memory_gib": memory} | host
 
 
-def device_named(name: str) -> torch.device:
-    """The device that was asked for, if it is there."""
-    place = ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
-    if not re.fullmatch(r"cpu|cuda(:[0-9]{1,3})?", place):
+def check_device_name(name: str) -> None:
+    """Refuse what names no kind of device; whether the device is there takes torch to know."""
+    if not re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,3})?", name):
         raise ValueError(f"device must be auto, cpu, cuda or cuda:N, got {name!r}")
+
+
+def device_named(name: str) -> "torch.device":
+    """Return the device that was asked for, if it is there."""
+    check_device_name(name)
+    import torch
+
+    place = ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
     chosen = torch.device(place)
     if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
         raise ValueError(f"no GPU can be used here as {place}; leave --device out or say --device cpu")
     return chosen
 
 
-def own_gpu() -> torch.device:
+def own_gpu() -> "torch.device":
     """The GPU of this process: under torchrun and accelerate each process of a machine has one of its own."""
+    import torch
+
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
 
 
 def versions() -> dict[str, str]:
     """Of everything that could change a figure, as far as it is installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    import torch
+
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         try:

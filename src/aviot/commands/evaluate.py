@@ -7,15 +7,15 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 from rich.console import Console
 
 from aviot.commands.options import Device, Fps, Frames, Json, MaxFrames, Model, SourceFps
-from aviot.machine import device_named, own_gpu
 from aviot.terminal import chosen_model, load_model, mistakes, refuse, say
 
 if TYPE_CHECKING:
+    import torch
+
     from aviot.evaluation.config import EvaluationConfig
     from aviot.evaluation.endpoint import Endpoint
     from aviot.evaluation.verify import Verification
@@ -244,8 +244,12 @@ def _print_verification(found: "Verification") -> None:
     print(f"{found.repeated} of {found.rerun} answers repeat; the run {'holds' if found.holds else 'does not hold'}")
 
 
-def _device_here(name: str) -> torch.device:
-    """The device that was asked for; under torchrun each process of a machine takes a GPU of its own."""
+def _device_here(name: str) -> "torch.device":
+    """Return the device that was asked for; under torchrun each process of a machine takes a GPU of its own."""
+    import torch
+
+    from aviot.machine import device_named, own_gpu
+
     if "LOCAL_RANK" in os.environ and name in ("auto", "cuda") and torch.cuda.is_available():
         return own_gpu()
     return device_named(name)
