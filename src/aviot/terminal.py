@@ -13,11 +13,12 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from aviot.machine import device_named
+from aviot.small.embedded import KNOWS
 
 if TYPE_CHECKING:
     from aviot.models import AviotForConditionalGeneration, AviotProcessor
 
-SMALL_ANSWERS = "The small model answers. It knows its own world of drawn shapes alone; --model names another."
+SMALL_ANSWERS = f"{KNOWS}; --model names another."
 
 
 def chosen_model(model: Path | None) -> Path:

@@ -127,4 +127,5 @@ def _video(film: Film, shelf: Shelf, chosen: tuple[int, ...], timeline: Timeline
         fps=timeline.fps,
         total=len(timeline),
         name=film.path.name,
+        comment=film.comment,
     )

@@ -16,6 +16,13 @@ from aviot.video.shelf import Frames, Transform
 
 Source: TypeAlias = str | os.PathLike[str] | Frames
 
+VIDEO_SUFFIXES = (
+    *(".mp4", ".m4v", ".mov", ".qt", ".3gp", ".3g2", ".f4v", ".mkv", ".mk3d", ".webm", ".avi", ".ogg", ".ogv", ".gif"),
+    *(".apng", ".mpg", ".mpeg", ".m1v", ".m2v", ".vob", ".ts", ".mts", ".m2t", ".m2ts", ".flv", ".wmv", ".asf", ".mxf"),
+    *(".nut", ".dv", ".ivf", ".obu", ".h264", ".264", ".hevc", ".h265", ".265", ".vc1", ".mjpeg", ".mjpg", ".y4m"),
+)
+"""Usual names of the files that are read, for file pickers. Whether a file is a video is decided by its content alone."""
+
 
 def read_video(
     source: Source,
