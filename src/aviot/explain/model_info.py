@@ -25,7 +25,7 @@ class ModelInfo:
     @staticmethod
     def of(model: AviotForConditionalGeneration) -> "ModelInfo":
         """Describe a loaded model."""
-        folder = Path(model.name_or_path).resolve() if model.name_or_path else None
+        folder = Path(model.name_or_path).absolute() if model.name_or_path else None
         bundled = folder is not None and is_embedded(folder)
         text = model.config.text_config
         return ModelInfo(

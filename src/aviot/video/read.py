@@ -21,7 +21,7 @@ VIDEO_SUFFIXES = (
     *(".apng", ".mpg", ".mpeg", ".m1v", ".m2v", ".vob", ".ts", ".mts", ".m2t", ".m2ts", ".flv", ".wmv", ".asf", ".mxf"),
     *(".nut", ".dv", ".ivf", ".obu", ".h264", ".264", ".hevc", ".h265", ".265", ".vc1", ".mjpeg", ".mjpg", ".y4m"),
 )
-"""Usual names of the files that are read, for file pickers. Whether a file is a video is decided by its content alone."""
+"""Usual suffixes of the files that are read, for file pickers. The content alone decides whether a file is a video."""
 
 
 def read_video(

@@ -16,7 +16,7 @@ const colour = (share) => `rgb(${ramp(share).join(" ")})`;
 const boldness = ({ fading: { even, bold, faintest } }, share) =>
   faintest + (1 - faintest) * Math.min(1, Math.max(0, (share - even) / (bold - even)));
 const FAINT = 0.6; // boldness under which a caption says that a map is drawn faintly
-const faintly = (report, share) => (boldness(report, share) < FAINT ? " (drawn faintly: close to the 20\u00a0% of an even map)" : "");
+const faintly = (report, share) => (boldness(report, share) < FAINT ? " (drawn faintly: an even map's holds 20\u00a0%)" : "");
 
 class Pictures {
   constructor(report) {
