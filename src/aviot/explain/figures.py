@@ -252,5 +252,5 @@ def _boxes(axis: "Axes", study: Study, outlined: Outlined, inset: float = 0.0) -
         )
         for cell in torch.nonzero(outlined.cells).flatten().tolist()
     ]
-    style = {"edgecolor": outlined.colour, "alpha": outlined.opacity, "linewidth": 0.7}
-    axis.add_collection(PatchCollection(boxes, facecolor="none", **style))
+    drawn = PatchCollection(boxes, facecolor="none", edgecolor=outlined.colour, linewidth=0.7, alpha=outlined.opacity)
+    axis.add_collection(drawn)

@@ -83,6 +83,6 @@
       if (kind === "drop" && event.dataTransfer.files[0]) upload(event.dataTransfer.files[0]);
     });
   file.accept = settings.accept;
-  model.replaceChildren("Answers come from the model ", Object.assign(document.createElement("strong"), { textContent: settings.model.name }), ` (${settings.model.facts}).`);
+  model.replaceChildren("Questions are answered by ", Object.assign(document.createElement("strong"), { textContent: settings.model.name }), ` (${settings.model.facts}).`);
   ratio.value = exact.value = settings.ratio;
 })();
