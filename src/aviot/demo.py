@@ -6,6 +6,7 @@ from pathlib import Path
 
 from aviot.compressor.schedule import support_count
 from aviot.explain.build import Outputs, explain
+from aviot.explain.model_info import UNNAMED
 from aviot.explain.study import MATCHED, check_questions, read_with_pictures
 from aviot.explain.view import View
 from aviot.files import check_folder, replacing
@@ -46,6 +47,8 @@ class Demo:
     tokens_after: int
     spans: tuple[tuple[float, float], ...]  # seconds at which the first stage's segments begin and end
     asked: tuple[Asked, ...]
+    model: str = UNNAMED  # name of the model that answered
+    notice: str | None = None  # a warning that belongs to every answer
 
 
 def check_request(video: Path | None, scene: int, questions: Sequence[str], ratio: float, folder: Path) -> None:
@@ -123,6 +126,8 @@ def show(
             Asked(question, answers[number], questions.get(question), views[number].budgets)
             for number, question in enumerate(asked)
         ),
+        model=found.model.name,
+        notice=found.notice,
     )
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from aviot.commands.options import Device, MaxNewTokens, Model
-from aviot.terminal import load_model, mistakes, say, working
+from aviot.terminal import load_model, mistakes, printable, say, working
 
 
 def app(
@@ -36,6 +36,8 @@ def app(
             raise ValueError(
                 f"cannot serve at {host}:{port} ({error.strerror}); try another --port or --host"
             ) from error
+    info = server.videos.info
+    say(printable(f"answers come from {info.name} ({info.facts})"))
     print(server.url, flush=True)
     with server:
         try:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 SCENE = 3  # of the test split
 ASKED_OF_FILES = ("What is shown at the beginning?", "What is shown at the end?")
-FOREIGN = "The small model knows its own world of drawn shapes alone: what it says of this video means nothing."
 BAR = 24  # characters of the longest bar
 
 
@@ -66,21 +65,21 @@ def demo(
         if question:
             asked = dict.fromkeys(question)
         shown = show(loaded, processor, shown_file, asked, output / PAGE, ratio=ratio, report=report)
-    notice = FOREIGN if model is None and video is not None else None
     if as_json:
-        more = {"right": [one.right for one in shown.asked], "notice": notice}
+        more = {"right": [one.right for one in shown.asked]}
         print(json.dumps(asdict(shown) | more, indent=2, default=str))
         return
     console = Console()
     for part in _described(shown):
         console.print(part)
-    if notice is not None:
-        console.print(notice)
+    if shown.notice is not None:
+        console.print(shown.notice)
 
 
 def _described(shown: "Demo") -> Iterator[str | Table]:
     path, frames = " → ".join(map(str, shown.path)), counted(shown.frames, "frame")
     yield f"[bold]{_shown(str(shown.video))}[/bold]: {frames}, compressed to {shown.path[-1]} ({path})."
+    yield f"Answered by {_shown(shown.model)}."
     yield f"Visual tokens for the decoder: {shown.tokens_before:,} before, {shown.tokens_after:,} after.\n"
     known = any(one.truth is not None for one in shown.asked)
     answers = Table("", "question", "answer", *(["in truth"] if known else []))

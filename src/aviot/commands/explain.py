@@ -20,7 +20,7 @@ from aviot.commands.options import (
     SourceFps,
     VideoPath,
 )
-from aviot.terminal import counted, load_model, mistakes, say, working
+from aviot.terminal import counted, load_model, mistakes, printable, say, working
 
 
 def explain(
@@ -35,8 +35,13 @@ def explain(
     export: Annotated[
         Path | None, typer.Option(help="A safetensors file for the exact coefficients.", show_default=False)
     ] = None,
-    support: Annotated[int | None, typer.Option(help="Support that figures show, from 0; else the clearest.")] = None,
-    frame: Annotated[int | None, typer.Option(help="Frame that figures show, from 0; else the strongest.")] = None,
+    support: Annotated[
+        int | None,
+        typer.Option(help="Support that figures show, from 0. Default: the one most relevant to the first question."),
+    ] = None,
+    frame: Annotated[
+        int | None, typer.Option(help="Frame that figures show, from 0. Default: the support's most relevant one.")
+    ] = None,
     compressor: CompressorOption = "aviot",
     max_new_tokens: MaxNewTokens = 64,
     fps: Fps = None,
@@ -87,10 +92,16 @@ def explain(
             compressor=compressor,  # type: ignore[arg-type]
             max_new_tokens=max_new_tokens,
         )
+    if found.notice is not None:
+        say(found.notice)
     if as_json:
         print(
             json.dumps(
                 {
+                    "model": found.model.name,
+                    "model_shape": {name: getattr(found.model, name) for name in ("parameters", "layers", "width")},
+                    "notice": found.notice,
+                    "video": found.video.name,
                     "files": [str(path) for path in written],
                     "questions": found.questions,
                     "ratio": found.ratio,
@@ -103,5 +114,7 @@ def explain(
         )
         return
     for path in written:
-        print(path)
-    say(f"{counted(len(read), 'frame')}, {counted(len(found.questions), 'question')}; open {output} in a browser")
+        print(printable(str(path)))
+    say(printable(f"answered by {found.model.name} ({found.model.facts})"))
+    asked = f"{counted(len(read), 'frame')}, {counted(len(found.questions), 'question')}"
+    say(printable(f"{asked}; open {output} in a browser"))

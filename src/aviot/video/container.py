@@ -167,6 +167,12 @@ class Film:
         declared = (stream.average_rate, stream.guessed_rate, stream.base_rate)
         return tuple(dict.fromkeys(rate for rate in declared if rate is not None and rate > 0))
 
+    @property
+    def comment(self) -> str:
+        """The container's comment tag, which formats spell in upper or lower case; empty without one."""
+        tags = {name.lower(): text for name, text in self.container.metadata.items()}
+        return tags.get("comment", "")
+
     def __enter__(self) -> "Film":
         return self
 

@@ -124,4 +124,5 @@ def _video(film: Film, shelf: Shelf, chosen: tuple[int, ...], timeline: Timeline
         fps=timeline.fps,
         total=len(timeline),
         name=film.path.name,
+        comment=film.comment,
     )

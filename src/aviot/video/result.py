@@ -36,7 +36,8 @@ class Video:
     `frames` is uint8 RGB [T,H,W,3], or what the transform made of each frame, stacked. `indices` are the frames'
     numbers in the video and `times` their presentation times in seconds, both counted from the video's first frame.
     `duration` is the whole video's in seconds, `fps` its own average rate and `total` its number of frames.
-    `damage` is what is missing or broken in a file; None for whole files, folders and arrays.
+    `damage` is what is missing or broken in a file; None for whole files, folders and arrays. `comment` is the
+    container's comment tag; it is empty for files without one, folders of images and arrays.
     """
 
     frames: Frames
@@ -46,6 +47,7 @@ class Video:
     fps: float
     total: int
     name: str
+    comment: str = ""
     damage: Damage | None = None
 
     def __len__(self) -> int:
