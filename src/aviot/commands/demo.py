@@ -1,7 +1,7 @@
 """`aviot demo`."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -48,13 +48,13 @@ def demo(
     Example: aviot demo --ratio 8
     """
     with mistakes(), working() as report:
-        from aviot.demo import PAGE, check_request, draw_scene, show
-
         if video is not None and scene is not None:
             raise ValueError(f"--scene {scene} draws a video and --video {video} names one; give one of the two")
         number = SCENE if scene is None else scene
-        check_request(video, number, question or (), ratio, output)
+        _check(video, number, question or ASKED_OF_FILES, ratio, output)
         loaded, processor = load_model(model, device, report)
+        from aviot.demo import PAGE, draw_scene, show
+
         output.mkdir(parents=True, exist_ok=True)
         asked: dict[str, str | None] = dict.fromkeys(ASKED_OF_FILES)
         shown_file = video
@@ -74,6 +74,22 @@ def demo(
         console.print(part)
     if shown.notice is not None:
         console.print(shown.notice)
+
+
+def _check(video: Path | None, scene: int, questions: Sequence[str], ratio: float, folder: Path) -> None:
+    """Refuse what cannot be shown, before anything is loaded or written."""
+    from aviot.compressor.schedule import support_count
+    from aviot.files import check_folder
+    from aviot.request import MOST_QUESTIONS, check_questions
+    from aviot.video.paths import check_source
+
+    if video is not None:
+        check_source(video)
+    check_folder(folder, "name a folder for the demo with -o")
+    if scene < 0:
+        raise ValueError(f"scene must be at least 0, got {scene}")
+    support_count(1, ratio)
+    check_questions(questions, MOST_QUESTIONS)
 
 
 def _described(shown: "Demo") -> Iterator[str | Table]:

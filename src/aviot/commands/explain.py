@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from aviot.commands.described import describe
 from aviot.commands.options import (
     CompressorOption,
     Device,
@@ -97,15 +98,11 @@ def explain(
     if as_json:
         print(
             json.dumps(
-                {
-                    "model": found.model.name,
+                describe(request, loaded, read)
+                | {
                     "model_shape": {name: getattr(found.model, name) for name in ("parameters", "layers", "width")},
-                    "notice": found.notice,
-                    "video": found.video.name,
                     "files": [str(path) for path in written],
                     "questions": found.questions,
-                    "ratio": found.ratio,
-                    "compressor": found.compressor,
                     "answers": [asdict(condition) for condition in found.conditions],
                     "comparisons": [asdict(comparison) for comparison in found.comparisons],
                 },

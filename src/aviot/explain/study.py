@@ -15,11 +15,10 @@ from aviot.explain.view import View, view_of
 from aviot.models.configuration import AviotConfig
 from aviot.models.processing import AviotProcessor
 from aviot.models.session import Session
-from aviot.request import CompressorName
-from aviot.request import check_questions as check_each
+from aviot.request import MOST_QUESTIONS, CompressorName
+from aviot.request import check_questions as require_questions
 from aviot.video import Video
 
-MOST_QUESTIONS = 4
 MATCHED, ROTATED, NONE = "matched", "rotated", "none"  # what the compressor is told, as the supplement names it
 
 
@@ -73,9 +72,7 @@ def read_with_pictures(processor: AviotProcessor, source: Any, **sampling: Any) 
 def check_questions(questions: Sequence[str]) -> tuple[str, ...]:
     """One to four questions, each once, in order."""
     asked = tuple(dict.fromkeys(question.strip() for question in questions))
-    check_each(asked)
-    if len(asked) > MOST_QUESTIONS:
-        raise ValueError(f"ask at most {MOST_QUESTIONS} questions at a time, got {len(asked)}")
+    require_questions(asked, MOST_QUESTIONS)
     return asked
 
 
