@@ -121,7 +121,7 @@ def test_words_do_not_steer_the_terminal():
 def test_a_video_that_is_not_there_is_named_before_anything_is_written(tmp_path):
     done = demo("--output", tmp_path / "out", "--video", tmp_path / "nowhere.mp4")
     assert done.exit_code == 2
-    assert "nowhere.mp4; --video names a local file" in " ".join(done.stderr.split())
+    assert "nowhere.mp4; a video must be a local file" in " ".join(done.stderr.split())
     assert not (tmp_path / "out").exists()
 
 
