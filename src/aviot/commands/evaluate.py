@@ -7,12 +7,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
 from rich.console import Console
 
 from aviot.commands.options import Device, Fps, Frames, Json, MaxFrames, Model, SourceFps
-from aviot.machine import device_named, own_gpu
+from aviot.machine import process_device
 from aviot.terminal import chosen_model, load_model, mistakes, refuse, say
 
 if TYPE_CHECKING:
@@ -153,7 +152,7 @@ def _evaluate(
     from aviot.evaluation.run import RESULTS
     from aviot.evaluation.run import evaluate as run_evaluation
 
-    place = _device_here(device)
+    place = process_device(device)
     report = say if first and sys.stderr.isatty() else _silent
     summary = run_evaluation(
         config, lambda: load_model(config.model, str(place), report), place, resume=resume, retry=retry, report=report
@@ -198,7 +197,7 @@ def _suite(
     from aviot.evaluation.suite.markdown import as_markdown
     from aviot.evaluation.suite.suite import paper_ratios, paper_sampling, run_suite
 
-    place = _device_here(device)
+    place = process_device(device)
     report = say if first and sys.stderr.isatty() else _silent
     sampling = paper_sampling(config.sampling)
     base = replace(config, sampling=sampling, ratios=paper_ratios(config.ratios, sampling))
@@ -226,7 +225,7 @@ def _verify(
     from aviot.evaluation.verify import recorded_config
     from aviot.evaluation.verify import verify as verify_run
 
-    config, place = recorded_config(run, items=items, model=model, videos=videos), _device_here(device)
+    config, place = recorded_config(run, items=items, model=model, videos=videos), process_device(device)
     found = verify_run(config, lambda: load_model(config.model, str(place), _silent), place, **how)
     if as_json:
         print(json.dumps(asdict(found) | {"holds": found.holds}, indent=2))
@@ -242,13 +241,6 @@ def _print_verification(found: "Verification") -> None:
     for line in (*found.broken, *found.changed):
         print(f"differs: {line}")
     print(f"{found.repeated} of {found.rerun} answers repeat; the run {'holds' if found.holds else 'does not hold'}")
-
-
-def _device_here(name: str) -> torch.device:
-    """The device that was asked for; under torchrun each process of a machine takes a GPU of its own."""
-    if "LOCAL_RANK" in os.environ and name in ("auto", "cuda") and torch.cuda.is_available():
-        return own_gpu()
-    return device_named(name)
 
 
 def _silent(_: Any) -> None:

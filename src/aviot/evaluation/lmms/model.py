@@ -22,7 +22,7 @@ from aviot.evaluation.prompts import Instructions
 from aviot.evaluation.rows import has_failed
 from aviot.files import write_durably
 from aviot.journal import Row
-from aviot.machine import own_gpu
+from aviot.machine import process_device
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 
 NO_ANSWER = "-"
@@ -62,7 +62,7 @@ class Aviot(lmms):
             sampling=sampling,
             batch=_batch(batch_size),
         )
-        self._device = _device_here(device)
+        self._device = process_device(device)
         model = AviotForConditionalGeneration.from_pretrained(pretrained).eval().to(self._device)
         processor = AviotProcessor.from_pretrained(pretrained)
         self._setting = checked.settings(model.config.ratio)[0]
@@ -145,10 +145,3 @@ def _batch(size: int | str) -> int:
     if not str(size).isdecimal() or int(size) < 1:
         raise ValueError(f"--batch_size must be a whole number of at least 1, got {size!r}")
     return int(size)
-
-
-def _device_here(name: str | None) -> torch.device:
-    """The device that was asked for, or a GPU a process where there are any."""
-    if name in (None, "cuda") and torch.cuda.is_available():
-        return own_gpu()
-    return torch.device(name or "cpu")
