@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -77,6 +78,7 @@ def test_help_without_arguments_and_unknown_commands():
 
 
 GOLDEN = str(Path(__file__).parent / "golden" / "checkpoint")
+SHORT = ("--max-new-tokens", "2")
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +107,78 @@ def test_answer_json(clip):
     report = json.loads(done.stdout)
     assert (report["frames"], report["supports"], report["path"]) == (20, 2, [20, 16, 8, 2])
     assert set(report["milliseconds"]) == {"decode", "encode", "compress", "prefill", "generate"}
+
+
+def test_answer_json_says_what_answered_about_what(clip):
+    report = json.loads(aviot("answer", clip, "-q", "Why?", "-m", GOLDEN, "--max-new-tokens", "2", "--json").stdout)
+    assert (report["model"], report["video"], report["aviot"]) == (GOLDEN, clip, version("aviot"))
+    assert (report["ratio"], report["compressor"], report["question"]) == (4.0, "aviot", "Why?")
+    assert report["times"] == [0.5 * number for number in range(20)]
+    assert report["answers"][0]["text"] == report["text"]
+
+
+def test_several_questions_are_all_answered_from_one_encoding(clip):
+    asked = ("What happens?", "Why?")
+    alone = [json.loads(aviot("answer", clip, "-q", one, "-m", GOLDEN, *SHORT, "--json").stdout) for one in asked]
+    both = [word for one in asked for word in ("-q", one)]
+    report = json.loads(aviot("answer", clip, *both, "-m", GOLDEN, *SHORT, "--json").stdout)
+    assert [(given["question"], given["text"]) for given in report["answers"]] == [
+        (question, one["text"]) for question, one in zip(asked, alone, strict=True)
+    ]
+    assert "text" not in report
+    assert [set(given["milliseconds"]) >= {"decode", "encode"} for given in report["answers"]] == [True, False]
+
+
+def test_each_of_several_answers_follows_its_question(clip):
+    done = aviot("answer", clip, "-q", "What happens?", "-q", "Why?", "-m", GOLDEN, *SHORT)
+    assert [line for line in done.stdout.splitlines() if not line.startswith(" ")] == ["What happens?", "Why?"]
+    assert len(done.stdout.splitlines()) >= 4
+
+
+def test_one_empty_question_of_several_is_refused(clip):
+    done = aviot("answer", clip, "-q", "Why?", "-q", "", "-m", GOLDEN)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "the question is empty" in done.stderr
+
+
+def test_compress_json(clip, tmp_path):
+    output = tmp_path / "out.safetensors"
+    report = json.loads(aviot("compress", clip, "-q", "Why?", "-m", GOLDEN, "-o", str(output), "--json").stdout)
+    assert (report["file"], report["features"], report["path"]) == (str(output), [5, 729, 24], [20, 16, 8, 5])
+    assert (report["question"], report["video"], len(report["times"])) == ("Why?", clip, 20)
+
+
+@pytest.fixture
+def small_disk():
+    """A process whose files may not grow past 100 kB, as on a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.usefixtures("small_disk")
+def test_a_full_disk_is_a_sentence_and_leaves_nothing(clip, tmp_path):
+    done = aviot("compress", clip, "-q", "Why?", "-m", GOLDEN, "-o", str(tmp_path / "out.safetensors"))
+    assert done.returncode == 2
+    assert "could not be written" in done.stderr
+    assert "free some space" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("output", "sentence"),
+    [
+        ("/proc/out.safetensors", "nothing can be written in /proc"),
+        ("/dev/null", "is a device, pipe or socket"),
+        ("x" * 300, "File name too long"),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_found_before_the_model_is_loaded(clip, output, sentence):
+    done = aviot("compress", clip, "-q", "Why?", "-m", GOLDEN, "-o", output)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert sentence in " ".join(done.stderr.split())
+    assert "load" not in done.stderr
 
 
 def test_compress_writes_features_and_provenance(clip, tmp_path):
@@ -168,5 +242,5 @@ def test_a_folder_is_no_output(clip, tmp_path):
 def test_a_refused_compression_writes_nothing(clip, tmp_path):
     done = aviot("compress", clip, "-q", "Why?", "-m", GOLDEN, "-o", str(tmp_path / "no" / "out.safetensors"))
     assert done.returncode == 2
-    assert "is no folder; make it first" in done.stderr
+    assert "is not a directory; make it first" in done.stderr
     assert not list(tmp_path.iterdir())

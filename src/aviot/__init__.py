@@ -1,14 +1,15 @@
-"""AVIOT: a video's frames, transported onto fewer."""
+"""AVIOT: video-token compression for language models by optimal transport."""
 
-from aviot.compressor import Compression, Compressor, PositionEncoder, Provenance, SegmentMean, UniformKeep
-from aviot.config import CompressorConfig
+from typing import Any
 
-__all__ = [
-    "Compression",
-    "Compressor",
-    "CompressorConfig",
-    "PositionEncoder",
-    "Provenance",
-    "SegmentMean",
-    "UniformKeep",
-]
+from aviot.deferred import deferred_names
+
+_attribute, __dir__, __all__ = deferred_names(__name__, __file__)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("aviot")
+    return _attribute(name)

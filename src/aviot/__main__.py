@@ -1,5 +1,55 @@
-"""`python -m aviot`, which torchrun and accelerate can start: the command line."""
+"""The command line's entry point: `aviot`, and `python -m aviot`, which torchrun and accelerate can start."""
 
-from aviot.cli import app
+import os
+import signal
+import sys
+from types import FrameType
 
-app(prog_name="aviot")
+INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+UNWRITABLE = 2
+
+
+class _Interrupts:
+    """Remembers Ctrl-C: an import that it breaks into may raise any exception instead of KeyboardInterrupt."""
+
+    seen = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.seen = True
+        signal.default_int_handler(number, frame)
+
+
+def main() -> None:
+    """Run the command line; neither Ctrl-C nor an output that cannot be written ends in a traceback."""
+    interrupts = _Interrupts()
+    signal.signal(signal.SIGINT, interrupts)
+    try:
+        from aviot.cli import app
+
+        try:
+            app(prog_name="aviot")
+        finally:
+            sys.stdout.flush()
+    except SystemExit as ended:
+        if interrupts.seen and ended.code:  # a server that Ctrl-C ends has ended well
+            _end(INTERRUPTED, "interrupted")
+        raise
+    except BaseException as error:
+        if interrupts.seen:
+            _end(INTERRUPTED, "interrupted")
+        if isinstance(error, BrokenPipeError):
+            _end(128 + signal.SIGPIPE)
+        if isinstance(error, OSError):
+            _end(UNWRITABLE, f"the output cannot be written ({error.strerror or error})")
+        raise
+
+
+def _end(code: int, sentence: str = "") -> None:
+    """End at once: what Ctrl-C left half imported, or what could not be written, is not touched again."""
+    if sentence:
+        os.write(2, f"aviot: {sentence}\n".encode())
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

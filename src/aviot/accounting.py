@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-from aviot.compressor.schedule import support_count
-
 
 @dataclass(frozen=True, kw_only=True)
 class Backbone:
@@ -47,7 +45,9 @@ class Account:
 
 
 def account(backbone: Backbone, frames: int, ratios: list[float]) -> list[Account]:
-    """Uncompressed, then every ratio, for a video of `frames` frames."""
+    """Count uncompressed, then at every ratio, for a video of `frames` frames."""
+    from aviot.compressor.schedule import support_count  # here, since every help text waits for this module
+
     if frames < 1:
         raise ValueError(f"frames must be at least 1, got {frames}")
     full = backbone.prefill_operations(frames * backbone.tokens_per_support)

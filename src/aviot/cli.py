@@ -1,7 +1,6 @@
-"""The command line: one command a verb. Reports go to stdout, `--json` makes them plain data."""
+"""The command line: one command per verb. Reports go to stdout; `--json` makes them plain data."""
 
 import sys
-from importlib.metadata import version
 from io import TextIOWrapper
 from typing import Annotated
 
@@ -23,7 +22,6 @@ app = typer.Typer(
     name="aviot",
     help="Compress the video tokens of a language model by optimal transport.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
@@ -35,6 +33,8 @@ app.command("app")(serve_app)
 
 def _print_version(wanted: bool) -> None:
     if wanted:
+        from importlib.metadata import version
+
         print(version("aviot"))
         raise typer.Exit
 

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, and whether they could be."""
+"""Atomic writes and early checks of output paths."""
 
 import os
 from collections.abc import Iterator
@@ -11,13 +11,19 @@ TEMPORARY = ".tmp"
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A name beside `path` to write to, which takes its place when the block ends well and is removed when not."""
+    """Yield a name beside `path` to write to, which takes its place if the block succeeds and is removed if not."""
+    with _temporary(path) as temporary:
+        yield temporary
+        os.replace(temporary, path)
+
+
+@contextmanager
+def _temporary(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f"{path.name}.{uuid4().hex}{TEMPORARY}")
     try:
         yield temporary
-        os.replace(temporary, path)
     finally:
-        with suppress(FileNotFoundError):
+        with suppress(OSError):
             temporary.unlink()
 
 
@@ -31,22 +37,31 @@ def write_durably(path: Path, data: bytes) -> None:
 
 
 def check_folder(folder: Path, advice: str) -> None:
-    """Refuse a folder that could not be made or written into, before the work for it is done."""
+    """Refuse a directory that could not be made or written into, before the work for it is done."""
     nearest = next(place for place in (folder, *folder.parents) if place.exists())
     if not nearest.is_dir():
         raise ValueError(f"{nearest} is a file; {advice}")
-    if not os.access(nearest, os.W_OK | os.X_OK):
-        raise ValueError(f"nothing can be written in {nearest}; {advice}")
+    _try_to_write(nearest, "aviot", advice)
 
 
 def check_output(path: Path) -> None:
     """Refuse a file that could not be written, before the work for it is done."""
     if path.is_dir():
         raise ValueError(f"{path} is a folder; name the file to write")
+    if path.exists() and not path.is_file():
+        raise ValueError(f"{path} is a device, pipe or socket, which cannot be replaced; name a regular file")
     if not path.parent.is_dir():
-        raise ValueError(f"{path.parent} is no folder; make it first")
-    if not os.access(path.parent, os.W_OK):
-        raise ValueError(f"nothing can be written in {path.parent}; name a file elsewhere")
+        raise ValueError(f"{path.parent} is not a directory; make it first")
+    _try_to_write(path.parent, path.name, "name a file elsewhere")
+
+
+def _try_to_write(folder: Path, name: str, advice: str) -> None:
+    """Write one byte under a temporary name; permissions do not show that a file system is read-only or full."""
+    try:
+        with _temporary(folder / name) as probe:
+            probe.write_bytes(b"0")
+    except OSError as error:
+        raise ValueError(f"nothing can be written in {folder} ({error.strerror}); {advice}") from error
 
 
 def sync(path: Path) -> None:

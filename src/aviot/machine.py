@@ -8,19 +8,22 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from hashlib import sha256
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from aviot.launcher import World
+
+if TYPE_CHECKING:
+    import torch
 
 PACKAGES = ("aviot", "torch", "transformers", "triton", "av", "numpy", "lmms-eval")
 GIT_SECONDS = 10
 
 
-def machine(device: torch.device) -> dict[str, object]:
-    """The device, and the host that feeds it."""
+def machine(device: "torch.device") -> dict[str, object]:
+    """Describe the device, and the host that feeds it."""
+    import torch
+
     host: dict[str, object] = {
         "system": f"{platform.system()} {platform.machine()}",
         "cpus": os.cpu_count(),
@@ -33,11 +36,18 @@ def machine(device: torch.device) -> dict[str, object]:
     return {"device": properties.name, "memory_gib": memory} | host
 
 
-def device_named(name: str) -> torch.device:
-    """The device that was asked for, if it is there."""
-    place = ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
-    if not re.fullmatch(r"cpu|cuda(:[0-9]{1,3})?", place):
+def check_device_name(name: str) -> None:
+    """Refuse what names no kind of device; whether the device is there takes torch to know."""
+    if not re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,3})?", name):
         raise ValueError(f"device must be auto, cpu, cuda or cuda:N, got {name!r}")
+
+
+def device_named(name: str) -> "torch.device":
+    """Return the device that was asked for, if it is there."""
+    check_device_name(name)
+    import torch
+
+    place = ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
     chosen = torch.device(place)
     if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
         raise ValueError(f"no GPU can be used here as {place}; leave --device out or say --device cpu")
@@ -46,11 +56,13 @@ def device_named(name: str) -> torch.device:
 
 def process_device(
     name: str | None, environment: Mapping[str, str] = os.environ, gpus: int | None = None
-) -> torch.device:
+) -> "torch.device":
     """Return the device of this process: the one named, or for `auto`, `cuda` and None a GPU of its own.
 
     `gpus` is the number of GPUs that this process sees; default: what torch counts.
     """
+    import torch
+
     gpus = torch.cuda.device_count() if gpus is None else gpus
     if name not in (None, "auto", "cuda") or gpus == 0:
         return device_named(name or "auto")
@@ -80,7 +92,10 @@ def join_launcher(environment: dict[str, str] | os._Environ[str] = os.environ, g
     """
     world = World.here(environment)
     if world.processes > 1:
-        gpus = torch.cuda.device_count() if gpus is None else gpus
+        if gpus is None:
+            import torch
+
+            gpus = torch.cuda.device_count()
         local = own_gpu(world, max(gpus, 1))
         for name, value in (("RANK", world.rank), ("WORLD_SIZE", world.processes), ("LOCAL_RANK", local)):
             environment.setdefault(name, str(value))
@@ -89,6 +104,10 @@ def join_launcher(environment: dict[str, str] | os._Environ[str] = os.environ, g
 
 def versions() -> dict[str, str]:
     """Of everything that could change a figure, as far as it is installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    import torch
+
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         try:

@@ -1,27 +1,45 @@
-"""What every verb shares at a terminal: the checkpoint, progress, and mistakes in one sentence."""
+"""What the commands share at a terminal: the checkpoint, progress, and errors in one sentence."""
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-import torch
 import typer
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-from aviot.machine import device_named
 
 if TYPE_CHECKING:
     from aviot.models import AviotForConditionalGeneration, AviotProcessor
 
 SMALL_ANSWERS = "The small model answers. It knows its own world of drawn shapes alone; --model names another."
+INTERRUPTED = 130  # exit code: 128 + SIGINT, as shells report it
+
+EXTRAS = {
+    "PIL": "video",
+    "accelerate": "video",
+    "av": "video",
+    "transformers": "video",
+    "yaml": "video",
+    "deepspeed": "train",
+    "peft": "train",
+    "tensorboard": "train",
+    "matplotlib": "plot",
+    "pyarrow": "evaluate",
+}
+"""The extra of this package that brings each optional module."""
+
+
+@cache
+def stderr_console() -> Console:
+    """Return the one console on stderr: lines printed beside a live spinner must go through its console."""
+    return Console(stderr=True)
 
 
 def chosen_model(model: Path | None) -> Path:
-    """The checkpoint that was named, or the small model of the package, which says what it is good for."""
+    """Return the checkpoint that was named, or the bundled demo model after saying what it can answer."""
     if model is not None:
         return model
     from aviot.small.embedded import embedded_model
@@ -31,30 +49,36 @@ def chosen_model(model: Path | None) -> Path:
     return folder
 
 
-def load_model(model: Path | None, device: str, report: Any) -> "tuple[AviotForConditionalGeneration, AviotProcessor]":
-    """A checkpoint on its device, ready to answer."""
+def load_model(
+    model: Path | None, device: str, report: Callable[[str], None]
+) -> "tuple[AviotForConditionalGeneration, AviotProcessor]":
+    """Load a checkpoint onto its device, ready to answer."""
+    from aviot.machine import device_named
+    from aviot.request import checkpoint_folder
+
+    folder = checkpoint_folder(chosen_model(model))
     place = device_named(device)
     os.environ.setdefault("DS_ACCELERATOR", place.type)  # DeepSpeed, if it is there, else warns of no GPU
     from transformers.utils import logging
 
     from aviot.models import AviotForConditionalGeneration, AviotProcessor
-    from aviot.models.checkpoint import folder_here
 
     logging.disable_progress_bar()
-    folder = folder_here(chosen_model(model))
     report("load")
     processor = AviotProcessor.from_pretrained(folder)
     return AviotForConditionalGeneration.from_pretrained(folder).eval().to(place), processor
 
 
 @contextmanager
-def working() -> Iterator[Any]:
-    """A spinner on stderr that says what is being done, where there is someone to see it."""
+def working() -> Iterator[Callable[[str], None]]:
+    """Show a spinner on stderr that names the current step, where stderr is a terminal."""
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
     with Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
         TimeElapsedColumn(),
-        console=Console(stderr=True),
+        console=stderr_console(),
         transient=True,
         disable=not sys.stderr.isatty(),
     ) as progress:
@@ -64,35 +88,55 @@ def working() -> Iterator[Any]:
 
 @contextmanager
 def mistakes(*, silent: bool = False) -> Iterator[None]:
-    """A user's mistake is one sentence and exit code 2, no traceback; no sentence where another process says it."""
+    """Turn a user's mistake into one sentence and exit code 2; no sentence where another process prints it."""
     try:
         yield
-    except (ValueError, OSError) as error:
+    except KeyboardInterrupt as stopped:  # the entry point says so, whatever it broke into
+        raise typer.Exit(INTERRUPTED) from stopped
+    except ModuleNotFoundError as error:
+        refuse(f"{error.name} is not installed; {_how_to_install(error.name or '')}")
+    except Exception as error:
+        sentence = _sentence(error)
+        if sentence is None:
+            raise
         if silent:
             raise typer.Exit(2) from error
-        refuse(str(error))
-    except torch.OutOfMemoryError:
-        refuse("the GPU's memory is full; sample fewer frames, or say --device cpu")
-    except ModuleNotFoundError as error:
-        refuse(f"{error.name} is not installed; in a clone: pip install --constraint constraints.txt '.[train]'")
+        refuse(sentence)
+
+
+def _sentence(error: Exception) -> str | None:
+    """Return what to tell the user of an error that is theirs; None for one that is ours."""
+    if isinstance(error, ValueError | OSError):
+        return str(error)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(error, torch.OutOfMemoryError):
+        return "the GPU's memory is full; sample fewer frames, or say --device cpu"
+    return None
+
+
+def _how_to_install(module: str) -> str:
+    package = module.partition(".")[0]
+    if package in EXTRAS:
+        return f"in a clone: pip install --constraint constraints.txt '.[{EXTRAS[package]}]'"
+    return f"pip install {package}"
 
 
 def counted(number: int, noun: str) -> str:
-    """A number and its noun."""
+    """Return a number and its noun."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def printable(text: str) -> str:
-    """A model's or a stranger's words without what would steer the terminal."""
+    """Return a model's or a stranger's words without what would steer the terminal."""
     return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def say(text: str) -> None:
-    """To the person, beside the report."""
-    Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
+    """Print a line for the person, beside the report."""
+    stderr_console().print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def refuse(sentence: str, code: int = 2) -> NoReturn:
-    """One sentence, and the end."""
-    Console(stderr=True).print(f"aviot: {sentence}", style="red", markup=False, highlight=False, soft_wrap=True)
+    """Print one sentence and end with an exit code."""
+    stderr_console().print(f"aviot: {sentence}", style="red", markup=False, highlight=False, soft_wrap=True)
     raise typer.Exit(code)

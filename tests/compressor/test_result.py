@@ -79,3 +79,9 @@ def test_usage_of_gates_and_budgets():
 def test_budget_entropy():
     assert torch.allclose(budget_entropy(torch.tensor([[2, 2, 2, 2], [1, 0, 0, 0]])), torch.tensor([1.0, 0.0]))
     assert budget_entropy(torch.tensor([[7]])).tolist() == [1.0]
+
+
+def test_a_result_prints_in_a_line(golden):
+    out = golden("t20_r2").run()
+    assert repr(out) == f"Compression(features=float32{list(out.features.shape)}, path={out.path})"
+    assert repr(out.provenance()) == f"Provenance(coefficients=float32{list(out.provenance().coefficients.shape)})"

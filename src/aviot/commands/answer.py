@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from aviot.commands.options import (
     CompressorOption,
@@ -13,16 +14,19 @@ from aviot.commands.options import (
     MaxNewTokens,
     Model,
     ModelRatio,
-    Question,
+    Questions,
     SourceFps,
     VideoPath,
 )
-from aviot.terminal import counted, load_model, mistakes, printable, say, working
+from aviot.terminal import chosen_model, counted, load_model, mistakes, printable, say, working
+
+if TYPE_CHECKING:
+    from aviot.models.answering import Answer
 
 
 def answer(
     video: VideoPath,
-    question: Question,
+    question: Questions,
     model: Model = None,
     ratio: ModelRatio = None,
     compressor: CompressorOption = "aviot",
@@ -34,37 +38,53 @@ def answer(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Answer a question about a video from its compressed tokens.
+    """Answer questions about a video from its compressed tokens.
 
-    The answer goes to stdout; what was done for it to stderr, or with --json into the report.
+    Each answer goes to stdout, after its question where there are several; what was done for it to stderr, or with
+    --json into the report. The video is decoded and encoded once for all questions.
 
     Example: aviot answer cooking.mp4 -q "What is being cooked?" --ratio 4 --model checkpoints/aviot-7b
     """
     with mistakes(), working() as report:
-        from aviot.models.answering import answer_question
+        from aviot.request import Request
 
-        loaded, processor = load_model(model, device, report)
-        given = answer_question(
-            loaded,
-            processor,
-            video,
-            question,
+        request = Request(
+            video=video,
+            questions=question,
+            model=model,
             ratio=ratio,
-            compressor=compressor,  # type: ignore[arg-type]
+            compressor=compressor,
             max_new_tokens=max_new_tokens,
-            report=report,
             fps=fps,
             max_frames=max_frames,
             frames=frames,
             source_fps=source_fps,
+            device=device,
         )
-    asked = None if compressor == "none" else loaded.config.ratio if ratio is None else ratio
+        folder = chosen_model(model)
+        loaded, processor = load_model(folder, device, report)
+        from aviot.models.answering import answer_request
+
+        encoded, answers = answer_request(loaded, processor, request, report)
     if as_json:
-        print(json.dumps(asdict(given) | {"question": question, "ratio": asked, "compressor": compressor}, indent=2))
+        from aviot.models.answering import describe_request
+
+        print(json.dumps(describe_request(request, folder, loaded, encoded.video) | _plain(answers), indent=2))
         return
-    print(printable(given.text))
-    spent = ", ".join(f"{name} {value:,.0f} ms" for name, value in given.milliseconds.items())
+    for given in answers:
+        _print(given, alone=len(answers) == 1)
+
+
+def _plain(answers: "list[Answer]") -> dict[str, Any]:
+    """Return every answer as plain data; a single one also as fields of the report itself."""
+    plain = [asdict(given) for given in answers]
+    return {"answers": plain} | (plain[0] if len(plain) == 1 else {})
+
+
+def _print(given: "Answer", *, alone: bool) -> None:
+    text = printable(given.text)
+    print(text if alone else f"{printable(given.question)}\n  {text}")
     path = " → ".join(map(str, given.path))
     say(f"{counted(given.frames, 'frame')}, {counted(given.supports, 'support')} ({path})")
     say(f"{given.tokens_before:,} visual tokens before, {given.tokens_after:,} after")
-    say(spent)
+    say(", ".join(f"{name} {value:,.0f} ms" for name, value in given.milliseconds.items()))

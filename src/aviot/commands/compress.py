@@ -1,5 +1,6 @@
 """`aviot compress`."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ from aviot.commands.options import (
     Device,
     Fps,
     Frames,
+    Json,
     MaxFrames,
     Model,
     ModelRatio,
@@ -17,7 +19,7 @@ from aviot.commands.options import (
     SourceFps,
     VideoPath,
 )
-from aviot.terminal import counted, load_model, mistakes, say, working
+from aviot.terminal import chosen_model, counted, load_model, mistakes, say, working
 
 
 def compress(
@@ -32,6 +34,7 @@ def compress(
     frames: Frames = None,
     source_fps: SourceFps = None,
     device: Device = "auto",
+    as_json: Json = False,
 ) -> None:
     """Write a video's compressed features and where they came from.
 
@@ -42,11 +45,28 @@ def compress(
     """
     with mistakes(), working() as report:
         from aviot.files import check_output
-        from aviot.models.answering import compress_video, save_compression
+        from aviot.request import Request
 
+        request = Request(
+            video=video,
+            questions=[question],
+            model=model,
+            ratio=ratio,
+            compressor=compressor,
+            fps=fps,
+            max_frames=max_frames,
+            frames=frames,
+            source_fps=source_fps,
+            device=device,
+        )
+        if compressor == "none":
+            raise ValueError("compressor none leaves nothing to write; choose aviot, uniform or segment-mean")
         check_output(output)
-        loaded, processor = load_model(model, device, report)
-        read, compression, _, _ = compress_video(
+        folder = chosen_model(model)
+        loaded, processor = load_model(folder, device, report)
+        from aviot.models.answering import compress_video, describe_request, save_compression
+
+        read, compression, _, watch = compress_video(
             loaded,
             processor,
             video,
@@ -54,12 +74,19 @@ def compress(
             ratio=ratio,
             compressor=compressor,  # type: ignore[arg-type]
             report=report,
-            fps=fps,
-            max_frames=max_frames,
-            frames=frames,
-            source_fps=source_fps,
+            **request.sampling,
         )
-        if compression is None:
-            raise ValueError("compressor none leaves nothing to write; choose aviot, uniform or segment-mean")
+        assert compression is not None  # only "none" makes none
         save_compression(output, read, compression, question)
+    if as_json:
+        described = describe_request(request, folder, loaded, read) | {
+            "question": question,
+            "file": str(output),
+            "features": list(compression.features.shape),
+            "path": compression.path,
+            "budgets": compression.budgets,
+            "milliseconds": {name: round(value, 1) for name, value in watch.spent.items()},
+        }
+        print(json.dumps(described, indent=2))
+        return
     say(f"{output}: {counted(len(read), 'frame')} as {counted(compression.features.shape[0], 'support')}")

@@ -11,7 +11,6 @@ import typer
 from rich.console import Console
 
 from aviot.commands.options import Device, Fps, Frames, Json, MaxFrames, Model, SourceFps
-from aviot.machine import process_device
 from aviot.terminal import chosen_model, load_model, mistakes, refuse, say
 
 if TYPE_CHECKING:
@@ -151,6 +150,7 @@ def _evaluate(
     from aviot.evaluation.report import as_plain, print_summary
     from aviot.evaluation.run import RESULTS
     from aviot.evaluation.run import evaluate as run_evaluation
+    from aviot.machine import process_device
 
     place = process_device(device)
     report = say if first and sys.stderr.isatty() else _silent
@@ -196,6 +196,7 @@ def _suite(
     from aviot.evaluation.suite.files import as_json as plain
     from aviot.evaluation.suite.markdown import as_markdown
     from aviot.evaluation.suite.suite import paper_ratios, paper_sampling, run_suite
+    from aviot.machine import process_device
 
     place = process_device(device)
     report = say if first and sys.stderr.isatty() else _silent
@@ -224,6 +225,7 @@ def _verify(
 ) -> None:
     from aviot.evaluation.verify import recorded_config
     from aviot.evaluation.verify import verify as verify_run
+    from aviot.machine import process_device
 
     config, place = recorded_config(run, items=items, model=model, videos=videos), process_device(device)
     found = verify_run(config, lambda: load_model(config.model, str(place), _silent), place, **how)

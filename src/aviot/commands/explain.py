@@ -51,6 +51,21 @@ def explain(
     Example: aviot explain cooking.mp4 -q "What is cooked?" -q "Who cooks?" --ratio 5 -o report.html --model MODEL
     """
     with mistakes(), working() as report:
+        from aviot.request import Request
+
+        request = Request(
+            video=video,
+            questions=question,
+            model=model,
+            ratio=ratio,
+            compressor=compressor,
+            max_new_tokens=max_new_tokens,
+            fps=fps,
+            max_frames=max_frames,
+            frames=frames,
+            source_fps=source_fps,
+            device=device,
+        )
         from aviot.explain.build import Outputs
         from aviot.explain.build import explain as write_explanation
         from aviot.explain.figures import Wanted
@@ -62,9 +77,7 @@ def explain(
         check_questions(question)
         loaded, processor = load_model(model, device, report)
         report("decode")
-        read, pictures = read_with_pictures(
-            processor, video, fps=fps, max_frames=max_frames, frames=frames, source_fps=source_fps
-        )
+        read, pictures = read_with_pictures(processor, video, **request.sampling)
         found, written = write_explanation(
             Session(loaded, processor, read, report),
             pictures,

@@ -8,21 +8,27 @@ import typer
 Json = Annotated[bool, typer.Option("--json", help="Print plain JSON instead of text.")]
 VideoPath = Annotated[Path, typer.Argument(help="A video file, or a folder of images.", show_default=False)]
 Question = Annotated[str, typer.Option("--question", "-q", help="What to ask about the video.")]
+Questions = Annotated[
+    list[str], typer.Option("--question", "-q", help="What to ask about the video; repeat to ask several questions.")
+]
 Ratio = Annotated[float, typer.Option("--ratio", "-r", help="Compression ratio, above 1.")]
 Model = Annotated[
     Path | None,
-    typer.Option("--model", "-m", help="A checkpoint folder; else the package's small model.", show_default=False),
+    typer.Option("--model", "-m", help="A checkpoint folder. Default: the bundled demo model.", show_default=False),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-Fps = Annotated[float | None, typer.Option(help="Frames sampled a second; the checkpoint's rate if not given.")]
-MaxFrames = Annotated[int | None, typer.Option(help="At most so many frames; the checkpoint's number if not given.")]
-Frames = Annotated[int | None, typer.Option(help="Exactly so many frames, spread over the whole video.")]
-SourceFps = Annotated[float | None, typer.Option(help="Rate of a folder of images; sampled already if not given.")]
+Fps = Annotated[float | None, typer.Option(help="Frames sampled per second. Default: the checkpoint's rate.")]
+MaxFrames = Annotated[int | None, typer.Option(help="Most frames to sample. Default: the checkpoint's number.")]
+Frames = Annotated[
+    int | None,
+    typer.Option(help="Number of frames to sample, spread over the whole video; all of them if it has fewer."),
+]
+SourceFps = Annotated[
+    float | None, typer.Option(help="Frame rate of an image folder. Default: the images are already sampled.")
+]
 ModelRatio = Annotated[
     float | None,
-    typer.Option(
-        "--ratio", "-r", help="Compression ratio, above 1; the checkpoint's if not given.", show_default=False
-    ),
+    typer.Option("--ratio", "-r", help="Compression ratio, above 1. Default: the checkpoint's.", show_default=False),
 ]
 CompressorOption = Annotated[str, typer.Option("--compressor", help="aviot, uniform, segment-mean or none.")]
 MaxNewTokens = Annotated[int, typer.Option(help="Longest answer, in tokens.")]

@@ -1,19 +1,5 @@
 """The paper's method on features: positions, transport, fusion, provenance, objective. Knows no language model."""
 
-from aviot.compressor.baselines import RandomDrop, SegmentMean, UniformKeep
-from aviot.compressor.compressor import Compressor
-from aviot.compressor.objective import ObjectiveTerms
-from aviot.compressor.position import PositionEncoder
-from aviot.compressor.provenance import Provenance
-from aviot.compressor.result import Compression
+from aviot.deferred import deferred_names
 
-__all__ = [
-    "Compression",
-    "Compressor",
-    "ObjectiveTerms",
-    "PositionEncoder",
-    "Provenance",
-    "RandomDrop",
-    "SegmentMean",
-    "UniformKeep",
-]
+__getattr__, __dir__, __all__ = deferred_names(__name__, __file__)

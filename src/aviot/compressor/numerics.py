@@ -77,3 +77,8 @@ class _SquaredDistances(torch.autograd.Function):
 def cosine(a: Float[Tensor, "... D"], b: Float[Tensor, "... D"]) -> Float[Tensor, "..."]:
     """Cosine of the angle between a and b; a vector of no length has cosine zero."""
     return torch.cosine_similarity(a, b, dim=-1, eps=1e-8)
+
+
+def summary_of(tensor: Tensor) -> str:
+    """Return a tensor's type and shape for people: `float32[12, 729, 64]`."""
+    return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aviot.compressor.numerics import full_precision, working_dtype
+from aviot.compressor.numerics import full_precision, summary_of, working_dtype
 from aviot.ot.device import on_gpu
 from aviot.values import as_whole
 
@@ -43,7 +43,7 @@ class Mixture(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Provenance:
     """Where the outputs come from: `coefficients[j, s, i]` is the weight of frame i's patch s in output j's patch s.
 
@@ -55,6 +55,9 @@ class Provenance:
     share: Float[Tensor, "*B K S"]  # of the output's mass that came by this path; one for the fused output
     _stages: tuple[Mixture, ...]
     _batched: bool
+
+    def __repr__(self) -> str:
+        return f"Provenance(coefficients={summary_of(self.coefficients)})"
 
     @property
     def mass(self) -> Float[Tensor, "*B K S T"]:

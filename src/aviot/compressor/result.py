@@ -11,14 +11,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from aviot.compressor.finite import FiniteCheck
-from aviot.compressor.numerics import full_precision
+from aviot.compressor.numerics import full_precision, summary_of
 from aviot.compressor.objective import ObjectiveTerms
 from aviot.compressor.provenance import ALL, Mixture, Provenance, provenance_of
 from aviot.compressor.usage import Usage, usage_of
 from aviot.config import ObjectiveConfig
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Compression:
     """K frames' worth of features, how they were made, and what that costs in training.
 
@@ -34,6 +34,9 @@ class Compression:
     _finite: FiniteCheck
     _terms: Callable[[], ObjectiveTerms]
     _objective: ObjectiveConfig
+
+    def __repr__(self) -> str:
+        return f"Compression(features={summary_of(self.features)}, path={self.path})"
 
     @cached_property
     def budgets(self) -> tuple[Any, ...]:

@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Sequence
-
-import torch
+from typing import TYPE_CHECKING
 
 from aviot.config import TRAINING_RATIOS, AllocationConfig, CompressorConfig
 from aviot.values import as_number, as_whole
+
+if TYPE_CHECKING:
+    import torch
 
 # ceil(T / r) with r = T / K in floating point can land a hair above K; a hair is not a support.
 _HAIR = 1e-9
@@ -52,8 +54,10 @@ def allocation_temperature(progress: float, config: AllocationConfig) -> float:
     return config.initial_temperature + progress * (config.final_temperature - config.initial_temperature)
 
 
-def sample_ratio(generator: torch.Generator, choices: Sequence[float] = TRAINING_RATIOS) -> float:
+def sample_ratio(generator: "torch.Generator", choices: Sequence[float] = TRAINING_RATIOS) -> float:
     """One training ratio, uniformly from the choices, by the caller's generator."""
+    import torch
+
     return choices[int(torch.randint(len(choices), (), generator=generator, device=generator.device))]
 
 

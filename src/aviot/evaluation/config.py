@@ -2,18 +2,15 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from aviot.compressor.schedule import support_count
 from aviot.evaluation.benchmarks.ten import BY_NAME
 from aviot.evaluation.endpoint import Endpoint
 from aviot.evaluation.prompts import MAX_NEW_TOKENS, Instructions
 from aviot.files import check_folder
-from aviot.models.checkpoint import folder_here
-from aviot.models.path import CompressorName
+from aviot.request import COMPRESSORS, check_compressor, checkpoint_folder
 from aviot.values import as_whole, require_whole
-
-COMPRESSORS: tuple[str, ...] = get_args(CompressorName)
 
 
 @dataclass(frozen=True)
@@ -66,13 +63,12 @@ class EvaluationConfig:
         for ratio in self.ratios:
             support_count(1, ratio)
         for name in self.compressors:
-            if name not in COMPRESSORS:
-                raise ValueError(f"compressor must be one of {', '.join(map(repr, COMPRESSORS))}, got {name!r}")
+            check_compressor(name)
         if self.benchmark is not None and self.benchmark not in BY_NAME:
             raise ValueError(f"benchmark must be one of {', '.join(BY_NAME)}, got {self.benchmark!r}")
         if not self.compressors:
             raise ValueError(f"compressors must hold at least one of {', '.join(COMPRESSORS)}, got none")
-        folder_here(self.model)
+        checkpoint_folder(self.model)
         check_folder(self.out, "the output must be a folder, new or the run's own")
 
     def settings(self, checkpoint_ratio: float) -> tuple[Setting, ...]:

@@ -14,9 +14,7 @@ from aviot.video import Video
 ANSWERED, FAILED = "answered", "failed"
 
 
-def answered_row(
-    number: int, item: Item, setting: Setting, reply: str, *, video: Video, tokens_per_frame: int
-) -> Row:
+def answered_row(number: int, item: Item, setting: Setting, reply: str, *, video: Video, tokens_per_frame: int) -> Row:
     """Return the row of a reply, scored, with the visual tokens that the decoder would and did read."""
     score, frames = score_reply(item, reply), len(video)
     return _common(number, item, setting, video) | {

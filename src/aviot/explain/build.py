@@ -14,8 +14,8 @@ from aviot.explain.report import PageViews, report_of
 from aviot.explain.study import Study, check_questions, study
 from aviot.explain.view import View
 from aviot.files import check_folder, check_output, replacing
-from aviot.models.path import CompressorName
 from aviot.models.session import Session
+from aviot.request import CompressorName
 
 
 @dataclass(frozen=True)

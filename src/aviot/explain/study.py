@@ -10,9 +10,10 @@ from aviot.compressor.intervention import allocation_distance, temporal_divergen
 from aviot.explain.pictures import Pictures, apart, beside
 from aviot.explain.view import View, view_of
 from aviot.models.configuration import AviotConfig
-from aviot.models.path import CompressorName
 from aviot.models.processing import AviotProcessor
 from aviot.models.session import Session
+from aviot.request import CompressorName
+from aviot.request import check_questions as check_each
 from aviot.video import Video
 
 MOST_QUESTIONS = 4
@@ -65,8 +66,7 @@ def read_with_pictures(processor: AviotProcessor, source: Any, **sampling: Any) 
 def check_questions(questions: Sequence[str]) -> tuple[str, ...]:
     """One to four questions, each once, in order."""
     asked = tuple(dict.fromkeys(question.strip() for question in questions))
-    if not all(asked) or not asked:
-        raise ValueError("the question is empty; ask something about the video")
+    check_each(asked)
     if len(asked) > MOST_QUESTIONS:
         raise ValueError(f"ask at most {MOST_QUESTIONS} questions at a time, got {len(asked)}")
     return asked

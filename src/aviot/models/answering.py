@@ -1,13 +1,15 @@
-"""One question about one video, from file to answer, with what it took."""
+"""Questions about one video, from file to answers, with what each took."""
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -15,9 +17,9 @@ from transformers import LogitsProcessor, LogitsProcessorList
 
 from aviot.compressor import Compression
 from aviot.models.modeling import AviotForConditionalGeneration
-from aviot.models.path import CompressorName
 from aviot.models.processing import AviotProcessor
 from aviot.models.shards import write_tensors
+from aviot.request import MAX_NEW_TOKENS, CompressorName, Request
 from aviot.video import Video
 
 Report = Callable[[str], None]
@@ -27,6 +29,7 @@ Report = Callable[[str], None]
 class Answer:
     """The answer, and what was done for it."""
 
+    question: str
     text: str
     frames: int
     supports: int
@@ -71,7 +74,61 @@ class _FirstToken(LogitsProcessor):
         return scores
 
 
+@dataclass(frozen=True)
+class EncodedVideo:
+    """A sampled video and its vision features, for any number of questions."""
+
+    video: Video
+    features: Sequence[Float[Tensor, "T S D"]]
+
+
+@dataclass(frozen=True)
+class CompressedPrompt:
+    """A video compressed for one question, in the place where the decoder reads it."""
+
+    compression: Compression | None  # None where nothing is compressed
+    embeds: Float[Tensor, "1 L d"]
+
+
 @torch.inference_mode()
+def encode_video(
+    model: AviotForConditionalGeneration, processor: AviotProcessor, source: Any, watch: Stopwatch, **sampling: Any
+) -> EncodedVideo:
+    """Read and encode a video, once for all questions."""
+    with watch.part("decode"):
+        video = processor.read(source, **sampling)
+        pixels = processor.pixels(np.asarray(video.frames)).to(model.device)
+    with watch.part("encode"):
+        return EncodedVideo(video, model.encode(pixels, [len(video)]))
+
+
+@torch.inference_mode()
+def compress_prompt(
+    model: AviotForConditionalGeneration,
+    processor: AviotProcessor,
+    encoded: EncodedVideo,
+    question: str,
+    watch: Stopwatch,
+    *,
+    ratio: float | None = None,
+    compressor: CompressorName = "aviot",
+) -> CompressedPrompt:
+    """Compress an encoded video for a question and merge it into the question's prompt."""
+    with watch.part("compress"):
+        prompt = processor.encode_prompt(processor.prompt(question, encoded.video))
+        padded = {name: tensor.to(model.device) for name, tensor in processor.pad_prompts([prompt]).items()}
+        merged, (compression,) = model.merge_prompts(
+            padded["input_ids"],
+            question_span=padded["question_span"],
+            encoded=encoded.features,
+            ratio=ratio,
+            compressor=compressor,
+        )
+        if compression is not None:
+            compression.check()
+    return CompressedPrompt(compression, merged.embeds)
+
+
 def compress_video(
     model: AviotForConditionalGeneration,
     processor: AviotProcessor,
@@ -83,27 +140,13 @@ def compress_video(
     report: Report = lambda _: None,
     **sampling: Any,
 ) -> tuple[Video, Compression | None, Tensor, Stopwatch]:
-    """Read, encode and compress; returns the sampled video, the compression and the merged prompt's embeddings."""
+    """Read, encode and compress; return the sampled video, the compression and the merged prompt's embeddings."""
     watch = Stopwatch(model.device, report)
-    with watch.part("decode"):
-        video = processor.read(source, **sampling)
-        batch = processor(video, question).to(model.device)
-    with watch.part("encode"):
-        encoded = model.encode(batch["pixel_values"], [len(video)])
-    with watch.part("compress"):
-        merged, compressions = model.merge_prompts(
-            batch["input_ids"],
-            encoded=encoded,
-            question_span=batch["question_span"],
-            ratio=ratio,
-            compressor=compressor,
-        )
-        if compressions[0] is not None:
-            compressions[0].check()
-    return video, compressions[0], merged.embeds, watch
+    encoded = encode_video(model, processor, source, watch, **sampling)
+    made = compress_prompt(model, processor, encoded, question, watch, ratio=ratio, compressor=compressor)
+    return encoded.video, made.compression, made.embeds, watch
 
 
-@torch.inference_mode()
 def answer_question(
     model: AviotForConditionalGeneration,
     processor: AviotProcessor,
@@ -112,18 +155,46 @@ def answer_question(
     *,
     ratio: float | None = None,
     compressor: CompressorName = "aviot",
-    max_new_tokens: int = 64,
+    max_new_tokens: int = MAX_NEW_TOKENS,
     report: Report = lambda _: None,
     **sampling: Any,
 ) -> Answer:
     """Answer one question about one video."""
-    video, compression, embeds, watch = compress_video(
-        model, processor, source, question, ratio=ratio, compressor=compressor, report=report, **sampling
+    watch = Stopwatch(model.device, report)
+    encoded = encode_video(model, processor, source, watch, **sampling)
+    return answer_encoded(
+        model,
+        processor,
+        encoded,
+        question,
+        watch,
+        ratio=ratio,
+        compressor=compressor,
+        max_new_tokens=max_new_tokens,
     )
-    text = generate_text(model, processor, embeds, max_new_tokens, watch)
+
+
+@torch.inference_mode()
+def answer_encoded(
+    model: AviotForConditionalGeneration,
+    processor: AviotProcessor,
+    encoded: EncodedVideo,
+    question: str,
+    watch: Stopwatch,
+    *,
+    ratio: float | None = None,
+    compressor: CompressorName = "aviot",
+    max_new_tokens: int = MAX_NEW_TOKENS,
+) -> Answer:
+    """Answer one question about a video that has been encoded; `watch` may hold the time that this took."""
+    made = compress_prompt(model, processor, encoded, question, watch, ratio=ratio, compressor=compressor)
+    compression, video = made.compression, encoded.video
+    model.check_length(made.embeds.shape[1], max_new_tokens)
+    text = generate_text(model, processor, made.embeds, max_new_tokens, watch)
     supports = len(video) if compression is None else compression.features.shape[0]
     per_support = model.model.connector.tokens_per_support
     return Answer(
+        question=question,
         text=text,
         frames=len(video),
         supports=supports,
@@ -133,6 +204,47 @@ def answer_question(
         budgets=() if compression is None else compression.budgets,
         milliseconds={name: round(value, 1) for name, value in watch.spent.items()},
     )
+
+
+def answer_request(
+    model: AviotForConditionalGeneration, processor: AviotProcessor, request: Request, report: Report
+) -> tuple[EncodedVideo, list[Answer]]:
+    """Answer every question of a request from one encoding; the time that this took stands with the first answer."""
+    watch = Stopwatch(model.device, report)
+    encoded = encode_video(model, processor, request.video, watch, **request.sampling)
+    answers = []
+    for question in request.questions:
+        answers.append(
+            answer_encoded(
+                model,
+                processor,
+                encoded,
+                question,
+                watch,
+                ratio=request.ratio,
+                compressor=request.compressor,  # type: ignore[arg-type]
+                max_new_tokens=request.max_new_tokens,
+            )
+        )
+        watch = Stopwatch(model.device, report)
+    return encoded, answers
+
+
+def describe_request(
+    request: Request, folder: Path, model: AviotForConditionalGeneration, video: Video
+) -> dict[str, Any]:
+    """Return what a request was, as plain data: everything but what was found."""
+    compressed = request.compressor != "none"
+    return {
+        "aviot": version("aviot"),
+        "model": str(folder),
+        "video": str(request.video),
+        "duration": video.duration,
+        "frames": len(video),
+        "times": video.times,
+        "ratio": (request.ratio or model.config.ratio) if compressed else None,
+        "compressor": request.compressor,
+    }
 
 
 def generate_text(

@@ -15,9 +15,10 @@ from aviot.compressor.replay import Replays
 from aviot.models.configuration import AviotConfig
 from aviot.models.connector import Connector
 from aviot.models.grouping import Row, group_rows, one_a_row, stack_videos
-from aviot.models.path import CompressorName, VideoPath
+from aviot.models.path import VideoPath
 from aviot.models.sequence import IGNORED, Merged, find_video, pad_left, place_video
 from aviot.ot.device import on_gpu
+from aviot.request import CompressorName
 
 # Features that one call of the vision tower makes, which bounds its memory whatever the video's length: 32 frames of
 # 27 x 27 patches of 1152 channels keep a GPU busy; a CPU is faster with two.

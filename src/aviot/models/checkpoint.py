@@ -105,14 +105,6 @@ def read_source(folder: Path) -> Source:
         raise CheckpointError(f"{folder / 'config.json'} does not describe a model ({reason})") from error
 
 
-def folder_here(name: str | Path) -> Path:
-    """A checkpoint's folder on this machine: what is not here is not looked for on the network."""
-    folder = Path(name)
-    if not folder.is_dir():
-        raise CheckpointError(f"{folder}: no such folder; name that of a checkpoint on this machine")
-    return folder
-
-
 def resolve_folder(name: Any, *, revision: str | None = None, local_files_only: bool = False) -> Path:
     """A checkpoint's folder: the one named, or what the hub has under that id (only ids go to the network)."""
     folder = Path(name)

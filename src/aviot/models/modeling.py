@@ -16,9 +16,9 @@ from aviot.compressor import Compression
 from aviot.models.backbone import AviotModel, AviotPreTrainedModel, Prompts, fresh_weights
 from aviot.models.checkpoint import FRESH_START, check_tensors, read_source, resolve_folder
 from aviot.models.configuration import AviotConfig
-from aviot.models.path import CompressorName
 from aviot.models.sequence import Merged, positions_of
 from aviot.models.shards import Shards, read_shards
+from aviot.request import CompressorName
 
 logger = logging.getLogger(__name__)
 

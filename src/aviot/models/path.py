@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float
@@ -13,8 +12,7 @@ from aviot.compressor.replay import Replays
 from aviot.models.configuration import AviotConfig
 from aviot.models.connector import Connector
 from aviot.models.grouping import select_videos
-
-CompressorName = Literal["aviot", "uniform", "segment-mean", "none"]
+from aviot.request import CompressorName, check_compressor
 
 
 @dataclass(frozen=True)
@@ -67,9 +65,7 @@ class VideoPath:
 
         Videos of one length can be compressed together, each for its own question.
         """
-        if compressor not in get_args(CompressorName):
-            names = ", ".join(map(repr, get_args(CompressorName)))
-            raise ValueError(f"compressor must be one of {names}, got {compressor!r}")
+        check_compressor(compressor)
         if compressor == "none":
             return video.x, None
         if compressor == "uniform":

@@ -18,6 +18,7 @@ from aviot.models.conversation import chat_conversation, refuse_mark, refuse_mar
 from aviot.models.prompt import ChatPrompt, chat_prompt
 from aviot.models.sequence import IGNORED
 from aviot.models.shards import CheckpointError
+from aviot.request import check_question
 from aviot.values import require_positive, require_whole
 from aviot.video import Transform, Video, read_video
 
@@ -144,10 +145,7 @@ class AviotProcessor(ProcessorMixin):
         self, question: str, video: Video, history: History = (), span: tuple[int, int] | None = None
     ) -> ChatPrompt:
         """The chat prompt of one question about one sampled video; `span` has the characters of it that ask."""
-        if not question.strip():
-            raise ValueError("the question is empty; ask something about the video")
-        if any("\ud800" <= letter <= "\udfff" for letter in question):
-            raise ValueError("the question holds bytes that are no letter; give it as UTF-8 text")
+        check_question(question)
         refuse_mark("the question", question, self.tokenizer.all_special_tokens)
         return chat_prompt(question, video.duration, video.times, history, span)
 

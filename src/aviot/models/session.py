@@ -12,9 +12,9 @@ from aviot.models.answering import Report, Stopwatch, generate_text
 from aviot.models.backbone import Prompts
 from aviot.models.grouping import Row
 from aviot.models.modeling import AviotForConditionalGeneration
-from aviot.models.path import CompressorName
 from aviot.models.processing import AviotProcessor
 from aviot.models.sequence import place_video
+from aviot.request import CompressorName
 from aviot.video import Video
 
 

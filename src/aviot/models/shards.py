@@ -86,7 +86,11 @@ def _inside(folder: Path, name: object) -> Path:
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
     """Write a safetensors file whole or not at all, with the permissions any other new file would have."""
     with replacing(path) as temporary:
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary, metadata=dict(metadata))
+        try:
+            whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
+            save_file(whole, temporary, metadata=dict(metadata))
+        except SafetensorError as error:  # its writer reports a full or unwritable disk in no other way
+            raise OSError(f"{path} could not be written ({error}); free some space or name another file") from error
         mask = os.umask(0)
         os.umask(mask)
         temporary.chmod(0o666 & ~mask)

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from aviot.config import CompressorConfig
-from aviot.models.path import CompressorName
 from aviot.reproduce.size import Size
+from aviot.request import CompressorName
 
 Weights = Literal["model", "uniform", "segment-mean"]
 Hears = Literal["matched", "rotated", "none"]

@@ -8,7 +8,7 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from aviot.models import AviotForConditionalGeneration
-from aviot.models.path import CompressorName
+from aviot.request import CompressorName
 from aviot.small.learning import answer, encode
 from aviot.small.lessons import Lesson, LessonWriter, put
 from aviot.synthetic import Question, Scene, Split, World

@@ -12,8 +12,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from aviot.compressor import Compression
 from aviot.models import AviotForConditionalGeneration
-from aviot.models.path import CompressorName
 from aviot.models.sequence import IGNORED
+from aviot.request import CompressorName
 from aviot.sending import sent
 from aviot.small.lessons import Lesson
 from aviot.small.relevance import question_means

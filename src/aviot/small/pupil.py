@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerFast
 
 from aviot.models import AviotForConditionalGeneration
-from aviot.models.path import CompressorName
+from aviot.request import CompressorName
 from aviot.sending import sent
 from aviot.small.histories import HistoryReader, histories_at
 from aviot.small.learning import answer, encode

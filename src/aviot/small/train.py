@@ -19,7 +19,7 @@ from aviot.files import check_folder
 from aviot.journal import read_rows
 from aviot.machine import commit, device_named, machine, versions
 from aviot.models import AviotForConditionalGeneration
-from aviot.models.path import CompressorName
+from aviot.request import CompressorName
 from aviot.small.accuracy import Setting, accuracy
 from aviot.small.architecture import new_model
 from aviot.small.curriculum import CURRICULUM, Curriculum, Task

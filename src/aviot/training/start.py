@@ -8,7 +8,7 @@ from transformers.integrations.deepspeed import set_hf_deepspeed_config, unset_h
 from transformers.utils import logging
 
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
-from aviot.models.checkpoint import folder_here
+from aviot.request import checkpoint_folder
 from aviot.training.adapters import add_adapters, load_adapters
 from aviot.training.config import TrainingConfig
 from aviot.training.source import feature_dtype
@@ -22,7 +22,7 @@ def load_model(config: TrainingConfig, checkpoint: Path | None, deepspeed: Any =
     DeepSpeed's settings, put out of sight while weights are loaded: ZeRO-3 would otherwise shard them one by one, which
     only transformers' own layout survives. It shards the whole model afterwards.
     """
-    source = folder_here(config.model) if checkpoint is None or config.lora is not None else checkpoint
+    source = checkpoint_folder(config.model) if checkpoint is None or config.lora is not None else checkpoint
     logging.disable_progress_bar()
     unset_hf_deepspeed_config()
     torch.manual_seed(config.seed)
@@ -46,5 +46,5 @@ def load_model(config: TrainingConfig, checkpoint: Path | None, deepspeed: Any =
 
 def load_processor(config: TrainingConfig, checkpoint: Path | None) -> AviotProcessor:
     """The processor of the starting point or a checkpoint, sampling as the run does."""
-    source = folder_here(config.model) if checkpoint is None else checkpoint
+    source = checkpoint_folder(config.model) if checkpoint is None else checkpoint
     return AviotProcessor.from_pretrained(source, fps=config.video.fps, max_frames=config.video.max_frames)

@@ -1,9 +1,5 @@
 """Video in: the frames a model looks at, from files, folders of images and arrays. Knows nothing of models."""
 
-from aviot.video.errors import VideoError
-from aviot.video.read import Source, read_video
-from aviot.video.result import Video
-from aviot.video.sample import Sampling
-from aviot.video.shelf import Frames, Picture, Transform
+from aviot.deferred import deferred_names
 
-__all__ = ["Frames", "Picture", "Sampling", "Source", "Transform", "Video", "VideoError", "read_video"]
+__getattr__, __dir__, __all__ = deferred_names(__name__, __file__)

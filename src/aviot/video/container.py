@@ -1,7 +1,6 @@
 """A video file, opened with care: local, regular, one real video stream."""
 
 import os
-import stat
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
@@ -12,6 +11,7 @@ from av.container import InputContainer
 from av.video.stream import VideoStream
 
 from aviot.video.errors import VideoError, reason
+from aviot.video.paths import check_file
 from aviot.video.shelf import MAX_PIXELS
 
 FORMATS = (
@@ -135,20 +135,6 @@ class Film:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.container.close()
-
-
-def check_file(path: Path) -> None:
-    """Refuse what is not a regular file with something in it, before anything could block on it."""
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        raise VideoError(f"there is no file {path}; a video must be a local file or folder") from None
-    except (OSError, ValueError) as error:
-        raise VideoError(f"{path} cannot be read ({reason(error)})") from error
-    if not stat.S_ISREG(status.st_mode):
-        raise VideoError(f"{path} is not a regular file; a video cannot be read from a device, pipe or socket")
-    if status.st_size == 0:
-        raise VideoError(f"{path} is empty (0 bytes)")
 
 
 def _video_stream(container: InputContainer) -> VideoStream | None:

@@ -8,13 +8,13 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from aviot.video.errors import VideoError, reason
+from aviot.video.paths import find_images
 from aviot.video.result import Video
 from aviot.video.sample import Sampling
 from aviot.video.shelf import MAX_PIXELS, Picture, Shelf, Transform
 from aviot.video.timeline import Timeline
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
-SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 
 
 def read_folder(folder: Path, sampling: Sampling, transform: Transform | None, source_fps: float | None) -> Video:
@@ -42,16 +42,7 @@ def read_folder(folder: Path, sampling: Sampling, transform: Transform | None, s
 
 def list_images(folder: Path) -> list[Path]:
     """Image files directly in a folder by the numbers in their names, img2 before img10; hidden ones are passed by."""
-    try:
-        found = [path for path in folder.iterdir() if path.suffix.lower() in SUFFIXES and path.is_file()]
-    except OSError as error:
-        raise VideoError(f"{folder} cannot be read ({reason(error)})") from error
-    images = [path for path in found if not path.name.startswith(".")]
-    if not images:
-        raise VideoError(
-            f"{folder} is a folder without images; expected files that end in {', '.join(sorted(SUFFIXES))}"
-        )
-    return sorted(images, key=_natural)
+    return sorted(find_images(folder), key=_natural)
 
 
 def _natural(path: Path) -> tuple[list[tuple[int, int, str]], str]:

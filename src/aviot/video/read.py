@@ -10,6 +10,7 @@ import torch
 from aviot.video.arrays import read_array
 from aviot.video.errors import VideoError
 from aviot.video.images import read_folder
+from aviot.video.paths import check_source
 from aviot.video.result import Video
 from aviot.video.sample import DEFAULT_FPS, DEFAULT_MAX_FRAMES, Sampling, check_rate
 from aviot.video.shelf import Frames, Transform
@@ -50,10 +51,9 @@ def read_video(
             "stack a list of frames with np.stack"
         )
     path = Path(source)
-    if os.path.isdir(path):
+    if path.is_dir():
         return read_folder(path, sampling, transform, source_fps)
-    if source_fps is not None:
-        raise VideoError("source_fps is for arrays and folders of images; a video file has its own times")
+    check_source(path, source_fps)
     try:
         from aviot.video.files import read_file  # the only part that needs PyAV
     except ModuleNotFoundError as error:

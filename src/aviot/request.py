@@ -1,0 +1,89 @@
+"""What is asked of a model about a video, checked when it is made: before torch is imported or a frame is decoded."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from aviot.compressor.schedule import support_count
+from aviot.machine import check_device_name
+from aviot.values import require_whole
+from aviot.video.paths import check_source
+from aviot.video.sample import Sampling, check_rate
+
+CompressorName = Literal["aviot", "uniform", "segment-mean", "none"]
+COMPRESSORS: tuple[str, ...] = get_args(CompressorName)
+MAX_NEW_TOKENS = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """Questions about one video, and how it is sampled and compressed for them.
+
+    `ratio`, `fps` and `max_frames` of None stand for the checkpoint's own values, `model` of None for the bundled demo
+    model. Raises ValueError for anything that could not be answered, naming what was expected.
+    """
+
+    video: Path
+    questions: Sequence[str]
+    model: Path | None = None
+    ratio: float | None = None
+    compressor: str = "aviot"
+    max_new_tokens: int = MAX_NEW_TOKENS
+    fps: float | None = None
+    max_frames: int | None = None
+    frames: int | None = None
+    source_fps: float | None = None
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        check_questions(self.questions)
+        check_compressor(self.compressor)
+        if self.ratio is not None:
+            support_count(1, self.ratio)
+        require_whole(self, "max_new_tokens")
+        Sampling(**{name: self.sampling[name] for name in ("fps", "max_frames", "frames") if name in self.sampling})
+        if self.source_fps is not None:
+            check_rate("source_fps", self.source_fps)
+        check_device_name(self.device)
+        check_source(self.video, source_fps=self.source_fps)
+        if self.model is not None:
+            checkpoint_folder(self.model)
+
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """The choices of frames that were made, as `read_video` takes them."""
+        names = ("fps", "max_frames", "frames", "source_fps")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+
+def check_question(question: str) -> None:
+    """Refuse a question that holds nothing, or what is not text."""
+    if not question.strip():
+        raise ValueError("the question is empty; ask something about the video")
+    if any("\ud800" <= letter <= "\udfff" for letter in question):
+        raise ValueError("the question holds bytes that are no letter; give it as UTF-8 text")
+
+
+def check_questions(questions: Sequence[str]) -> None:
+    """Refuse an empty list, and each question that cannot be asked."""
+    if not questions:
+        raise ValueError("no question was given; ask at least one")
+    for question in questions:
+        check_question(question)
+
+
+def check_compressor(name: str) -> None:
+    """Refuse a compressor that does not exist."""
+    if name not in COMPRESSORS:
+        raise ValueError(f"compressor must be one of {', '.join(map(repr, COMPRESSORS))}, got {name!r}")
+
+
+def checkpoint_folder(name: str | Path) -> Path:
+    """Return a checkpoint's directory on this machine; what is not here is not looked for on the network."""
+    folder = Path(name)
+    if not folder.is_dir():
+        raise ValueError(f"{folder}: no such folder; name that of a checkpoint on this machine")
+    if not (folder / "config.json").is_file():
+        raise ValueError(f"{folder} holds no config.json; name the directory of a checkpoint, with its safetensors")
+    return folder
