@@ -163,10 +163,11 @@ def _clustered(values: Sequence[float], groups: Sequence[Hashable], scale: float
     if len(values) != len(groups):
         raise ValueError(f"give one group a value; got {len(groups)} groups and {len(values)} values")
     places = {group: place for place, group in enumerate(dict.fromkeys(groups))}
-    where = [places[group] for group in groups]
+    where = np.array([places[group] for group in groups], dtype=np.intp)
     scaled = np.asarray(values, dtype=np.float64) / scale
-    sums = np.bincount(where, scaled, len(places)) if where else np.zeros(0)
-    sizes = np.bincount(where, minlength=len(places)).astype(np.float64) if where else np.zeros(0)
+    sums, sizes = np.zeros(len(places)), np.zeros(len(places))
+    np.add.at(sums, where, scaled)
+    np.add.at(sizes, where, 1.0)
     return sums, sizes, np.asarray((scaled**2).sum())
 
 
