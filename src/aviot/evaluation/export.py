@@ -94,8 +94,8 @@ def _measured(measure: Measure) -> dict[str, Any]:
 
 
 def _csv(headings: Sequence[str], lines: Iterable[Sequence[Any]]) -> bytes:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)  # lines end in CR LF (RFC 4180), so that either of them inside a cell is quoted
     writer.writerow(map(_cell, headings))
     writer.writerows(map(_cell, line) for line in lines)
     return text.getvalue().encode()
