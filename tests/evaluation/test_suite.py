@@ -196,7 +196,7 @@ def test_two_processes_make_the_same_table(ran, made, data, tmp_path):
     _, out, _ = ran
     words = ["--suite", "paper", "-m", made / "model", "--max-new-tokens", 1, "--out", tmp_path / "run"]
     told = ["evaluate", data, *words, "--compressor", "aviot", "--compressor", "none"]
-    environments = tuple({"RANK": str(rank), "WORLD_SIZE": "2"} for rank in range(2))
+    environments = tuple({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"} for rank in range(2))
     both = run_forked(in_a_process, *map(str, told), environments=environments)
     assert [process.returncode for process in both] == [0, 0], both
     assert [process.stdout.strip() for process in both if process.stdout] == [(out / "suite.md").read_text().strip()]
