@@ -91,6 +91,7 @@ def write_figures(folder: Path, study: Study, views: FigureViews) -> list[Path]:
             for suffix in ("pdf", "png"):
                 written.append(folder / f"{name}.{suffix}")
                 figure.savefig(written[-1], dpi=DOTS)
+                figure.set_layout_engine("none")  # the layout of the first file is that of the second too
     return written
 
 
