@@ -27,6 +27,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="no CUDA device"))
 
 
+@pytest.fixture(scope="session")
+def tokenizer():
+    """The small model's tokenizer; training one takes seconds."""
+    from aviot.small.tokenizer import build_tokenizer
+
+    return build_tokenizer()
+
+
 @dataclass(frozen=True)
 class GoldenCase:
     """One published case and our compressor with its weights."""

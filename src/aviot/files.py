@@ -42,7 +42,8 @@ def naming_failures(path: Path, advice: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise OSError(f"{path} could not be written: {error.strerror or error}; {advice}") from error
+        reason = error.strerror or error.__cause__ or error
+        raise OSError(f"{path} could not be written: {reason}; {advice}") from error
 
 
 def check_folder(folder: Path, advice: str) -> None:

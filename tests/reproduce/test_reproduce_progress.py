@@ -23,8 +23,13 @@ def clock():
     return Clock()
 
 
+class Terminal(StringIO):
+    def isatty(self):
+        return True
+
+
 def shown(width=80, *, terminal):
-    return Console(width=width, file=StringIO(), force_terminal=terminal, color_system=None, legacy_windows=False)
+    return Console(width=width, file=Terminal() if terminal else StringIO(), color_system=None, legacy_windows=False)
 
 
 def test_time_left_follows_from_what_each_kind_of_sheet_took():
@@ -50,7 +55,8 @@ def test_durations(seconds, text):
     assert duration(seconds) == text
 
 
-def test_lines_come_at_once_and_then_now_and_then(clock):
+def test_lines_come_at_once_and_then_now_and_then(clock, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as a build server may set, where a bar would be hundreds of lines
     console = shown(terminal=False)
     with RunProgress(console, clock) as progress:
         progress.phase("loading the model")
@@ -85,7 +91,8 @@ def test_a_resumed_run_says_so_and_how_long_it_will_take(clock):
 
 
 @pytest.mark.parametrize("width", [80, 200])
-def test_a_terminal_gets_a_bar_from_the_first_moment(clock, width):
+def test_a_terminal_gets_a_bar_from_the_first_moment(clock, width, monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
     console = shown(width, terminal=True)
 
     def line():

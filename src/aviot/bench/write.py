@@ -36,9 +36,5 @@ def write_outputs(result: Result, output: Path | None, plot: Path | None, *, as_
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all; a pipe or a device takes the bytes as they come."""
     with naming_failures(path, ELSEWHERE):
-        if path.exists() and not path.is_file():
-            path.write_bytes(data)
-        else:
-            write_durably(path, data)
+        write_durably(path, data)

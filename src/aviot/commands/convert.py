@@ -36,4 +36,5 @@ def convert(
         written = describe_conversion(source, target)
     if as_json:
         print(json.dumps(asdict(written), indent=2))
+        return
     say(f"wrote {target}")

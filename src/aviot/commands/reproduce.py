@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from aviot.commands.options import Device, Json, Model
-from aviot.terminal import chosen_model, load_model, mistakes, say
+from aviot.terminal import chosen_model, load_model, mistakes, say, stderr_console
 
 if TYPE_CHECKING:
     from aviot.reproduce.rows import Weights
@@ -42,24 +42,24 @@ def reproduce(
     """
     with mistakes():
         from aviot.files import check_folder
+        from aviot.machine import check_device_name, device_named
         from aviot.reproduce.progress import LOADING, RunProgress
         from aviot.reproduce.size import size_named
+        from aviot.request import checkpoint_folder
 
         size = size_named(setting, questions)
         check_folder(output, "name a folder for the run with -o")
-        given: dict[Weights, Path | None] = {
-            "model": chosen_model(model),
-            "uniform": uniform,
-            "segment-mean": segment_mean,
-        }
-        with RunProgress() as progress:
+        given: dict[Weights, Path | None] = {"model": model, "uniform": uniform, "segment-mean": segment_mean}
+        named = {name: checkpoint_folder(folder) for name, folder in given.items() if folder is not None}
+        check_device_name(device)
+        folders: dict[Weights, Path] = {"model": chosen_model(model), **named}
+        with RunProgress(stderr_console()) as progress:
             progress.phase(LOADING)
-            from aviot.machine import device_named
             from aviot.reproduce.run import Options
             from aviot.reproduce.run import reproduce as run
 
             options = Options(
-                folders={name: folder for name, folder in given.items() if folder is not None},
+                folders=folders,
                 setting=setting,
                 size=size,
                 seed=seed,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from transformers import GenerationConfig
 
 from aviot.files import check_folder, naming_failures
@@ -109,10 +109,7 @@ def _write_shards(source: Source, shards: Shards, stored: dict[str, str], folder
         else:
             tensors = {name: tensor.to(dtype) for name, tensor in fresh.items()}
         name = SINGLE if count == 1 else f"model-{number + 1:05d}-of-{count:05d}.safetensors"
-        try:
-            write_tensors(folder / name, tensors, {"format": "pt"})
-        except SafetensorError as error:  # also a full disk's
-            raise OSError(str(error)) from error
+        write_tensors(folder / name, tensors, {"format": "pt"})
         weight_map |= dict.fromkeys(tensors, name)
         dtype = next((tensor.dtype for tensor in tensors.values()), dtype)
         total += sum(tensor.nbytes for tensor in tensors.values())

@@ -72,7 +72,7 @@ class RunProgress:
         self._phase = self._score = ""
 
     def __enter__(self) -> "RunProgress":
-        if self._console.is_terminal:
+        if self._console.is_interactive and self._console.file.isatty():  # a pipe may force colours, and has no bar
             rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")
             columns = (
                 TextColumn("{task.description}", markup=False),
