@@ -41,9 +41,11 @@ def aviot(*arguments):
 
 @pytest.fixture(scope="module", autouse=True)
 def quick_check():
-    """The check before anything is timed, of few updates; `test_check.py` has it as it is."""
+    """The check before anything is timed, of few updates and frames; `test_check.py` has it as it is."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(check, "ODD", replace(check.ODD, transport=TransportConfig(updates=2)))
+        patch.setattr(check, "ODD_FRAMES", 5)
+        patch.setattr(check, "OWN_FRAMES", 5)
         yield
 
 
@@ -137,6 +139,7 @@ def test_a_checkpoint_and_json_on_stdout(monkeypatch):
 def test_the_compressor_alone_needs_no_transformers():
     code = (
         "import sys; sys.modules['transformers'] = None\n"
+        "from aviot.bench import check; check.ODD_FRAMES = check.OWN_FRAMES = 5\n"  # as `quick_check`
         "from aviot.cli import app\n"
         "app(['bench', '--compressor-only', '--device', 'cpu', '--repeats', '1', '--frames', '8', '--json'])"
     )
