@@ -27,6 +27,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="no CUDA device"))
 
 
+@pytest.fixture(scope="session")
+def tokenizer():
+    """The small model's tokenizer; training one takes seconds."""
+    from aviot.small.tokenizer import build_tokenizer
+
+    return build_tokenizer()
+
+
 @dataclass(frozen=True)
 class GoldenCase:
     """One published case and our compressor with its weights."""
@@ -67,21 +75,36 @@ def golden():
 
 @pytest.fixture
 def interpreted_once(monkeypatch):
-    """Triton's interpreter looks through its whole language at each call of a helper; here not where it just did."""
+    """Keep what Triton's interpreter works out anew each time: its language at a helper's call, numpy's types."""
     if torch.cuda.is_available():
         return
     from triton.runtime import interpreter
 
-    patch = interpreter._patch_lang
+    patch, np_dtype = interpreter._patch_lang, interpreter._get_np_dtype
+    languages, np_dtypes = {}, {}
+
+    def language_of(function):
+        place = function.__module__
+        if place not in languages:
+            here = [id(value) for value in function.__globals__.values()]
+            languages[place] = [each for each in (interpreter.tl, interpreter.tl.core) if id(each) in here]
+        return languages[place]
+
+    def np_dtype_once(of):
+        element = of.element_ty if isinstance(of, interpreter.tl.block_type) else of
+        name = "pointer" if isinstance(element, interpreter.tl.pointer_type) else element.name
+        if name not in np_dtypes:
+            np_dtypes[name] = np_dtype(of)
+        return np_dtypes[name]
 
     def patch_once(function):
-        here = [id(value) for value in function.__globals__.values()]
-        language = [each for each in (interpreter.tl, interpreter.tl.core) if id(each) in here]
+        language = language_of(function)
         if language and all(each.static_print is print for each in language):  # what the interpreter makes of it
             return interpreter._LangPatchScope()
         return patch(function)
 
     monkeypatch.setattr(interpreter, "_patch_lang", patch_once)
+    monkeypatch.setattr(interpreter, "_get_np_dtype", np_dtype_once)
 
 
 @pytest.fixture

@@ -36,6 +36,16 @@ def write_durably(path: Path, data: bytes) -> None:
     sync(path.parent)
 
 
+@contextmanager
+def naming_failures(path: Path, advice: str) -> Iterator[None]:
+    """Raise an error of the file system, such as a full disk, as a sentence that names `path` and what to do."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or error.__cause__ or error
+        raise OSError(f"{path} could not be written: {reason}; {advice}") from error
+
+
 def check_folder(folder: Path, advice: str) -> None:
     """Refuse a directory that could not be made or written into, before the work for it is done."""
     nearest = next(place for place in (folder, *folder.parents) if place.exists())

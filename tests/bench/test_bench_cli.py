@@ -1,5 +1,6 @@
 """`aviot bench` as a user meets it: tables, JSON, pictures, mistakes."""
 
+import errno
 import json
 import subprocess
 import sys
@@ -11,9 +12,11 @@ import torch
 from typer.testing import CliRunner
 
 from aviot.bench import alone, check, decoding, plot, scaling
+from aviot.bench.check import Checked
 from aviot.bench.pipeline import Pipeline
 from aviot.bench.result import Point, Result, Row
 from aviot.bench.timing import Measurement, NotMeasured
+from aviot.bench.write import write_outputs
 from aviot.cli import app
 from aviot.config import TransportConfig
 from aviot.machine import commit
@@ -38,9 +41,11 @@ def aviot(*arguments):
 
 @pytest.fixture(scope="module", autouse=True)
 def quick_check():
-    """The check before anything is timed, of few updates; `test_check.py` has it as it is."""
+    """The check before anything is timed, of few updates and frames; `test_check.py` has it as it is."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(check, "ODD", replace(check.ODD, transport=TransportConfig(updates=2)))
+        patch.setattr(check, "ODD_FRAMES", 5)
+        patch.setattr(check, "OWN_FRAMES", 5)
         yield
 
 
@@ -49,7 +54,7 @@ def whole(tmp_path_factory):
     """The tiny model, measured once: what was printed and what was written."""
     file = tmp_path_factory.mktemp("bench") / "out.json"
     quick = ("--size", "tiny", "--device", "cpu", "--repeats", "1", "--frames", "9", "--ratio", "3")
-    done = aviot(*quick, "--batch", "1", "--batch", "2", "--backward", "--json", str(file))
+    done = aviot(*quick, "--batch", "1", "--batch", "2", "--backward", "--output", str(file))
     assert done.returncode == 0, done.stderr
     return done, json.loads(file.read_text())
 
@@ -110,9 +115,21 @@ def test_the_table_fits_a_terminal(whole):
     assert "No memory figures" in done.stdout
 
 
+def test_tiny_weights_on_a_cpu_say_what_they_are_worth(whole):
+    done, report = whole
+    slow = [row for row in report["rows"] if row["factor"] < 1]
+    assert len(report["notes"]) == len(slow) + 1
+    for row, note in zip(slow, report["notes"], strict=False):
+        assert note.startswith(f"9 frames, batch {row['batch']}, ")
+        assert f" {row['factor']:.2f} times as fast" in note
+    assert report["notes"][-1].startswith("Tiny random weights on a CPU show that everything runs")
+    printed = " ".join(done.stdout.split())
+    assert all(note in printed for note in report["notes"])
+
+
 def test_a_checkpoint_and_json_on_stdout(monkeypatch):
     monkeypatch.setitem(sys.modules, "av", None)
-    done = aviot("--model", GOLDEN, "--device", "cpu", "--repeats", "1", "--frames", "5", "--ratio", "2", "--json", "-")
+    done = aviot("--model", GOLDEN, "--device", "cpu", "--repeats", "1", "--frames", "5", "--ratio", "2", "--json")
     report = json.loads(done.stdout)
     assert report["dtype"] == "float32"
     assert report["decoding"][0]["part"] == {"not_measured": decoding.WITHOUT_PYAV}
@@ -122,8 +139,9 @@ def test_a_checkpoint_and_json_on_stdout(monkeypatch):
 def test_the_compressor_alone_needs_no_transformers():
     code = (
         "import sys; sys.modules['transformers'] = None\n"
+        "from aviot.bench import check; check.ODD_FRAMES = check.OWN_FRAMES = 5\n"  # as `quick_check`
         "from aviot.cli import app\n"
-        "app(['bench', '--compressor-only', '--device', 'cpu', '--repeats', '1', '--frames', '8', '--json', '-'])"
+        "app(['bench', '--compressor-only', '--device', 'cpu', '--repeats', '1', '--frames', '8', '--json'])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -133,7 +151,7 @@ def test_the_compressor_alone_needs_no_transformers():
 
 
 def test_scaling_moves_one_size_at_a_time():
-    done = aviot("--scaling", "--device", "cpu", "--repeats", "1", "--frames", "16", "--json", "-")
+    done = aviot("--scaling", "--device", "cpu", "--repeats", "1", "--frames", "16", "--json")
     points = json.loads(done.stdout)["scaling"]
     sizes = ("frames", "supports", "patches", "dim")
     for axis, moving in zip("TKSD", sizes, strict=True):
@@ -161,8 +179,18 @@ def test_scaling_moves_one_size_at_a_time():
         (("--scaling", "--compressor-only"), "not both"),
         (("/nowhere.mp4",), "no file"),
         ((GOLDEN, "--scaling"), "whole model only"),
-        (("--json", "/nowhere/out.json"), "is no folder"),
-        (("--json", GOLDEN), "is a folder"),
+        (("--output", "/nowhere/out.json"), "is not a directory"),
+        (("--output", "/dev/full"), "/dev/full is a device, pipe or socket"),
+        (("-o", GOLDEN), "is a folder"),
+        (("--plot", "out.mp3"), "out.mp3: a plot's name must end in one of"),
+        (("--json", "-"), "- is not a video: --json prints JSON on stdout by itself, so leave the - out"),
+        (("-",), "leave the - out"),
+        (("--json", "out.json"), "to write the report to a file, say --output out.json"),
+        (("out.JSON",), "say --output out.JSON"),
+        (("--json", "report"), "say --output report"),
+        (("clip.mp4", "--json", "out.json"), "say --output out.json"),
+        (("--json", "out.json", "clip.mp4"), "say --output out.json"),
+        (("one.mp4", "two.mp4"), "expected at most one video, got 2: one.mp4, two.mp4"),
     ],
 )
 def test_mistakes_are_one_sentence(arguments, sentence):
@@ -183,23 +211,72 @@ def test_a_plot_without_matplotlib_is_refused_at_once(monkeypatch, tmp_path):
 def made_up(**found):
     told = {"model": "made up", "dtype": "float32", "machine": {"device": "cpu"}, "versions": {"torch": "2"}}
     figures = {"commit": None, "command": "", "seed": 0, "warmup": 1, "repeats": 1, "bandwidth_gb_per_s": 1.0}
-    return Result(**told, **figures, checks=(), **found)
+    checks = (Checked("odd sizes", (9, 3), 1e-7, 1e-5, None, None),)
+    return Result(**told, **figures, checks=checks, **found)
+
+
+PART = Measurement(3.0, 1.0, 5)
+POINT_SIZE = {"frames": 8, "supports": 2, "path": (8, 2)}
+POINTS = tuple(
+    Point(axis=axis, patches=81, dim=64, bandwidth_share=None, parts={"compress": PART}, **POINT_SIZE)
+    for axis in "TKSD"
+)
 
 
 def test_plots_are_pictures(tmp_path):
-    part = Measurement(3.0, 1.0, 5)
-    parts = {"encode": part, "decoder_input": part, "prefill": NotMeasured("out of memory"), "compress": part}
-    size = {"frames": 8, "supports": 2, "path": (8, 2), "parts": parts}
+    parts = {"encode": PART, "decoder_input": PART, "prefill": NotMeasured("out of memory"), "compress": PART}
     rows = tuple(
-        Row(method="aviot", batch=batch, ratio=4.0, tokens=tokens, **size) for batch, tokens in ((1, 60), (2, None))
+        Row(method="aviot", batch=batch, ratio=4.0, tokens=tokens, parts=parts, **POINT_SIZE)
+        for batch, tokens in ((1, 60), (2, None))
     )
-    points = tuple(
-        Point(axis=axis, patches=81, dim=64, bandwidth_share=None, **(size | {"parts": {"compress": part}}))
-        for axis in "TKSD"
-    )
-    for name, result in (("rows", made_up(rows=rows)), ("scaling", made_up(scaling=points))):
-        plot.save_plot(result, tmp_path / f"{name}.png")
+    for name, result in (("rows", made_up(rows=rows)), ("scaling", made_up(scaling=POINTS))):
+        write_outputs(result, None, tmp_path / f"{name}.png", as_json=True)
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_json_goes_to_stdout_the_file_or_both(tmp_path, capsys):
+    file = tmp_path / "out.json"
+    write_outputs(made_up(), None, None, as_json=True)
+    assert json.loads(capsys.readouterr().out)["model"] == "made up"
+    write_outputs(made_up(), file, None, as_json=True)
+    assert file.read_text() == capsys.readouterr().out
+    write_outputs(made_up(), file, None, as_json=False)
+    assert capsys.readouterr().out.startswith("made up; float32 on cpu")
+
+
+@pytest.mark.parametrize("name", ["out.json", "out.png"])
+def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path, monkeypatch, name):
+    def full(file):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("aviot.files.os.fsync", full)
+    given = {name: tmp_path / name}
+    with pytest.raises(OSError, match=rf"{name} could not be written: No space left on device; free some space, or"):
+        write_outputs(made_up(scaling=POINTS), given.get("out.json"), given.get("out.png"), as_json=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_measured_nothing_draws_nothing(tmp_path, capsys):
+    with pytest.raises(ValueError, match="nothing was measured, so there is nothing to draw"):
+        write_outputs(made_up(), None, tmp_path / "out.png", as_json=False)
+    assert capsys.readouterr().out
+    assert not list(tmp_path.iterdir())
+
+
+def test_long_times_fit_a_terminal_too(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    part = Measurement(123_456.7, 98_765.4, 5)
+    parts = dict.fromkeys(PARTS, part)
+    figures = {"factor": 0.25, "first_token_ms": 370_370.1, "videos_per_second": 0.01, "bandwidth_share": 0.001}
+    rows = [
+        Row(method=method, frames=224, batch=16, ratio=4.0, supports=56, tokens=47_040, path=(), parts=parts, **figures)
+        for method in ("none", "uniform", "aviot")
+    ]
+    write_outputs(made_up(rows=tuple(rows)), None, None, as_json=False)
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= 80
+    assert "…" not in printed
+    assert printed.count("123,457") == 3 * len(PARTS)
 
 
 def full(*_, **__):
@@ -208,7 +285,7 @@ def full(*_, **__):
 
 def test_a_part_that_does_not_fit_leaves_the_others(monkeypatch):
     monkeypatch.setattr(Pipeline, "prefill", full)
-    done = aviot("--device", "cpu", "--repeats", "1", "--frames", "8", "--ratio", "4", "--json", "-")
+    done = aviot("--device", "cpu", "--repeats", "1", "--frames", "8", "--ratio", "4", "--json")
     for row in json.loads(done.stdout)["rows"]:
         assert row["parts"]["to_tokens"]["median_ms"] > 0
         assert row["parts"]["prefill"] == row["parts"]["next_token"] == {"not_measured": "out of memory"}

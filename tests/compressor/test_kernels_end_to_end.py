@@ -131,13 +131,14 @@ def test_gradients_of_the_loss_at_large_magnitudes():
 @UNTRACED
 @pytest.mark.usefixtures("by_kernels")
 def test_a_batch_has_each_videos_gradients():
-    module, given = tiny(**LINE), on_device(inputs(9, batch=(2,), grid=LINE["grid"]))
+    module = tiny(**LINE, transport={"updates": 2})
+    given = on_device(inputs(7, batch=(2,), grid=LINE["grid"]))
     x = given.pop("x").requires_grad_()
-    out = module(x, **given, supports=4)
+    out = module(x, **given, supports=3)
     (out.features.square().sum() + out.loss.sum()).backward()
     for video in range(2):
         leaf = x.detach()[video].clone().requires_grad_()
-        out = module(leaf, **{name: value[video] for name, value in given.items()}, supports=4)
+        out = module(leaf, **{name: value[video] for name, value in given.items()}, supports=3)
         (out.features.square().sum() + out.loss).backward()
         assert relative(x.grad[video], leaf.grad) < 1e-5
 

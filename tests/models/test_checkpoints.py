@@ -1,18 +1,23 @@
 """Other people's checkpoints: LLaVA-Video's layout, conversion, and everything that can be wrong with a folder."""
 
+import errno
 import json
 import logging
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from common import relative
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 from transformers import Qwen2Config, Qwen2ForCausalLM, SiglipVisionConfig, SiglipVisionModel
+from typer.testing import CliRunner
 
-from aviot.models import AviotConfig, AviotForConditionalGeneration, AviotProcessor
+from aviot.cli import app
+from aviot.models import AviotConfig, AviotForConditionalGeneration, AviotProcessor, shards
 from aviot.models.conversion import convert_checkpoint
 from aviot.models.shards import CheckpointError
 from aviot.small.embedded import embedded_model
@@ -148,6 +153,63 @@ def test_conversion_never_overwrites_and_leaves_nothing_half_written(tmp_path):
     with pytest.raises(Exception):  # noqa: B017, PT011 (whatever the tokenizer library says)
         list(convert_checkpoint(broken, tmp_path / "new"))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["broken", "there"]
+
+
+@pytest.fixture
+def full_disk(monkeypatch):
+    """A disk that takes the first bytes of the weights and no more."""
+
+    def save(tensors, path, metadata):
+        path.write_bytes(b"half")
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(shards, "save_file", save)
+
+
+def test_a_full_disk_is_named_and_leaves_nothing(tmp_path, full_disk):
+    target = tmp_path / "new" / "folder" / "ours"
+    said = r"ours could not be written: .*No space left on device.*; free some space, or name a target elsewhere"
+    with pytest.raises(OSError, match=said):
+        list(convert_checkpoint(GOLDEN, target))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_config_that_cannot_be_written_is_named_and_leaves_nothing(tmp_path, monkeypatch):
+    def refuse(self, folder):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(AviotProcessor, "save_pretrained", refuse)
+    with pytest.raises(OSError, match="ours could not be written: No space left on device; free some space"):
+        list(convert_checkpoint(GOLDEN, tmp_path / "ours"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_disk_that_is_too_small_is_refused_before_writing(tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10))
+    with pytest.raises(CheckpointError, match=r"the weights take .* GB and .* has 0\.00 GB left; free some space"):
+        list(convert_checkpoint(GOLDEN, tmp_path / "ours"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_target_that_cannot_be_made_is_refused_before_the_source_is_read(tmp_path):
+    (tmp_path / "notes").touch()
+    with pytest.raises(ValueError, match="notes is a file; name a target elsewhere"):
+        list(convert_checkpoint(tmp_path / "nowhere", tmp_path / "notes" / "ours"))
+
+
+def test_a_conversion_is_described(llava, tmp_path):
+    folder = write_llava(tmp_path / "llava", llava)
+    done = CliRunner().invoke(app, ["convert", str(folder), str(tmp_path / "ours"), "--json"])
+    assert done.exit_code == 0
+    files = list((tmp_path / "ours").glob("*.safetensors"))
+    assert json.loads(done.stdout) == {
+        "source": str(folder),
+        "target": str(tmp_path / "ours"),
+        "layout": "llava-video",
+        "shards": 3,
+        "tensors": sum(len(load_file(file)) for file in files),
+        "bytes": sum(file.stat().st_size for file in files),
+    }
 
 
 def change(folder, edit):

@@ -3,38 +3,17 @@ import json
 
 import pytest
 import torch
-from transformers import Qwen2Config, SiglipVisionConfig
+from narrow import narrow_config
 
-from aviot.models import AviotConfig, AviotForConditionalGeneration
-from aviot.small.architecture import small_config, small_processor
-from aviot.small.tokenizer import build_tokenizer
-
-
-@pytest.fixture(scope="session")
-def tokenizer():
-    return build_tokenizer()
+from aviot.models import AviotForConditionalGeneration
+from aviot.small.architecture import small_processor
 
 
 @pytest.fixture(scope="session")
-def config(tokenizer):
-    """The small model's grid and vocabulary, a few channels wide."""
-    small, narrow = small_config(tokenizer), {"num_hidden_layers": 1, "num_attention_heads": 2}
-    vision = small.vision_config.to_dict() | narrow | {"hidden_size": 12, "intermediate_size": 16}
-    text = small.text_config.to_dict() | narrow | {"hidden_size": 16, "intermediate_size": 32}
-    text.pop("layer_types", None)
-    return AviotConfig(
-        vision_config=SiglipVisionConfig(**vision),
-        text_config=Qwen2Config(**text),
-        compressor_config={"cost_dim": 8},
-        pool_stride=small.pool_stride,
-    )
-
-
-@pytest.fixture(scope="session")
-def model(config):
+def model(tokenizer):
     """Untrained, but for parts that start from zero, which would hide what they do."""
     torch.manual_seed(0)
-    model = AviotForConditionalGeneration(config).eval()
+    model = AviotForConditionalGeneration(narrow_config(tokenizer)).eval()
     with torch.no_grad():
         model.model.position.proj.weight.normal_(std=0.3)
         model.model.compressor.region_position.weight.normal_(std=0.3)

@@ -1,23 +1,28 @@
 """One reproduction with an untrained model: every row is answered as it says, and a killed run goes on."""
 
 import copy
+import errno
+import itertools
 import json
 import re
 import shutil
 from dataclasses import replace
+from io import StringIO
 from zlib import crc32
 
 import pytest
 import torch
 from common import GOLDEN
+from rich.console import Console
 from typer.testing import CliRunner
 
 from aviot.cli import app
 from aviot.compressor.intervention import allocation_distance, temporal_divergence
-from aviot.evaluation.progress import Display, RunningScore
+from aviot.evaluation.progress import RunningScore
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.reproduce import examiner as examining
 from aviot.reproduce.examiner import Examiner
+from aviot.reproduce.progress import SECONDS_BETWEEN_LINES, RunProgress
 from aviot.reproduce.rows import ABLATION, aviot, needed
 from aviot.reproduce.run import JOURNAL, Options, _measure, reproduce
 from aviot.reproduce.size import SIZES, Size
@@ -196,14 +201,14 @@ def test_long_videos_are_read_whole_or_at_the_sampled_frames(model, writer, worl
 
 
 @pytest.mark.parametrize("kept", [2, 3])
-def test_a_killed_run_goes_on_and_reports_the_same(folder, finished, tmp_path, marked, kept, monkeypatch):
+def test_a_killed_run_goes_on_and_reports_the_same(folder, finished, tmp_path, marked, kept):
     out, whole = finished
-    said = []
-    monkeypatch.setattr(Display, "advance", lambda self, told: said.append(str(told)))
+    console = Console(file=StringIO(), width=80)
+    now = itertools.count(step=SECONDS_BETWEEN_LINES)  # seconds enough for a line at each step
     journal = (out / JOURNAL).read_bytes().splitlines(keepends=True)
     assert len(journal) == 1 + 2 + 1  # what the run is, two sheets of short videos, one of long ones
     (tmp_path / JOURNAL).write_bytes(b"".join(journal[:kept]) + journal[kept][:40])
-    again = reproduce(options(folder, tmp_path), load)
+    again = reproduce(options(folder, tmp_path), load, RunProgress(console, lambda: next(now)))
     rows = needed(SIZE, load(folder)[0].config.compressor, {"uniform"})
     short = sum(row.sight == "short" for row in rows)
     assert len(marked) == (3 - kept) * short + len(rows) - short  # the sheets that were missing and no other
@@ -213,7 +218,44 @@ def test_a_killed_run_goes_on_and_reports_the_same(folder, finished, tmp_path, m
         for key, right in sheet["right"].items():
             for good in right:
                 score.add({"setting": key, "correct": bool(good)})
-    assert said[-1] == str(score)
+    said = console.file.getvalue().splitlines()
+    assert said[:2] == ["loading the model", f"resuming: {kept - 1} of 3 sheets are done"]
+    assert said[2].startswith(f"drawing sheet {kept} of 3; ")
+    told = [
+        line for line in said if re.match(r"sheet \d of 3: answering row \d+ of \d+; .* so far, about .* left", line)
+    ]
+    assert len(told) == len(marked)  # every row, with the time that is left
+    assert said[-2].startswith("sheet 3 of 3 done; ")
+    assert said[-2].endswith(f"; {score}")
+    assert said[-1] == "writing the report"
+
+
+def test_a_fresh_run_says_nothing_of_resuming(folder, writer, tmp_path):
+    class Quick(Examiner):
+        def short(self, sheet):
+            return {"scenes": [scene.index for scene, _ in sheet.rows], "right": {}}
+
+        long = short
+
+    console = Console(file=StringIO(), width=80)
+    _measure(options(folder, tmp_path), Quick({}, (), SIZE, writer), {"format": 2}, RunProgress(console))
+    assert console.file.getvalue().startswith("drawing sheet 1 of 3; ")
+
+
+def test_a_full_disk_is_named_and_finished_sheets_stay(folder, writer, tmp_path, monkeypatch):
+    class Full(Examiner):
+        def short(self, sheet):
+            if len((tmp_path / JOURNAL).read_bytes().splitlines()) == 2:
+                monkeypatch.setattr("aviot.journal.os.fsync", full)
+            return {"scenes": [scene.index for scene, _ in sheet.rows], "right": {}}
+
+    def full(file):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    said = r"journal\.jsonl could not be written: No space left on device; finished sheets are kept: free some space"
+    with pytest.raises(OSError, match=said):
+        _measure(options(folder, tmp_path), Full({}, (), SIZE, writer), {"format": 2})
+    assert len((tmp_path / JOURNAL).read_bytes().splitlines()) >= 2  # what the run is, and its first sheet
 
 
 @pytest.mark.parametrize(("rows", "line"), [((0, 1, 2, 3, 3), 5), ((0, 2, 3), 2), ((0, 1, 3, 2), 3), ((0, 1, 0), 3)])
@@ -365,9 +407,20 @@ def test_the_command_finds_a_finished_run(folder, finished, monkeypatch):
     done = CliRunner().invoke(app, given)
     assert done.exit_code == 0, done.output
     last = report["figures"]["controlled"]["lines"][-1]
-    assert f"AVIOT at ratio 4: {last['accuracy']:.1%} [" in done.output
+    assert f"AVIOT at ratio 4: {last['accuracy']:.1%} [" in done.stdout
+    assert done.stderr.startswith("loading the model\nresuming: 3 of 3 sheets are done\n")
+    plain = CliRunner().invoke(app, [*given, "--json"])
+    assert json.loads(plain.stdout)["figures"] == json.loads(json.dumps(report["figures"]))
     refused = CliRunner().invoke(app, [*given, "--setting", "full", "--questions", "100"])
     assert refused.exit_code == 2
+    assert "loading" not in refused.stderr  # found before anything heavy
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_loading(tmp_path):
+    (tmp_path / "notes").touch()
+    done = CliRunner().invoke(app, ["reproduce", "-o", str(tmp_path / "notes" / "run")])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == f"aviot: {tmp_path / 'notes'} is a file; name a folder for the run with -o\n"
 
 
 def test_a_model_of_other_pictures_is_refused(tmp_path):

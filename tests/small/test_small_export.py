@@ -9,14 +9,14 @@ from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.small import export as exporting
 from aviot.small import tokenizer as tokenizers
 from aviot.small.architecture import new_model
-from aviot.small.curriculum import CURRICULUM
+from aviot.small.curriculum import Curriculum, Phase
 from aviot.small.export import export
 from aviot.small.fingerprint import data_fingerprint
 from aviot.small.log import how_trained
 from aviot.small.optimizers import optimizers_of
 from aviot.small.pupil import Pupil
 from aviot.small.state import save_state
-from aviot.small.tokenizer import KEPT, build_tokenizer
+from aviot.small.tokenizer import KEPT
 
 
 def began(step, device, **more):
@@ -24,6 +24,7 @@ def began(step, device, **more):
     return line | {"machine": {"device": device}, "versions": {"torch": "2.11.0"}} | more
 
 
+SHORT = Curriculum((Phase("patches", 2, ((1, 1),), (1e-3, 1e-3)), Phase("whole", 40, ((1, 16),), (1e-3, 0.0))))
 LOG = [
     began(0, "GPU A"),  # killed
     began(0, "GPU B"),
@@ -37,8 +38,7 @@ LOG = [
 ]
 
 
-def test_an_exported_run_loads_and_says_what_it_is(tmp_path, monkeypatch):
-    tokenizer = build_tokenizer()
+def test_an_exported_run_loads_and_says_what_it_is(tmp_path, monkeypatch, tokenizer):
     pupil = Pupil(new_model(tokenizer, seed=5), tokenizer, "aviot")
     tokenizer.save_pretrained(tmp_path / "run" / KEPT)
     monkeypatch.delattr(tokenizers, "build_tokenizer")  # a later one may number its pieces in another way
@@ -68,28 +68,27 @@ def test_an_exported_run_loads_and_says_what_it_is(tmp_path, monkeypatch):
     assert "knows its own world and nothing else" in card
 
 
-def test_a_card_says_what_a_baseline_began_from(tmp_path):
-    tokenizer = build_tokenizer()
+def test_a_card_says_what_a_baseline_began_from(tmp_path, tokenizer, narrow):
     pupil = Pupil(new_model(tokenizer, seed=5), tokenizer, "uniform")
     tokenizer.save_pretrained(tmp_path / "run" / KEPT)
     save_state(tmp_path / "run", pupil, optimizers_of(pupil), 40)
-    data = data_fingerprint(CURRICULUM, tokenizer)
+    data = data_fingerprint(SHORT, tokenizer)
     log = [began(20, "GPU", start="RUN", compressor="uniform", data=data), {"ended": 40, "seconds": 1.0}]
     earlier = [began(10, "GPU", start="RUN", compressor="uniform"), {"ended": 20, "seconds": 1.0}]
     (tmp_path / "run" / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in log))
-    export(tmp_path / "run", tmp_path / "model")
+    export(tmp_path / "run", tmp_path / "model", SHORT)
     card = (tmp_path / "model" / "README.md").read_text()
     assert "`python -m aviot.small.train RUN --start RUN --compressor uniform`" in card
     assert "has changed since" not in card
     assert "changed from one piece to another" not in card
     (tmp_path / "run" / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in earlier + log))
-    export(tmp_path / "run", tmp_path / "model")
+    export(tmp_path / "run", tmp_path / "model", SHORT)
     card = (tmp_path / "model" / "README.md").read_text()
     assert "has changed since" not in card
     assert "changed from one piece to another" in card
 
 
-def test_a_folder_without_a_run_is_refused(tmp_path, monkeypatch, capsys):
+def test_a_folder_without_a_run_is_refused(tmp_path, monkeypatch, capsys, narrow):
     monkeypatch.setattr("sys.argv", ["export", str(tmp_path), str(tmp_path / "model")])
     with pytest.raises(SystemExit, match="2"):
         exporting.main()
@@ -109,8 +108,8 @@ def test_a_folder_without_a_run_is_refused(tmp_path, monkeypatch, capsys):
         '{"step": 1, "files": ["../elsewhere.safetensors"], "updates": {}}',
     ],
 )
-def test_a_run_that_cannot_be_read_is_named(tmp_path, state):
-    run, tokenizer = tmp_path / "run", build_tokenizer()
+def test_a_run_that_cannot_be_read_is_named(tmp_path, tokenizer, narrow, state):
+    run = tmp_path / "run"
     tokenizer.save_pretrained(run / KEPT)
     (run / "state.json").write_text(state)
     with pytest.raises(ValueError, match=r"the run in \S+run cannot be read \(.*\); copy it again, or begin another"):
@@ -118,8 +117,8 @@ def test_a_run_that_cannot_be_read_is_named(tmp_path, state):
     assert not (tmp_path / "model").exists()
 
 
-def test_an_export_takes_the_place_of_an_earlier_one_and_of_nothing_else(tmp_path):
-    run, tokenizer = tmp_path / "run", build_tokenizer()
+def test_an_export_takes_the_place_of_an_earlier_one_and_of_nothing_else(tmp_path, tokenizer, narrow):
+    run = tmp_path / "run"
     pupil = Pupil(new_model(tokenizer, seed=5), tokenizer, "aviot")
     tokenizer.save_pretrained(run / KEPT)
     save_state(run, pupil, optimizers_of(pupil), 40)
@@ -132,7 +131,7 @@ def test_an_export_takes_the_place_of_an_earlier_one_and_of_nothing_else(tmp_pat
         assert {path: path.read_bytes() for path in target.rglob("*") if path.is_file()} == before
     for log in (b"", b'{"began": 0}\n{"ended": 2'):  # torn by a kill: what it lacks is no piece
         (run / "log.jsonl").write_bytes(log)
-        export(run, tmp_path / "model")
+        export(run, tmp_path / "model", SHORT)
     assert "Where and for how long is not in the log." in (tmp_path / "model" / "README.md").read_text()
 
 

@@ -15,8 +15,8 @@ PHASES = (
 )
 
 
-def test_the_same_data_have_one_fingerprint_and_others_another(monkeypatch):
-    tokenizer, curriculum = build_tokenizer(), Curriculum(PHASES)
+def test_the_same_data_have_one_fingerprint_and_others_another(monkeypatch, tokenizer):
+    curriculum = Curriculum(PHASES)
     found = data_fingerprint(curriculum, tokenizer)
     assert len(found) == 64
     assert data_fingerprint(Curriculum(PHASES), build_tokenizer()) == found

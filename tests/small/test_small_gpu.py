@@ -9,7 +9,6 @@ from aviot.small.curriculum import Curriculum, Phase
 from aviot.small.lessons import Lesson, Lessons
 from aviot.small.optimizers import optimizers_of
 from aviot.small.pupil import Pupil
-from aviot.small.tokenizer import build_tokenizer
 
 pytestmark = pytest.mark.gpu
 
@@ -22,11 +21,6 @@ CURRICULUM = Curriculum(
         Phase("compressed", 8, ((3, 16),), RATES),
     )
 )
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return build_tokenizer()
 
 
 @pytest.mark.parametrize("compressor", ["aviot", "uniform", "segment-mean"])

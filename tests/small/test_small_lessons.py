@@ -13,7 +13,7 @@ from aviot.small.lessons import TELLING, Lessons, LessonWriter, Pictures
 from aviot.small.naming import NAMES, Naming, names_at, names_seen
 from aviot.small.patches import KINDS, UNTOLD, PatchReader, objects_of, patch_targets
 from aviot.small.spans import answer_spans
-from aviot.small.tokenizer import TURN_END, build_tokenizer
+from aviot.small.tokenizer import TURN_END
 from aviot.synthetic import World, WorldConfig, descriptions, draw, own_looks, render, sights, tracks
 from aviot.synthetic.description import size_word
 from aviot.synthetic.split import belongs, number_of
@@ -28,11 +28,6 @@ TAUGHT = Curriculum(
     ),
     warmup=4,
 )
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return build_tokenizer()
 
 
 @pytest.fixture(scope="module")
@@ -233,9 +228,9 @@ def test_a_task_begins_after_the_phases_before_it():
     assert [curriculum.begin_of(task) for task in ("patches", "whole", "compressed")] == [0, 3, 9]
 
 
-def test_practice_is_of_what_is_learnt_last():
+def test_practice_is_of_what_is_learnt_last(tokenizer):
     phase = Phase("whole", steps=6, batches=((1, 16),), rates=(1e-3, 1e-3), practice=0.5, practised=("count",))
-    lessons = Lessons(Curriculum((phase,)), build_tokenizer())
+    lessons = Lessons(Curriculum((phase,)), tokenizer)
     worlds = (lessons.world, World(WorldConfig(families=("count",))))
     shown = [lessons[step].seen for step in range(6)]
     for world, kind in zip(worlds, ("any", "practice"), strict=True):

@@ -1,6 +1,5 @@
 """Options are found where they end, the right one is the one that the letter names, and what is given is not learnt."""
 
-import pytest
 import torch
 from torch.nn import functional as F
 
@@ -10,13 +9,7 @@ from aviot.small.curriculum import Curriculum, Phase
 from aviot.small.lessons import Lessons, LessonWriter
 from aviot.small.options import OptionFinder, OptionReader
 from aviot.small.spans import answer_spans
-from aviot.small.tokenizer import build_tokenizer
 from aviot.synthetic import World, WorldConfig
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return build_tokenizer()
 
 
 def test_answers_are_stretches():

@@ -8,7 +8,6 @@ from aviot.small.curriculum import Curriculum, Phase
 from aviot.small.histories import HISTORY, UNKNOWN, WAYS
 from aviot.small.lessons import Lessons
 from aviot.small.recall import recalls_of
-from aviot.small.tokenizer import build_tokenizer
 from aviot.synthetic import World, WorldConfig
 from aviot.synthetic.stage import CELLS
 from aviot.synthetic.words import CHANGES, COLOUR_NAMES, NOTHING, NUMBERS, QUADRANTS, QUARTERS, SHAPES
@@ -87,8 +86,7 @@ def test_the_order_of_all_changes_is_recalled():
     assert answers == {NOTHING, *CHANGES}
 
 
-def test_recalls_lie_before_the_answers_of_lessons_and_at_the_ends_of_options():
-    tokenizer = build_tokenizer()
+def test_recalls_lie_before_the_answers_of_lessons_and_at_the_ends_of_options(tokenizer):
     phases = Phase("whole", 1, ((3, 16),), (1e-3, 1e-3)), Phase("compressed", 8, ((2, 16),), (1e-3, 1e-3))
     lessons = Lessons(Curriculum(phases), tokenizer)
     kinds = set()

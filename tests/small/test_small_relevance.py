@@ -14,15 +14,9 @@ from aviot.small.learning import encode
 from aviot.small.lessons import Lessons, LessonWriter, put
 from aviot.small.pupil import Pupil
 from aviot.small.relevance import Sought, allotment_loss, relevance, relevance_loss, sought_of
-from aviot.small.tokenizer import build_tokenizer
 from aviot.synthetic import World, WorldConfig
 
 FRAMES = 16
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return build_tokenizer()
 
 
 def lesson_about(tokenizer, scenes, world):

@@ -130,7 +130,7 @@ def over_settings(
         for batch in batches:
             found = attempt(partial(measure_one, count, batch))
             if isinstance(found, NotMeasured):
-                notes.append(f"{count} frames, batch {batch}: {found.not_measured} before the first part")
+                notes.append(f"not measured: {count} frames, batch {batch}, {found.not_measured} before the first part")
             else:
                 rows += found
     return tuple(rows), tuple(notes)

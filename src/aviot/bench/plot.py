@@ -1,5 +1,6 @@
 """The same figures as a picture. matplotlib is imported only when one is asked for."""
 
+import io
 from collections.abc import Sequence
 from importlib.util import find_spec
 from itertools import groupby
@@ -16,20 +17,27 @@ INCHES = 5.0  # across one panel
 DOTS = 150  # an inch
 
 
-def require_matplotlib() -> None:
+def check_plot(path: Path) -> None:
     """Refuse a plot that could not be drawn, before anything is measured."""
     if find_spec("matplotlib") is None:
         raise ValueError(
             "--plot needs matplotlib, which is not installed; in a clone: "
             "pip install --constraint constraints.txt '.[plot]'"
         )
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    known = FigureCanvasBase.get_supported_filetypes()
+    if _format(path.suffix) not in known:
+        raise ValueError(f"{path}: a plot's name must end in one of {', '.join(sorted(known))}, got {path.suffix!r}")
 
 
-def save_plot(result: Result, path: Path) -> None:
-    """Write the scaling's four curves, or a bar for each method; the file's ending chooses the format."""
+def draw_plot(result: Result, suffix: str) -> bytes:
+    """Draw the scaling's four curves, or a bar for each method; the file's suffix chooses the format."""
     from matplotlib.figure import Figure
 
     groups = _groups(result)
+    if not groups:
+        raise ValueError("nothing was measured, so there is nothing to draw; the report's notes say why")
     figure = Figure(figsize=(INCHES * len(groups), INCHES), layout="constrained")
     panels = figure.subplots(1, len(groups), squeeze=False)[0]
     for panel, (title, group) in zip(panels, groups, strict=True):
@@ -39,7 +47,13 @@ def save_plot(result: Result, path: Path) -> None:
             _draw_bars(panel, group)
         panel.set_title(title)
     figure.suptitle(f"{result.model}; {result.dtype} on {result.machine['device']}")
-    figure.savefig(path, dpi=DOTS)
+    out = io.BytesIO()
+    figure.savefig(out, format=_format(suffix), dpi=DOTS)
+    return out.getvalue()
+
+
+def _format(suffix: str) -> str:
+    return suffix.removeprefix(".").lower() or "png"
 
 
 def _groups(result: Result) -> list[tuple[str, list[Any]]]:

@@ -51,7 +51,7 @@ def print_report(result: Result, console: Console) -> None:
     for axis, points in groupby(result.scaling, key=lambda point: point.axis):
         console.print(_scaling_table(axis, list(points)))
     for note in result.notes:
-        console.print(f"not measured: {note}", markup=False, highlight=False)
+        console.print(note, markup=False, highlight=False)
     if result.machine["device"] == "cpu":
         console.print("No memory figures: PyTorch does not count a CPU's.")
 
@@ -73,16 +73,20 @@ def _preamble(result: Result) -> Iterator[str]:
 
 
 def _table(title: str) -> Table:
-    """Narrow enough for eight columns on an ordinary terminal."""
+    """Return a table narrow enough for eight columns of 80 characters in all."""
     return Table(title=title, box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
+
+
+def _add_columns(table: Table, headings: Sequence[str], names: int = 0) -> None:
+    """Add columns of figures after the first `names` of words; a cell is broken where it must be, never cut."""
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="left" if number < names else "right", overflow="fold")
 
 
 def _parts_table(title: str, rows: Sequence[Row], names: Sequence[str], cell: Cell) -> Table:
     there = [name for name in names if any(name in row.parts for row in rows)]
     table = _table(title)
-    table.add_column("method")
-    for heading in ("K", *(PART_TITLES[name] for name in there)):
-        table.add_column(heading, justify="right")
+    _add_columns(table, ["method", "K", *(PART_TITLES[name] for name in there)], names=1)
     for row in rows:
         table.add_row(row.title, str(row.supports), *(cell(row.parts.get(name)) for name in there))
     return table
@@ -93,16 +97,14 @@ def _summary_table(title: str, rows: Sequence[Row]) -> Table:
     columns = {
         "visual\ntokens": [_number(row.tokens, ",d") for row in rows],
         **{PART_TITLES[name]: [_time(row.parts.get(name)) for row in rows] for name in SPANNING},
-        "first\ntoken": [_number(row.first_token_ms, ",.1f") for row in rows],
+        "first\ntoken": [NOTHING if row.first_token_ms is None else _digits(row.first_token_ms) for row in rows],
         "times\nas fast": [_number(row.factor, ".2f") for row in rows],
         "videos/s": [_number(row.videos_per_second, ",.2f") for row in rows],
         "share of\nbandwidth": [_number(row.bandwidth_share, ".1%") for row in rows],
     }
     shown = {heading: cells for heading, cells in columns.items() if set(cells) != {NOTHING}}
     table = _table(title)
-    table.add_column("method")
-    for heading in shown:
-        table.add_column(heading, justify="right")
+    _add_columns(table, ["method", *shown], names=1)
     for row, *cells in zip(rows, *shown.values(), strict=True):
         table.add_row(row.title, *cells)
     return table
@@ -112,10 +114,9 @@ def _scaling_table(axis: str, points: Sequence[Point]) -> Table:
     table = _table(f"AVIOT alone against {axis}\n{TIMES}")
     names = [name for name in PART_TITLES if any(name in point.parts for point in points)]
     with_memory = _has_memory(points)
-    for heading in ("T", "K", "S", "D", *(PART_TITLES[name] for name in names), "share of\nbandwidth"):
-        table.add_column(heading, justify="right")
-    for name in names if with_memory else ():
-        table.add_column(f"{PART_TITLES[name]}, MiB", justify="right")
+    memories = [f"{PART_TITLES[name]}, MiB" for name in names if with_memory]
+    titles = (PART_TITLES[name] for name in names)
+    _add_columns(table, ["T", "K", "S", "D", *titles, "share of\nbandwidth", *memories])
     for point in points:
         sizes = (str(size) for size in (point.frames, point.supports, point.patches, point.dim))
         times = (_time(point.parts.get(name)) for name in names)
@@ -131,8 +132,13 @@ def _has_memory(measured: Sequence[Row | Point]) -> bool:
 
 def _time(part: Part | None) -> str:
     if isinstance(part, Measurement):
-        return f"{part.median_ms:,.2f}\n({part.spread_ms:,.2f})"
+        return f"{_digits(part.median_ms)}\n({_digits(part.spread_ms)})"
     return NOTHING if part is None else part.not_measured
+
+
+def _digits(value: float) -> str:
+    """Format milliseconds; from a second on, decimals would only widen the table."""
+    return f"{value:,.2f}" if value < 1000 else f"{value:,.0f}"
 
 
 def _memory(part: Part | None) -> str:

@@ -8,6 +8,7 @@ from aviot.bench.alone import Setup, Tell, fresh_compressor, measure_alone
 from aviot.bench.bandwidth import copy_bandwidth
 from aviot.bench.check import Checked, check_compressor
 from aviot.bench.decoding import measure_decoding
+from aviot.bench.explanation import explain
 from aviot.bench.options import Options
 from aviot.bench.result import Result
 from aviot.bench.scaling import measure_scaling
@@ -51,6 +52,8 @@ def _run_model(options: Options, tell: Tell) -> Result:
     tell("decode")
     decoding = measure_decoding(options.video, options.frames, warmup=setup.warmup, repeats=setup.repeats)
     rows, notes = measure_model(model, setup, options.frames, options.batches, options.ratios, tell)
+    size = options.size_name if options.model is None else None
+    notes += explain(rows, size=size, device=options.device.type)
     return _result(options, setup, checks, told, decoding=decoding, rows=rows, notes=notes)
 
 

@@ -64,7 +64,8 @@ def measure_scaling(
         tell(f"scaling, {number} of {len(chosen)}")
         found = attempt(partial(_measure_spot, spot, setup, batch))
         if isinstance(found, NotMeasured):
-            notes.append(f"{spot.axis} with {spot.frames} frames, grid {spot.config.grid}: {found.not_measured}")
+            where = f"{spot.axis} with {spot.frames} frames, grid {spot.config.grid}"
+            notes.append(f"not measured: {where}, {found.not_measured}")
         else:
             points.append(found)
     return tuple(points), tuple(notes)

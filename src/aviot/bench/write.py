@@ -5,37 +5,36 @@ from pathlib import Path
 
 from rich.console import Console
 
-from aviot.bench.plot import require_matplotlib, save_plot
+from aviot.bench.plot import check_plot, draw_plot
 from aviot.bench.report import as_plain, print_report
 from aviot.bench.result import Result
+from aviot.files import check_output, naming_failures, write_durably
 
-STDOUT = Path("-")
+ELSEWHERE = "free some space, or name a file elsewhere"
 
 
-def check_outputs(json_file: Path | None, plot: Path | None) -> None:
+def check_outputs(output: Path | None, plot: Path | None) -> None:
     """Refuse what could not be written, before the work for it is done."""
     if plot is not None:
-        require_matplotlib()
-    for path in (json_file, plot):
-        if path is not None and path != STDOUT:
-            _require_writable(path)
+        check_plot(plot)
+    for path in (output, plot):
+        if path is not None:
+            check_output(path)
 
 
-def write_outputs(result: Result, json_file: Path | None, plot: Path | None) -> None:
-    """The table on stdout, or JSON there and nothing else; the files that were asked for."""
+def write_outputs(result: Result, output: Path | None, plot: Path | None, *, as_json: bool) -> None:
+    """Print the table, or JSON and nothing else, and write the files that were asked for."""
     text = json.dumps(as_plain(result), indent=2)
-    if json_file == STDOUT:
+    if as_json:
         print(text)
     else:
         print_report(result, Console())
-        if json_file is not None:
-            json_file.write_text(text + "\n")
+    if output is not None:
+        _write(output, f"{text}\n".encode())
     if plot is not None:
-        save_plot(result, plot)
+        _write(plot, draw_plot(result, plot.suffix))
 
 
-def _require_writable(path: Path) -> None:
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder; name the file to write")
-    if not path.parent.is_dir():
-        raise ValueError(f"{path.parent} is no folder; make it first")
+def _write(path: Path, data: bytes) -> None:
+    with naming_failures(path, ELSEWHERE):
+        write_durably(path, data)

@@ -5,21 +5,25 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from aviot.accounting import Backbone
+from aviot.accounting import Account, Backbone
 from aviot.accounting import account as account_rows
 from aviot.commands.options import Json
 from aviot.terminal import mistakes
 
 PAPER_RATIOS = [2.0, 4.0, 10.0]
+UNLIMITED = 1000  # columns: the table is printed at its own width, so no cell is ever cut
 _PAPER = Backbone()
 
 
 def account(
     frames: Annotated[int, typer.Option(help="Frames of the video.")] = 64,
-    ratio: Annotated[list[float], typer.Option(help="Compression ratio; repeat for several.")] = PAPER_RATIOS,
+    ratio: Annotated[
+        list[float], typer.Option("--ratio", "-r", help="Compression ratio, above 1; repeat for several.")
+    ] = PAPER_RATIOS,
     layers: Annotated[int, typer.Option(help="Decoder layers.")] = _PAPER.layers,
     width: Annotated[int, typer.Option(help="Decoder width.")] = _PAPER.width,
     feed_forward: Annotated[int, typer.Option(help="Width of the decoder's feed-forward layer.")] = _PAPER.feed_forward,
@@ -32,7 +36,7 @@ def account(
 
     The defaults are LLaVA-Video-7B-Qwen2 at 64 frames and print the paper's table.
 
-    Example: aviot account --frames 224 --ratio 4 --ratio 20
+    Example: aviot account --frames 224 -r 4 -r 20
     """
     with mistakes():
         backbone = Backbone(
@@ -42,16 +46,24 @@ def account(
     if as_json:
         print(json.dumps([asdict(row) for row in accounts], indent=2))
         return
-    table = Table(title=f"{frames} frames, {backbone.tokens_per_support} tokens a frame")
-    for heading in ("Setting", "K", "Visual tokens", "Retention", "Prefill (TFLOP)", "Saved"):
-        table.add_column(heading, justify="left" if heading == "Setting" else "right")
+    Console(width=UNLIMITED).print(
+        _table(accounts, f"{frames:,} frames, {backbone.tokens_per_support:,} tokens per frame")
+    )
+
+
+def _table(accounts: list[Account], title: str) -> Table:
+    """Lay the rows out in fewer than 80 columns for videos of up to millions of frames."""
+    table = Table(title=title, title_justify="left", box=SIMPLE, padding=(0, 2, 0, 0), pad_edge=False)
+    headings = ("setting", "supports", "visual\ntokens", "tokens\nkept", "prefill\n(TFLOP)", "prefill\nsaved")
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading == "setting" else "right", no_wrap=True)
     for row in accounts:
         table.add_row(
-            "uncompressed" if row.ratio is None else f"r = {row.ratio:g}",
-            f"{row.supports}",
+            "uncompressed" if row.ratio is None else f"ratio {row.ratio:g}",
+            f"{row.supports:,}",
             f"{row.tokens:,}",
             f"{row.retention:.1%}",
-            f"{row.prefill_operations / 1e12:.2f}",
+            f"{row.prefill_operations / 1e12:,.2f}",
             f"{row.saved:.1%}",
         )
-    Console().print(table)
+    return table

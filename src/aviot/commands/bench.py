@@ -5,15 +5,17 @@ from typing import Annotated
 
 import typer
 
-from aviot.commands.options import Device
-from aviot.machine import device_named
+from aviot.commands.options import Device, Json
 from aviot.terminal import mistakes, refuse, working
 
 FRAMES, RATIOS, BATCHES = [64], [4.0, 10.0], [1]
 
 
 def bench(
-    video: Annotated[Path | None, typer.Argument(help="A video to time decoding with.", show_default=False)] = None,
+    video: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[VIDEO]", help="A video to time decoding with. Default: a generated clip."),
+    ] = None,
     model: Annotated[Path | None, typer.Option("--model", "-m", help="A checkpoint; else random weights.")] = None,
     size: Annotated[
         str | None, typer.Option(help="Random weights: tiny, small or 7b; tiny on a CPU, 7b on a GPU.")
@@ -29,7 +31,10 @@ def bench(
     compressor_only: Annotated[
         bool, typer.Option("--compressor-only", help="Features to features; needs no transformers.")
     ] = False,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write JSON; - for stdout, no table.")] = None,
+    as_json: Json = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Also write the report to this file, as JSON.")
+    ] = None,
     plot: Annotated[Path | None, typer.Option(help="Write a picture; needs matplotlib.", show_default=False)] = None,
     seed: Annotated[int, typer.Option(help="Of the random weights and inputs.")] = 0,
 ) -> None:
@@ -38,17 +43,21 @@ def bench(
     Medians and spreads in milliseconds, extra peak memory, and the share of the memory bandwidth it measures itself.
     Exit code 1: the compressor is wrong on this machine, and nothing was timed.
 
-    Example: aviot bench --size 7b --frames 64 --frames 224 --ratio 4 --json bench.json
+    Example: aviot bench --size 7b --frames 64 --frames 224 --ratio 4 -o bench.json
     """
+    with mistakes():
+        clip = _chosen_video(video or [], as_json=as_json)
+
     from aviot.bench.check import CheckFailed
     from aviot.bench.options import Options
     from aviot.bench.run import run
     from aviot.bench.write import check_outputs, write_outputs
+    from aviot.machine import device_named
 
     try:
         with mistakes(), working() as report:
             options = Options(
-                video=video,
+                video=clip,
                 model=model,
                 size=size,
                 frames=tuple(frames),
@@ -62,9 +71,26 @@ def bench(
                 compressor_only=compressor_only,
                 seed=seed,
             )
-            check_outputs(json_file, plot)
+            check_outputs(output, plot)
             result = run(options, report)
         with mistakes():
-            write_outputs(result, json_file, plot)
+            write_outputs(result, output, plot, as_json=as_json)
     except CheckFailed as error:
         refuse(str(error), code=1)
+
+
+def _chosen_video(given: list[Path], *, as_json: bool) -> Path | None:
+    """Return the one video, if any; explain --output to whoever gives --json a file, as it once took one."""
+    if Path("-") in given:
+        raise ValueError("- is not a video: --json prints JSON on stdout by itself, so leave the - out")
+    files = [name for name in given if name.suffix.lower() == ".json"]
+    if not files and as_json:
+        files = [name for name in given if not name.exists()]
+    if files:
+        raise ValueError(
+            f"{files[0]} is not a video: --json takes no file name and prints on stdout; "
+            f"to write the report to a file, say --output {files[0]}"
+        )
+    if len(given) > 1:
+        raise ValueError(f"expected at most one video, got {len(given)}: {', '.join(map(str, given))}")
+    return given[0] if given else None

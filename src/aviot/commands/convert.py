@@ -1,6 +1,8 @@
 """`aviot convert`."""
 
+import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -8,23 +10,31 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from aviot.commands.options import Json
 from aviot.terminal import mistakes, say
 
 
 def convert(
     source: Annotated[Path, typer.Argument(help="A published AVIOT or LLaVA-Video checkpoint.", show_default=False)],
     target: Annotated[Path, typer.Argument(help="The folder to write.", show_default=False)],
+    as_json: Json = False,
 ) -> None:
     """Write a published checkpoint in this package's own layout, one shard in memory at a time.
+
+    With --json, prints source, target, the source's layout, and the shards, tensors and bytes that were written.
 
     Example: aviot convert LLaVA-Video-7B-Qwen2 aviot-start
     """
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     silent = not sys.stderr.isatty()
     with mistakes(), Progress(*columns, console=Console(stderr=True), transient=True, disable=silent) as progress:
-        from aviot.models.conversion import convert_checkpoint
+        from aviot.models.conversion import convert_checkpoint, describe_conversion
 
         task = progress.add_task("shards", total=None)
         for done, total in convert_checkpoint(source, target):
             progress.update(task, completed=done, total=total)
+        written = describe_conversion(source, target)
+    if as_json:
+        print(json.dumps(asdict(written), indent=2))
+        return
     say(f"wrote {target}")

@@ -1,13 +1,13 @@
 """`aviot reproduce`."""
 
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aviot.commands.options import Device, Model
-from aviot.machine import device_named
-from aviot.terminal import chosen_model, load_model, mistakes, say
+from aviot.commands.options import Device, Json, Model
+from aviot.terminal import chosen_model, load_model, mistakes, say, stderr_console
 
 if TYPE_CHECKING:
     from aviot.reproduce.rows import Weights
@@ -31,35 +31,53 @@ def reproduce(
     seed: Annotated[int, typer.Option(help="Of the world and of resampled intervals.")] = 0,
     device: Device = "auto",
     output: Out = OUT,
+    as_json: Json = False,
 ) -> None:
     """Repeat the paper's experiments in the small model's world.
 
-    The folder gets report.html, report.md and report.json. Killed at any moment, the same command goes on where it was.
+    The folder gets report.html, report.md and report.json. Killed at any moment, the same command resumes where it
+    stopped. Progress goes to stderr.
 
     Example: aviot reproduce --setting full -o reproduction
     """
     with mistakes():
-        from aviot.reproduce.run import Options
-        from aviot.reproduce.run import reproduce as run
+        from aviot.files import check_folder
+        from aviot.machine import check_device_name, device_named
+        from aviot.reproduce.progress import LOADING, RunProgress
         from aviot.reproduce.size import size_named
+        from aviot.request import checkpoint_folder
 
-        given: dict[Weights, Path | None] = {
-            "model": chosen_model(model),
-            "uniform": uniform,
-            "segment-mean": segment_mean,
-        }
-        options = Options(
-            folders={name: folder for name, folder in given.items() if folder is not None},
-            setting=setting,
-            size=size_named(setting, questions),
-            seed=seed,
-            out=output,
-            device=device_named(device),
-        )
-        report = run(options, lambda folder: load_model(folder, device, lambda _: None))
+        size = size_named(setting, questions)
+        check_folder(output, "name a folder for the run with -o")
+        given: dict[Weights, Path | None] = {"model": model, "uniform": uniform, "segment-mean": segment_mean}
+        named = {name: checkpoint_folder(folder) for name, folder in given.items() if folder is not None}
+        check_device_name(device)
+        folders: dict[Weights, Path] = {"model": chosen_model(model), **named}
+        with RunProgress(stderr_console()) as progress:
+            progress.phase(LOADING)
+            from aviot.reproduce.run import Options
+            from aviot.reproduce.run import reproduce as run
+
+            options = Options(
+                folders=folders,
+                setting=setting,
+                size=size,
+                seed=seed,
+                out=output,
+                device=device_named(device),
+            )
+            report = run(options, lambda folder: load_model(folder, device, lambda _: None), progress)
+        _print_report(report, as_json=as_json)
     asked = report["questions"]
+    say(f"{output}: report.html, report.md, report.json; {asked['short']:,} and {asked['long']:,} questions")
+
+
+def _print_report(report: dict[str, Any], *, as_json: bool) -> None:
+    """Print report.json's content, or the accuracies of the controlled comparison."""
+    if as_json:
+        print(json.dumps(report, indent=2, allow_nan=False))
+        return
     for line in report["figures"]["controlled"]["lines"]:
         low, high = line["interval"]
         ratio = "" if line["ratio"] is None else f" at ratio {line['ratio']:g}"
         print(f"{line['title']}{ratio}: {line['accuracy']:.1%} [{low:.1%}, {high:.1%}]")
-    say(f"{output}: report.html, report.md, report.json; {asked['short']:,} and {asked['long']:,} questions")

@@ -5,19 +5,25 @@ import logging
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from safetensors import safe_open
 from transformers import GenerationConfig
 
+from aviot.files import check_folder, naming_failures
 from aviot.models.backbone import fresh_weights
-from aviot.models.checkpoint import FRESH, FRESH_START, Source, check_tensors, read_source
+from aviot.models.checkpoint import FRESH, FRESH_START, Layout, Source, check_tensors, read_source
 from aviot.models.modeling import AviotForConditionalGeneration, expected_tensors
 from aviot.models.processing import AviotProcessor
 from aviot.models.shards import INDEX, SINGLE, CheckpointError, Shards, read_shards, write_tensors
 
 logger = logging.getLogger(__name__)
+
+ELSEWHERE = "name a target elsewhere"
+FREE_SPACE = f"free some space, or {ELSEWHERE}"
 
 
 def convert_checkpoint(source_folder: Path, target: Path) -> Iterator[tuple[int, int]]:
@@ -27,22 +33,64 @@ def convert_checkpoint(source_folder: Path, target: Path) -> Iterator[tuple[int,
     """
     if target.exists():
         raise CheckpointError(f"{target} exists already; name a new folder")
+    check_folder(target.parent, ELSEWHERE)
     source = read_source(source_folder)
     shards = read_shards(source_folder)
     stored = check_tensors(source, shards, expected_tensors(AviotForConditionalGeneration, source.config))
+    parts = [source.config, AviotProcessor.from_pretrained(source_folder)]
+    if (source_folder / "generation_config.json").is_file():
+        parts.append(GenerationConfig.from_pretrained(source_folder))
+    source.config.architectures = [AviotForConditionalGeneration.__name__]
+    made = [folder for folder in target.parents if not folder.exists()]
+    _check_space(made[-1].parent if made else target.parent, sum(path.stat().st_size for path in shards.paths))
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
-    partial.mkdir(parents=True)
     try:
-        yield from _write_shards(source, shards, stored, partial)
-        source.config.architectures = [AviotForConditionalGeneration.__name__]
-        source.config.save_pretrained(partial)
-        AviotProcessor.from_pretrained(source_folder).save_pretrained(partial)
-        if (source_folder / "generation_config.json").is_file():
-            GenerationConfig.from_pretrained(source_folder).save_pretrained(partial)
-        partial.rename(target)
+        with naming_failures(target, FREE_SPACE):
+            partial.mkdir(parents=True)
+            yield from _write_shards(source, shards, stored, partial)
+            for part in parts:
+                part.save_pretrained(partial)
+            partial.rename(target)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
+        for folder in made:
+            with suppress(OSError):
+                folder.rmdir()
         raise
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What a conversion wrote."""
+
+    source: str
+    target: str
+    layout: Layout  # of the source
+    shards: int
+    tensors: int
+    bytes: int  # of the shards
+
+
+def describe_conversion(source_folder: Path, target: Path) -> Conversion:
+    """Describe a finished conversion, from the files' headers alone."""
+    written = read_shards(target)
+    return Conversion(
+        source=str(source_folder),
+        target=str(target),
+        layout=read_source(source_folder).layout,
+        shards=len(written.paths),
+        tensors=len(written.shapes),
+        bytes=sum(path.stat().st_size for path in written.paths),
+    )
+
+
+def _check_space(folder: Path, needed: int) -> None:
+    """Refuse a disk that the weights do not fit on."""
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise CheckpointError(
+            f"the weights take {needed / 1e9:,.2f} GB and {folder} has {free / 1e9:,.2f} GB left; {FREE_SPACE}"
+        )
 
 
 def _write_shards(source: Source, shards: Shards, stored: dict[str, str], folder: Path) -> Iterator[tuple[int, int]]:

@@ -1,6 +1,6 @@
 """Sheets of questions answered in every way: a video is drawn once, and encoded once by each encoder."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from aviot.models import AviotForConditionalGeneration
 from aviot.models.variant import variant
-from aviot.reproduce.rows import Row, Weights, aviot, hearing_rows
+from aviot.reproduce.rows import Row, Weights, aviot, hearing_rows, rows_of
 from aviot.reproduce.separation import distances, rotated
 from aviot.reproduce.size import Size
 from aviot.small.accuracy import Sheet
@@ -18,10 +18,11 @@ from aviot.small.lessons import Lesson, LessonWriter
 from aviot.video.sample import Sampling
 
 Record = dict[str, Any]
+TellRow = Callable[[int, int], None]  # the row that is answered next, counted from 1, and how many there are
 
 
 class Examiner:
-    """Models of the same shape, and the rows that they are asked for."""
+    """Models of the same shape, and the rows that they are asked for; `tell` is called before each row."""
 
     def __init__(
         self,
@@ -29,8 +30,9 @@ class Examiner:
         rows: Sequence[Row],
         size: Size,
         writer: LessonWriter,
+        tell: TellRow = lambda row, rows: None,
     ) -> None:
-        self.size, self.writer, self.rows = size, writer, rows
+        self.size, self.writer, self.rows, self.tell = size, writer, rows, tell
         self.models = {row: variant(models[row.weights], **dict(row.switches)) for row in rows}
         self.encoders = {name: _same_encoder(models, name) for name in models}
         self.base = dict(models)
@@ -38,7 +40,7 @@ class Examiner:
     @torch.no_grad()
     def short(self, sheet: Sheet) -> Record:
         """Answers about short videos, what the gates and the allocation did, and how far the question moved them."""
-        rows = [row for row in self.rows if row.sight == "short"]
+        rows = rows_of("short", self.rows)
         scenes = [scene.index for scene, _ in sheet.rows]
         features = {name: self._encode(name, sheet) for name in {self.encoders[row.weights] for row in rows}}
         hearing = hearing_rows(self.size)
@@ -46,7 +48,7 @@ class Examiner:
         right: dict[str, Tensor] = {}
         usage: dict[str, dict[str, Tensor]] = {}
         kept: dict[str, Answers] = {}
-        for row in rows:
+        for row in self._told(rows):
             found = self._answer(row, features[self.encoders[row.weights]], sheet.lesson, rotated(scenes))
             right[row.key] = found.right
             if row in usage_rows and found.compression is not None and found.compression.usage is not None:
@@ -69,12 +71,16 @@ class Examiner:
         fewer = self.writer.conversations(sheet.rows, frames=at, sampled=True)
         features = self._encode(self.encoders["model"], sheet)
         right: dict[str, Tensor] = {}
-        for row in self.rows:
-            if row.sight == "long":
-                right[row.key] = self._answer(row, features, sheet.lesson).right
-            elif row.sight == "sampled":
-                right[row.key] = self._answer(row, features[:, list(at)], fewer).right
+        for row in self._told(rows_of("long", self.rows)):
+            u, lesson = (features, sheet.lesson) if row.sight == "long" else (features[:, list(at)], fewer)
+            right[row.key] = self._answer(row, u, lesson).right
         return _about(sheet) | {"right": _read(right)}
+
+    def _told(self, rows: Sequence[Row]) -> Iterator[Row]:
+        """Yield each row after telling which it is."""
+        for number, row in enumerate(rows, start=1):
+            self.tell(number, len(rows))
+            yield row
 
     def _encode(self, name: Weights, sheet: Sheet) -> Tensor:
         return encode(self.base[name], sheet.lesson.plans, sheet.lesson.videos)

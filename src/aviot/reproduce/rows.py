@@ -1,6 +1,6 @@
 """What is compared: every way to answer a question, and which of them belong to which experiment."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -11,6 +11,7 @@ from aviot.request import CompressorName
 Weights = Literal["model", "uniform", "segment-mean"]
 Hears = Literal["matched", "rotated", "none"]
 Sight = Literal["short", "long", "sampled"]
+Part = Literal["short", "long"]  # of a run: each has its own videos
 
 BASELINES: dict[Weights, str] = {"uniform": "Uniform Keep", "segment-mean": "Segment Mean"}
 
@@ -90,6 +91,11 @@ def hearing_rows(size: Size) -> dict[Hears, Row]:
 def needed(size: Size, config: CompressorConfig, tuned: set[Weights]) -> tuple[Row, ...]:
     """Every row of every experiment once, as this checkpoint has it."""
     return tuple(dict.fromkeys(row.of(config) for row in _all(size, tuned)))
+
+
+def rows_of(part: Part, rows: Sequence[Row]) -> list[Row]:
+    """Return the rows that are answered about a part's videos; those of long videos see all frames or sampled ones."""
+    return [row for row in rows if (row.sight == "short") == (part == "short")]
 
 
 def _all(size: Size, tuned: set[Weights]) -> Iterator[Row]:

@@ -11,13 +11,15 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from aviot.evaluation.manifest import differences, weight_hashes
-from aviot.evaluation.progress import Display, RunningScore
+from aviot.evaluation.progress import RunningScore
+from aviot.files import naming_failures
 from aviot.journal import Journal, read_rows
 from aviot.machine import command_line, commit, machine, versions
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.reproduce.examiner import Examiner, Record
 from aviot.reproduce.plots import require_matplotlib
-from aviot.reproduce.rows import Weights, needed
+from aviot.reproduce.progress import LOADING, RunProgress, SheetCost
+from aviot.reproduce.rows import Part, Row, Weights, needed, rows_of
 from aviot.reproduce.size import Size
 from aviot.reproduce.summary import Summary, training_command
 from aviot.reproduce.write import check_report, write_report
@@ -29,6 +31,7 @@ from aviot.synthetic import Split, World, WorldConfig
 FORMAT = 2
 SPLIT: Split = "test"
 JOURNAL = "journal.jsonl"
+TRY_AGAIN = "finished sheets are kept: free some space or make it writable, and run the same command again"
 
 Load = Callable[[Path], tuple[AviotForConditionalGeneration, AviotProcessor]]
 
@@ -49,14 +52,16 @@ class Options:
 class Task:
     """Scenes that are asked about together."""
 
-    part: str  # "short" or "long"
+    part: Part
     numbers: tuple[int, ...]
 
 
-def reproduce(options: Options, load: Load) -> dict[str, Any]:
-    """Measure what has not been measured yet, and write the report into the run's folder; the report's data."""
+def reproduce(options: Options, load: Load, progress: RunProgress | None = None) -> dict[str, Any]:
+    """Measure what has not been measured yet, write the report into the run's folder and return its data."""
     require_matplotlib()
     check_report(options.out)
+    progress = RunProgress() if progress is None else progress
+    progress.phase(LOADING)
     dtype = torch.float32 if options.device.type == "cpu" else torch.bfloat16
     loaded = {name: load(folder) for name, folder in options.folders.items()}
     models = {name: _checked(model.to(dtype), options.folders[name]) for name, (model, _) in loaded.items()}
@@ -65,25 +70,29 @@ def reproduce(options: Options, load: Load) -> dict[str, Any]:
         _check_tuned(options.folders, trained, name, loaded[name][1].tokenizer, loaded["model"][1].tokenizer)
     config = models["model"].config.compressor
     tuned: set[Weights] = {name for name in models if name != "model"}
-    examiner = Examiner(
-        models, needed(options.size, config, tuned), options.size, LessonWriter(loaded["model"][1].tokenizer)
-    )
+    rows, writer = needed(options.size, config, tuned), LessonWriter(loaded["model"][1].tokenizer)
+    examiner = Examiner(models, rows, options.size, writer, tell=progress.answering)
     identity = _identity(options, dtype)  # before anything is measured: files may change meanwhile
-    records = _measure(options, examiner, identity)
+    records = _measure(options, examiner, identity, progress)
     short, long = ([one for one in records if one["part"] == part] for part in ("short", "long"))
     report = _about(options, identity, trained, short, long) | {
         "figures": Summary(options.size, config, tuned, short, long, options.seed).figures()
     }
-    write_report(options.out, report)
+    progress.phase("writing the report")
+    with naming_failures(options.out, TRY_AGAIN):
+        write_report(options.out, report)
     return report
 
 
-def _measure(options: Options, examiner: Examiner, identity: Mapping[str, Any]) -> list[Record]:
-    """Sheet after sheet, each on disk before the next; those that are there already are not asked again."""
+def _measure(
+    options: Options, examiner: Examiner, identity: Mapping[str, Any], progress: RunProgress | None = None
+) -> list[Record]:
+    """Answer sheet after sheet, each on disk before the next; those that are there already are not asked again."""
+    progress = RunProgress() if progress is None else progress
     world = World(WorldConfig(seed=options.seed))
     tasks = [*_tasks(world, options.size)]
     path = options.out / JOURNAL
-    with Journal(path, first=identity) as journal:
+    with naming_failures(path, TRY_AGAIN), Journal(path, first=identity) as journal:
         rows = read_rows(path)
         head, *records = rows or [dict(identity)]
         if "format" not in head:
@@ -94,23 +103,37 @@ def _measure(options: Options, examiner: Examiner, identity: Mapping[str, Any]) 
                 "Put it back, or name another folder with -o"
             )
         _check_sheets(records, tasks, path)
-        if not rows:
-            journal.add(identity)
+        progress.begin(
+            [_cost(task, examiner.rows, options.size) for task in tasks], [record["seconds"] for record in records]
+        )
         score = RunningScore()
         for record in records:
             _count(score, record)
-        with Display("sheets", len(tasks), len(records), silent=False) as display:
-            for task in tasks[len(records) :]:
-                began = time.monotonic()
-                frames = options.size.frames if task.part == "short" else options.size.long_frames
-                sheet = write_sheet(examiner.writer, world, SPLIT, task.numbers, frames)
-                record = examiner.short(sheet) if task.part == "short" else examiner.long(sheet)
-                record |= {"part": task.part, "seconds": round(time.monotonic() - began, 3)}
-                journal.add(record)
-                records.append(record)
-                _count(score, record)
-                display.advance(score)
+        if not rows:
+            journal.add(identity)
+        for task in tasks[len(records) :]:
+            progress.drawing()
+            record = _answer(task, options, examiner, world)
+            journal.add(record)
+            records.append(record)
+            _count(score, record)
+            progress.finish_sheet(record["seconds"], score)
     return records
+
+
+def _answer(task: Task, options: Options, examiner: Examiner, world: World) -> Record:
+    """Draw a sheet's videos and answer its questions in every row."""
+    began = time.monotonic()
+    frames = options.size.frames if task.part == "short" else options.size.long_frames
+    sheet = write_sheet(examiner.writer, world, SPLIT, task.numbers, frames)
+    record = examiner.short(sheet) if task.part == "short" else examiner.long(sheet)
+    return record | {"part": task.part, "seconds": round(time.monotonic() - began, 3)}
+
+
+def _cost(task: Task, rows: Sequence[Row], size: Size) -> SheetCost:
+    """Estimate a sheet's cost by the frames that its rows read."""
+    frames = {"short": size.frames, "long": size.long_frames, "sampled": size.sampled}
+    return SheetCost(task.part, len(task.numbers) * (1 + sum(frames[row.sight] for row in rows_of(task.part, rows))))
 
 
 def _count(score: RunningScore, record: Record) -> None:
@@ -140,10 +163,11 @@ def _is_of(record: Record, task: Task) -> bool:
 
 
 def _tasks(world: World, size: Size) -> Iterator[Task]:
-    for part, frames, questions, videos in (
+    parts: tuple[tuple[Part, int, int, int], ...] = (
         ("short", size.frames, size.questions, size.videos),
         ("long", size.long_frames, size.long_questions, size.long_videos),
-    ):
+    )
+    for part, frames, questions, videos in parts:
         scenes = tuple(range(_scenes_for(world, frames, questions)))
         yield from (Task(part, scenes[first : first + videos]) for first in range(0, len(scenes), videos))
 

@@ -1,0 +1,15 @@
+from functools import partial
+
+import pytest
+from narrow import narrow_config
+
+from aviot.small import architecture
+from aviot.small import tokenizer as tokenizers
+from aviot.small.pupil import CHOSEN_AFTER
+
+
+@pytest.fixture
+def narrow(monkeypatch, tokenizer):
+    """Runs and exports are of a model of the small one's shape, a few channels wide, and train no tokenizer anew."""
+    monkeypatch.setattr(architecture, "small_config", partial(narrow_config, decoder_layers=CHOSEN_AFTER))
+    monkeypatch.setattr(tokenizers, "build_tokenizer", lambda: tokenizer)
