@@ -25,6 +25,14 @@ def app(
     Example: aviot app --model checkpoints/aviot-7b
     """
     with mistakes(), working() as report:
+        from aviot.machine import check_device_name
+        from aviot.request import checkpoint_folder
+
+        if max_upload < 1:
+            raise ValueError(f"--max-upload must be at least 1 MB, got {max_upload}")
+        if model is not None:
+            checkpoint_folder(model)
+        check_device_name(device)
         from aviot.explain.server import App, Limits
         from aviot.explain.videos import Videos
 

@@ -96,6 +96,8 @@ def evaluate(
     Example: aviot evaluate items.jsonl -m checkpoints/aviot-7b -r 4 -r 10 --compressor aviot --compressor uniform
     """
     with mistakes():
+        from aviot.machine import check_device_name
+
         first = World.here().rank == 0
         if verify is not None:
             _refuse_beside(
@@ -118,6 +120,9 @@ def evaluate(
             return
         if items is None:
             raise ValueError("give ITEMS, or --verify RUN")
+        if not items.exists():
+            raise ValueError(f"{items}: no such file; give JSON, JSONL or a dataset folder")
+        check_device_name(device)
         if retry and not resume:
             raise ValueError("--retry asks again what a run could not ask; say --resume too")
         if suite is not None:

@@ -57,6 +57,7 @@ def explain(
     Example: aviot explain cooking.mp4 -q "What is cooked?" -q "Who cooks?" --ratio 5 -o report.html --model MODEL
     """
     with mistakes(), working() as report:
+        from aviot.files import check_output
         from aviot.request import Request
 
         request = Request(
@@ -72,6 +73,7 @@ def explain(
             source_fps=source_fps,
             device=device,
         )
+        check_output(output)
         from aviot.explain.build import Outputs
         from aviot.explain.build import explain as write_explanation
         from aviot.explain.figures import Wanted
