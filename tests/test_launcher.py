@@ -69,6 +69,7 @@ STEP = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "16", "SLURM_NTASKS": "16"
         ({"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_LOCALID": "1"}, World(1, 2, 1)),
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_LOCALID": "0"}, World(0, 1, 0)),  # a batch script
         ({"SLURM_NTASKS": "8"}, World(0, 1, 0)),  # salloc's shell
+        ({"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "8"}, World(0, 1, 0)),
         ({"OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}, World(5, 8, 1)),
         ({"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1"}, World(1, 2, 1)),
         ({"PMI_RANK": "1", "PMI_SIZE": "2"}, World(1, 2, None)),

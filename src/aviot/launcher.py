@@ -57,7 +57,8 @@ def _names(environment: Environment) -> tuple[str, str]:
     """Return the variables that tell rank and number of processes."""
     if "RANK" in environment or "WORLD_SIZE" in environment:
         return "RANK", "WORLD_SIZE"
-    if environment.get("SLURM_PROCID", "0") != "0" or "SLURM_STEP_ID" in environment:
+    rank = environment.get("SLURM_PROCID")
+    if rank is not None and (rank != "0" or "SLURM_STEP_ID" in environment):
         return "SLURM_PROCID", "SLURM_STEP_NUM_TASKS" if "SLURM_STEP_NUM_TASKS" in environment else "SLURM_NTASKS"
     return next((names for names in _MPI if all(name in environment for name in names)), ("RANK", "WORLD_SIZE"))
 

@@ -13,6 +13,9 @@ from aviot.evaluation.intervals import difference_interval, share_interval
 from aviot.evaluation.item import Item, parse_item
 from aviot.evaluation.report import as_plain, print_summary
 from aviot.evaluation.suite.comparison import compare, compare_settings
+from aviot.evaluation.suite.markdown import as_markdown
+from aviot.evaluation.suite.model import Model
+from aviot.evaluation.suite.report import SuiteReport
 from aviot.evaluation.summary import summarise
 
 SETTINGS = ["none", *(f"{name}@{ratio:g}" for name in ("aviot", "uniform", "segment-mean") for ratio in (2, 12.5, 20))]
@@ -192,6 +195,18 @@ def test_a_column_of_few_distinct_numbers_that_are_far_from_even():
     items = made_items(100, length=lambda n: 0 if n < 90 else n)
     groups = group_items(items, "length")
     assert sorted(place for places in groups.values() for place in places) == list(range(100))
+
+
+def test_a_limited_suite_says_so():
+    rows = made_rows(["none"], part="action_count")
+    (whole, part) = compare(BY_NAME["mvbench"], rows, "frames=64", is_limited=True)
+    assert "1 of 20 parts: the limit leaves only action_count" in whole.notes
+    assert part.part == "action_count"
+    rows[0]["damage"] = {"claimed_seconds": 9.0, "missing_seconds": 3.0, "decoder_errors": 0}
+    (whole, _) = compare(BY_NAME["mvbench"], rows, "frames=64")
+    assert "damaged videos: 1; mvbench/summary.json lists them" in whole.notes
+    report = SuiteReport(Model(False, "Another model."), "frames=64", (whole,), (), limit=24)
+    assert "Only the first 24 questions of each benchmark were asked." in as_markdown(report)
 
 
 def test_the_suite_compares_settings_on_the_same_questions():

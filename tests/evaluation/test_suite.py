@@ -164,6 +164,11 @@ def test_figures_differences_and_intervals(ran):
     assert line["score"] == pytest.approx(100 * right / 3)
     assert line["difference"] == pytest.approx(line["score"] - 63.89)
     assert line["difference_interval"] == pytest.approx([end - 63.89 for end in line["interval"]])
+    (apart,) = (each for each in told["differences"] if each["benchmark"] == "videomme")
+    assert (apart["setting"], apart["against"], apart["counted"], apart["videos"]) == ("aviot@4", "none", 3, 2)
+    assert apart["interval"][0] <= apart["difference"] <= apart["interval"][1]
+    assert "## Between settings" in (out / "suite.md").read_text()
+    assert "intervals from fewer than 10 videos" in (out / "suite.md").read_text()
     ego = next(each for each in told["lines"] if each["benchmark"] == "egoschema")
     assert (ego["score"], ego["difference"], ego["without_answer"]) == (None, None, 1)
     broken = next(each for each in told["lines"] if each["benchmark"] == "lvbench")

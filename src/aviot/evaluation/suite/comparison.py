@@ -172,7 +172,7 @@ def _notes(benchmark: Benchmark, part: str | None, rows: Sequence[Row], setting:
         yield "records without answer are not scored; where the benchmark keeps its answers, submit the predictions"
     damaged = {row["video"] for row in rows if "damage" in row}
     if damaged and part is None:
-        yield f"{len(damaged)} videos are damaged; {benchmark.name}/summary.json lists them"
+        yield f"damaged videos: {len(damaged)}; {benchmark.name}/summary.json lists them"
 
 
 def _absent(benchmark: Benchmark, rows: Sequence[Row], *, is_limited: bool) -> Iterator[str]:
