@@ -111,10 +111,11 @@ def test_answer_json(clip):
 
 def test_answer_json_says_what_answered_about_what(clip):
     report = json.loads(aviot("answer", clip, "-q", "Why?", "-m", GOLDEN, "--max-new-tokens", "2", "--json").stdout)
-    assert (report["model"], report["video"], report["aviot"]) == (GOLDEN, clip, version("aviot"))
+    assert (report["model_path"], report["video"], report["aviot"]) == (GOLDEN, clip, version("aviot"))
     assert (report["ratio"], report["compressor"], report["question"]) == (4.0, "aviot", "Why?")
     assert report["times"] == [0.5 * number for number in range(20)]
     assert report["answers"][0]["text"] == report["text"]
+    assert (report["model"], report["notice"], report["damage"]) == ("checkpoint", None, None)
 
 
 def test_several_questions_are_all_answered_from_one_encoding(clip):

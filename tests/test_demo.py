@@ -1,6 +1,9 @@
 """`aviot demo`: what it says is what was compressed and answered, and its page is written."""
 
+import base64
 import json
+import re
+import zlib
 from io import StringIO
 from itertools import count
 from pathlib import Path
@@ -118,7 +121,7 @@ def test_words_do_not_steer_the_terminal():
 def test_a_video_that_is_not_there_is_named_before_anything_is_written(tmp_path):
     done = demo("--output", tmp_path / "out", "--video", tmp_path / "nowhere.mp4")
     assert done.exit_code == 2
-    assert "nowhere.mp4; --video names a local file" in " ".join(done.stderr.split())
+    assert "nowhere.mp4; a video must be a local file" in " ".join(done.stderr.split())
     assert not (tmp_path / "out").exists()
 
 
@@ -144,6 +147,22 @@ def test_the_small_model_answers_both_questions(tmp_path):
     shown = json.loads(done.stdout)
     assert shown["right"] == [True, True]
     assert shown["notice"] is None  # it knows this world
+    assert shown["model"] == "bundled demo model"
+    opens_where_the_questions_are_answered((tmp_path / "report.html").read_text())
+
+
+def opens_where_the_questions_are_answered(page):
+    """The support shown first for every question is made of the frames that show what is asked."""
+    report = json.loads(re.search(r'id="report">(.*?)</script>', page, re.S)[1])
+    world = World(WorldConfig())
+    questions = world.questions(world.scene("test", 3, 64))
+    for condition in report["conditions"]:
+        evidence = {f for e in questions[condition["question"]].evidence for f in range(e.start, e.stop)}
+        assert condition["frame"] in evidence, condition
+        if condition["kind"] == "matched":
+            packed = zlib.decompress(base64.b64decode(report["views"][condition["view"]]["mass"]))
+            shares = np.frombuffer(packed, "<f4").reshape(-1, report["supports"], 64).sum(0)[condition["support"]]
+            assert shares[sorted(evidence)].sum() > 0.9
 
 
 def test_of_a_foreign_video_it_says_that_it_knows_none(small_video, tmp_path):

@@ -1,14 +1,14 @@
 """A minute with a video language model: one video, two questions, and what each made of it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from aviot.compressor.schedule import support_count
 from aviot.explain.build import Outputs, explain
+from aviot.explain.model_info import UNNAMED
 from aviot.explain.study import MATCHED, check_questions, read_with_pictures
 from aviot.explain.view import View
-from aviot.files import check_folder, replacing
+from aviot.files import replacing
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.models.answering import Report
 from aviot.models.session import Session
@@ -46,18 +46,8 @@ class Demo:
     tokens_after: int
     spans: tuple[tuple[float, float], ...]  # seconds at which the first stage's segments begin and end
     asked: tuple[Asked, ...]
-
-
-def check_request(video: Path | None, scene: int, questions: Sequence[str], ratio: float, folder: Path) -> None:
-    """Refuse what cannot be shown, before anything is written."""
-    if video is not None and not video.exists():
-        raise ValueError(f"there is no file {video}; --video names a local file, or a folder of images")
-    check_folder(folder, "name a folder for the demo with -o")
-    if scene < 0:
-        raise ValueError(f"scene must be at least 0, got {scene}")
-    support_count(FRAMES, ratio)
-    if questions:
-        check_questions(questions)
+    model: str = UNNAMED  # name of the model that answered
+    notice: str | None = None  # a warning that belongs to every answer
 
 
 def draw_scene(number: int, folder: Path) -> tuple[Path, tuple[Question, ...]]:
@@ -123,6 +113,8 @@ def show(
             Asked(question, answers[number], questions.get(question), views[number].budgets)
             for number, question in enumerate(asked)
         ),
+        model=found.model.name,
+        notice=found.notice,
     )
 
 

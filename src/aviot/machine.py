@@ -6,9 +6,12 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from aviot.launcher import World
 
 if TYPE_CHECKING:
     import torch
@@ -51,11 +54,52 @@ def device_named(name: str) -> "torch.device":
     return chosen
 
 
-def own_gpu() -> "torch.device":
-    """The GPU of this process: under torchrun and accelerate each process of a machine has one of its own."""
+def process_device(
+    name: str | None, environment: Mapping[str, str] = os.environ, gpus: int | None = None
+) -> "torch.device":
+    """Return the device of this process: the one named, or for `auto`, `cuda` and None a GPU of its own.
+
+    `gpus` is the number of GPUs that this process sees; default: what torch counts.
+    """
     import torch
 
-    return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+    gpus = torch.cuda.device_count() if gpus is None else gpus
+    if name not in (None, "auto", "cuda") or gpus == 0:
+        return device_named(name or "auto")
+    return torch.device("cuda", own_gpu(World.here(environment), gpus))
+
+
+def own_gpu(world: World, gpus: int) -> int:
+    """Return the number of this process's GPU among those it sees; ValueError where that cannot be known.
+
+    A launcher that gives every process one visible GPU leaves nothing to choose.
+    """
+    if gpus == 1:
+        return 0
+    if world.local_rank is None:
+        raise ValueError(
+            f"this is process {world.rank} of {world.processes} and sees {gpus} GPUs, but nothing tells its number on "
+            "this machine, so that all processes would take GPU 0; set LOCAL_RANK (torchrun, srun and mpirun tell it), "
+            "show each process one GPU by CUDA_VISIBLE_DEVICES, or name its device"
+        )
+    return world.local_rank % gpus
+
+
+def join_launcher(environment: dict[str, str] | os._Environ[str] = os.environ, gpus: int | None = None) -> World:
+    """Set RANK, WORLD_SIZE and LOCAL_RANK where something else than torchrun started several processes.
+
+    Accelerate reads these alone: without LOCAL_RANK each process would train by itself, on GPU 0.
+    """
+    world = World.here(environment)
+    if world.processes > 1:
+        if gpus is None:
+            import torch
+
+            gpus = torch.cuda.device_count()
+        local = own_gpu(world, max(gpus, 1))
+        for name, value in (("RANK", world.rank), ("WORLD_SIZE", world.processes), ("LOCAL_RANK", local)):
+            environment.setdefault(name, str(value))
+    return world
 
 
 def versions() -> dict[str, str]:

@@ -14,6 +14,7 @@ from aviot.video.sample import Sampling, check_rate
 CompressorName = Literal["aviot", "uniform", "segment-mean", "none"]
 COMPRESSORS: tuple[str, ...] = get_args(CompressorName)
 MAX_NEW_TOKENS = 64
+MOST_QUESTIONS = 4  # compared on one page of the explorer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,10 +66,12 @@ def check_question(question: str) -> None:
         raise ValueError("the question holds bytes that are no letter; give it as UTF-8 text")
 
 
-def check_questions(questions: Sequence[str]) -> None:
-    """Refuse an empty list, and each question that cannot be asked."""
+def check_questions(questions: Sequence[str], most: int | None = None) -> None:
+    """Refuse an empty list, one that is longer than `most`, and each question that cannot be asked."""
     if not questions:
         raise ValueError("no question was given; ask at least one")
+    if most is not None and len(questions) > most:
+        raise ValueError(f"ask at most {most} questions at a time, got {len(questions)}")
     for question in questions:
         check_question(question)
 

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, NoReturn
 import typer
 from rich.console import Console
 
+from aviot.small.embedded import KNOWS
+
 if TYPE_CHECKING:
     from aviot.models import AviotForConditionalGeneration, AviotProcessor
 
-SMALL_ANSWERS = "The small model answers. It knows its own world of drawn shapes alone; --model names another."
+SMALL_ANSWERS = f"{KNOWS}; --model names another."
 INTERRUPTED = 130  # exit code: 128 + SIGINT, as shells report it
 
 EXTRAS = {

@@ -11,6 +11,14 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def pairs(made):
+    """A run that nobody disturbed, asked two questions at a time."""
+    out = made / "pairs"
+    run(made, out, batch=2)
+    return out
+
+
+@pytest.fixture(scope="session")
 def whole(made):
     """A run that nobody disturbed, and its summary."""
     out = made / "whole"

@@ -5,7 +5,7 @@ import re
 import shutil
 
 import pytest
-from evaluation_sets import OPTIONS, rows, run, write_items
+from evaluation_sets import OPTIONS, rows, write_items
 from test_judge import YES, Server, reply, says
 from typer.testing import CliRunner
 
@@ -74,9 +74,8 @@ def test_verify_says_that_a_run_repeats(made, whole):
     assert done.stdout == "9 of 9 answers repeat; the run holds\n"
 
 
-def test_verify_finds_what_was_changed(made, tmp_path):
-    out = tmp_path / "run"
-    run(made, out)
+def test_verify_finds_what_was_changed(whole, tmp_path):
+    out = shutil.copytree(whole[0], tmp_path / "run")
     found = rows(out / "results.jsonl")
     for row in found:
         if row["status"] == "answered":

@@ -38,7 +38,7 @@ def test_killed_twice_and_resumed(made, whole, tmp_path):
 
 def test_two_processes_at_once(made, whole, tmp_path):
     out = tmp_path / "run"
-    environments = tuple({"RANK": str(rank), "WORLD_SIZE": "2"} for rank in range(2))
+    environments = tuple({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"} for rank in range(2))
     both = run_forked(aviot, *command(made, out, "--json"), environments=environments)
     assert [process.returncode for process in both] == [0, 0], both
     printed = [process.stdout for process in both if process.stdout]

@@ -117,11 +117,9 @@ def test_marks_in_a_question_fail_it_alone(made, tmp_path):
 
 
 @pytest.mark.parametrize("batch", [1, 2])
-def test_two_processes_make_the_same_file(made, whole, tmp_path, batch):
+def test_two_processes_make_the_same_file(made, whole, pairs, tmp_path, batch):
     out = tmp_path / "run"
-    alone = whole[0] if batch == 1 else tmp_path / "alone"
-    if batch > 1:
-        run(made, alone, batch=batch)
+    alone = whole[0] if batch == 1 else pairs
     assert run(made, out, shard=Shard(0, 2), batch=batch) is None
     first = {key_of(row) for row in rows(out / "parts" / "rows-0000.jsonl")}
     summary = run(made, out, shard=Shard(1, 2), batch=batch)
@@ -146,7 +144,7 @@ def test_resumed_by_another_number_of_processes(made, whole, tmp_path):
 
 def test_a_batch_that_is_half_done_is_asked_whole_and_written_once(made, tmp_path):
     run(made, tmp_path / "alone", batch=3)
-    run(made, tmp_path / "run", batch=3)
+    shutil.copytree(tmp_path / "alone", tmp_path / "run")
     part = tmp_path / "run" / "parts" / "rows-0000.jsonl"
     part.write_bytes(b"".join(part.read_bytes().splitlines(keepends=True)[:5]))
     (tmp_path / "run" / "results.jsonl").unlink()
@@ -155,15 +153,14 @@ def test_a_batch_that_is_half_done_is_asked_whole_and_written_once(made, tmp_pat
     assert len(rows(part)) == 36
 
 
-def test_what_could_not_be_asked_is_asked_again_when_told(made, whole, tmp_path):
-    folder = shutil.copytree(made, tmp_path / "set", ignore=shutil.ignore_patterns("v1.mp4", "whole"))
+def test_what_could_not_be_asked_is_asked_again_when_told(made, pairs, tmp_path):
+    folder = shutil.copytree(made, tmp_path / "set", ignore=shutil.ignore_patterns("v1.mp4", "whole", "pairs"))
     out = tmp_path / "run"
     assert len(run(folder, out, batch=2).failed) == 5
     shutil.copy(made / "v1.mp4", folder)
     assert len(run(folder, out, batch=2, resume=True).failed) == 5
     assert len(run(folder, out, batch=2, resume=True, retry=True).failed) == 2
-    run(made, tmp_path / "alone", batch=2)
-    assert (out / "results.jsonl").read_bytes() == (tmp_path / "alone" / "results.jsonl").read_bytes()
+    assert (out / "results.jsonl").read_bytes() == (pairs / "results.jsonl").read_bytes()
     again = [key_of(row) for row in rows(out / "parts" / "rows-0000.jsonl")][36:]
     assert len(again) == len(set(again)) == 9, "what fails as before is not written again"
 

@@ -1,5 +1,6 @@
 """The paper's figures as they are kept, and the suite over folders in the benchmarks' formats."""
 
+import itertools
 import json
 import re
 import shutil
@@ -19,6 +20,7 @@ from aviot.evaluation.suite.comparison import compare
 from aviot.evaluation.suite.reference import figure, sweep, tables
 
 DENSE, FIXED = "fps=2,max_frames=224", "frames=64"
+NUMBERS = itertools.count()
 NAMES = [benchmark.name for benchmark in TEN]
 
 
@@ -194,7 +196,7 @@ def test_two_processes_make_the_same_table(ran, made, data, tmp_path):
     _, out, _ = ran
     words = ["--suite", "paper", "-m", made / "model", "--max-new-tokens", 1, "--out", tmp_path / "run"]
     told = ["evaluate", data, *words, "--compressor", "aviot", "--compressor", "none"]
-    environments = tuple({"RANK": str(rank), "WORLD_SIZE": "2"} for rank in range(2))
+    environments = tuple({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"} for rank in range(2))
     both = run_forked(in_a_process, *map(str, told), environments=environments)
     assert [process.returncode for process in both] == [0, 0], both
     assert [process.stdout.strip() for process in both if process.stdout] == [(out / "suite.md").read_text().strip()]
@@ -216,10 +218,15 @@ def test_fixed_frames_are_put_beside_the_controlled_comparison(made, data, tmp_p
 
 
 def row(part, correct, status="answered", **more):
-    return {"setting": "aviot@4", "compressor": "aviot", "ratio": 4.0, "part": part, "correct": correct} | {
-        "status": status,
-        **more,
-    }
+    made = {"setting": "aviot@4", "compressor": "aviot", "ratio": 4.0, "part": part, "correct": correct}
+    return (
+        made
+        | {"item": next(NUMBERS), "video": "v.mp4"}
+        | {
+            "status": status,
+            **more,
+        }
+    )
 
 
 def test_a_judge_decides_where_there_is_one():

@@ -17,6 +17,12 @@ def loaded():
     return AviotForConditionalGeneration.from_pretrained(CHECKPOINT).eval(), AviotProcessor.from_pretrained(CHECKPOINT)
 
 
+@pytest.fixture
+def bundled(monkeypatch):
+    """Take the tiny model for the bundled one: it is recognised by its weights."""
+    monkeypatch.setattr("aviot.small.embedded.FOLDER", CHECKPOINT)
+
+
 @pytest.fixture(scope="session")
 def explained(loaded):
     """Makes a report of a clip."""

@@ -1,8 +1,11 @@
 """The app: its server by hand, and its page in a real browser."""
 
 import json
+import re
 import threading
+from contextlib import contextmanager
 from http.client import HTTPConnection
+from urllib.parse import quote
 from urllib.request import urlopen
 
 import numpy as np
@@ -13,18 +16,21 @@ from typer.testing import CliRunner
 from aviot.cli import app as cli
 from aviot.explain.server import App, Limits
 from aviot.explain.videos import Videos
+from aviot.small.embedded import FOREIGN
+from aviot.video.container import FORMATS
 
 av = pytest.importorskip("av")
 
 
-def written(path, frames):
-    """An H.264 file of two frames a second."""
-    with av.open(str(path), "w") as file:
-        stream = file.add_stream("libx264", rate=2)
+def written(path, frames, container=None, codec="libx264", pixels="yuv420p"):
+    """A file of two frames a second, H.264 unless another codec is named."""
+    with av.open(str(path), "w", format=container) as file:
+        stream = file.add_stream(codec, rate=2)
         stream.height, stream.width = frames.shape[1:3]
-        stream.pix_fmt = "yuv420p"
+        stream.pix_fmt = pixels
         for frame in frames:
-            file.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24")))
+            picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24")
+            file.mux(stream.encode(picture.reformat(format=pixels)))
         file.mux(stream.encode())
     return path
 
@@ -34,16 +40,24 @@ def video(tmp_path_factory):
     return written(tmp_path_factory.mktemp("app") / "wandering 'square'.mp4", clip(10))
 
 
-@pytest.fixture
-def app(loaded):
+@contextmanager
+def serving(loaded):
     said = []
     with App(("127.0.0.1", 0), Videos(*loaded, max_new_tokens=3), Limits(2_000_000), said.append) as server:
         thread = threading.Thread(target=server.serve_forever, daemon=True)
         thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
     assert said == []  # nothing that was not foreseen
+
+
+@pytest.fixture
+def app(loaded):
+    with serving(loaded) as server:
+        yield server
 
 
 def post(app, path, body=b"", **headers):
@@ -77,12 +91,53 @@ def test_one_encoding_serves_questions_ratios_and_the_same_file_again(app, video
 
 
 @pytest.mark.parametrize(
+    ("name", "container", "codec", "pixels"),
+    [
+        ("a.gif", "gif", "gif", "rgb8"),
+        ("a.ogg", "ogg", "libvpx", "yuv420p"),
+        ("a.flv", "flv", "flv", "yuv420p"),
+        ("a.txt", "mp4", "libx264", "yuv420p"),  # named as something else
+        ("no suffix", "matroska", "libx264", "yuv420p"),
+    ],
+)
+def test_every_container_that_answer_reads_is_taken(app, tmp_path, name, container, codec, pixels):
+    file = written(tmp_path / "file", clip(3), container, codec, pixels)
+    status, found = upload(app, file.read_bytes(), quote(name))
+    assert (status, found["name"], found.get("frames")) == (200, name, 3), found
+
+
+def test_the_file_picker_offers_every_container_that_is_read(app):
+    """One list says the usual suffixes; each demuxer that is open to video has one of them on it."""
+    with urlopen(app.url) as reply:
+        settings = json.loads(re.search(r'id="settings">(.*?)</script>', reply.read().decode(), re.S)[1])
+    offered = settings["accept"].split(",")
+    assert {"video/*", ".gif", ".ogg", ".ogv", ".mp4", ".mkv", ".webm", ".avi", ".mov", ".ts"} <= set(offered)
+    sound = {"aac", "ac3", "aiff", "amr", "au", "caf", "eac3", "flac", "mp3", "w64", "wav"}
+    unnamed = {"av1": ".obu", "mpegvideo": ".m2v"}  # demuxers that FFmpeg gives no suffix
+    for name in set(FORMATS.split(",")) - sound:
+        known = {f".{suffix}" for mode in modes_of(name) for suffix in av.ContainerFormat(name, mode).extensions}
+        assert known & set(offered) or unnamed[name] in offered, name
+
+
+def modes_of(name):
+    """The ways in which FFmpeg knows a container: to read it, to write it."""
+    for mode in "rw":
+        try:
+            av.ContainerFormat(name, mode)
+        except ValueError:
+            continue
+        yield mode
+
+
+@pytest.mark.parametrize(
     ("body", "headers", "status", "sentence"),
     [
         (b"no video at all", {}, 422, "a.mp4"),
         (b"", {}, 422, "a.mp4"),
-        (b"x", {"name": "a.txt"}, 415, "choose a video file (.mp4"),
-        (b"x", {"name": "../../a.sh"}, 415, "not 'a.sh'"),
+        (b"x", {"name": "a.txt"}, 422, "a.txt is not a video"),  # the content decides, not the name
+        (b"x", {"name": "../../a.sh"}, 422, "a.sh is not a video"),
+        (b"x", {"name": "long." + "x" * 300}, 422, "is not a video"),
+        (b"x", {"name": ""}, 422, "the upload is not a video"),
         (b"x", {"Content_Length": "9000000"}, 413, "at most 2 MB"),
         (b"x", {"Origin": "http://elsewhere"}, 403, "only the app's own page"),
         (b"x", {"Host": "elsewhere:80"}, 403, "only to the address"),
@@ -165,6 +220,38 @@ def test_in_a_browser(app, video, tab, tmp_path):
     assert not [url for url in shown.requests if not url.startswith((app.url, "data:"))]
 
 
+def test_the_bundled_model_says_that_it_does_not_know_a_video(loaded, bundled, video, tab):
+    with serving(loaded) as app:
+        shown = tab(PHONE)
+        page = shown.page
+        page.goto(app.url)
+        assert "bundled demo model" in shown.text("#model")
+        assert not page.locator("#notice").is_visible()
+        page.set_input_files("#file", str(video))
+        page.wait_for_selector("#notice:visible")
+        assert shown.text("#notice") == FOREIGN
+        assert serious_faults(page) == []
+        page.fill("#question", "What is the woman doing?")
+        page.click("#submit")
+        shown.settled()
+        assert shown.text("#explorer .notice") == FOREIGN
+        assert "bundled demo model" in shown.text("#explorer .model")
+        assert not shown.overflows()
+        assert shown.complaints == []
+
+
+def test_the_notice_comes_with_the_upload_and_with_the_report(loaded, bundled, video):
+    with serving(loaded) as app:
+        found = upload(app, video.read_bytes())[1]
+        assert found["notice"] == FOREIGN
+        report = ask(app, video=found["video"], name="x", questions=["Why?"], ratio=5)[1]
+        assert (report["notice"], report["model"]["name"]) == (FOREIGN, "bundled demo model")
+
+
+def test_other_models_come_without_a_notice(app, video):
+    assert upload(app, video.read_bytes())[1]["notice"] is None
+
+
 def test_one_clear_message(app, video, tab, tmp_path):
     shown = tab(PHONE)
     page = shown.page
@@ -177,7 +264,7 @@ def test_one_clear_message(app, video, tab, tmp_path):
     for name, sentence in (
         ("text.mp4", "text.mp4"),
         ("broken.mp4", "broken.mp4"),
-        ("notes.txt", "no video file"),
+        ("notes.txt", "notes.txt is not a video"),
         ("large.mp4", "at most 2 MB"),
     ):
         page.set_input_files("#file", str(tmp_path / name))

@@ -14,9 +14,12 @@ from showing import CHECKPOINT, clip
 from typer.testing import CliRunner
 
 from aviot.cli import app
+from aviot.compressor.agreement import mass_inside, top_cells
 from aviot.explain.export import patch_boxes
-from aviot.explain.figures import FigureViews, Wanted, fitted
+from aviot.explain.fading import FAINTEST, opacity
+from aviot.explain.figures import FigureViews, Wanted, fitted, paths_figure, support_figure
 from aviot.models.answering import compress_video
+from aviot.small.embedded import FOREIGN
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +60,40 @@ def test_everything_is_written(written):
     for path in (out / "figures").iterdir():
         start = path.read_bytes()[:5]
         assert start == b"%PDF-" if path.suffix == ".pdf" else Image.open(path).width > 400
+
+
+def test_it_is_said_who_answered(written):
+    out, said = written
+    assert (said["model"], said["notice"]) == ("checkpoint", None)
+    assert said["model_shape"]["layers"] == 2
+    assert "means nothing" not in (out / "report.html").read_text()
+
+
+def test_the_bundled_model_warns_about_a_video_it_cannot_know(folder, tmp_path, bundled):
+    """Also where its folder is named; on the page, in the JSON and on stderr."""
+    page = tmp_path / "a.html"
+    done = explain(folder, "-q", "What is the woman doing?", "--frames", "2", "-o", page, "--json")
+    assert done.exit_code == 0, done.output
+    said = json.loads(done.stdout)
+    assert (said["model"], said["notice"]) == ("bundled demo model", FOREIGN)
+    assert FOREIGN in done.stderr
+    assert FOREIGN in page.read_text()
+    assert "bundled demo model" in page.read_text()
+
+
+def test_names_from_outside_do_not_steer_the_terminal_or_the_page(folder, tmp_path):
+    model = tmp_path / "evil\x1b[2J<script><b>"
+    model.symlink_to(CHECKPOINT)
+    page = tmp_path / "page\x1b[2J\udcff.html"
+    done = explain(folder, "-q", "?", "--frames", "2", "-o", page, "--model", str(model))
+    assert done.exit_code == 0, done.output
+    assert "\x1b" not in done.stdout + done.stderr
+    assert "answered by evil\N{REPLACEMENT CHARACTER}[2J" in done.stderr
+    assert "page\N{REPLACEMENT CHARACTER}[2J" in done.stdout
+    text = page.read_text()
+    assert "evil\N{REPLACEMENT CHARACTER}[2J\\u003cscript\\u003e" in text
+    assert "\x1b" not in text
+    assert "<script><b>" not in text
 
 
 def test_the_export_is_exact(written, folder, loaded):
@@ -142,6 +179,40 @@ def test_figures_show_the_frame_that_was_chosen(case):
         strongest = view.frames[0].argsort(descending=True)[:4].tolist()
         assert {frame, *(best for best in strongest if view.frames[0, best] > 0)} <= set(views.shown)
         assert len(views.shown) <= 5
+
+
+def test_figures_open_with_what_the_first_question_is_about(case):
+    view = case.views[0]
+    views = FigureViews(Wanted())
+    views.keep(view)
+    assert (views.support, views.frame) == view.starting_pair(0)
+    assert (views.support, views.frame) == (case.study.conditions[0].support, case.study.conditions[0].frame)
+
+
+def test_figures_fade_maps_that_are_close_to_even(case):
+    views = FigureViews(Wanted(support=1))
+    views.keep(case.views[0])
+    shares = [float(mass_inside(field, top_cells(field))) for field in views.fields]
+    axes = support_figure(case.study, views).axes
+    drawn = [axis.collections[0].get_alpha() for axis in axes[1 : 1 + len(shares)]]
+    assert drawn == pytest.approx([opacity(share) for share in shares])
+    assert all(f"top 20 %: {share:.1%}" in axis.get_title() for axis, share in zip(axes[1:], shares, strict=False))
+    fused = views.maps.sum(0)
+    assert axes[-1].images[0].get_alpha() == pytest.approx(opacity(float(mass_inside(fused, top_cells(fused)))))
+    for level, axis in enumerate(paths_figure(case.study, views).axes[:-1]):
+        share = float(mass_inside(views.maps[level], top_cells(views.maps[level])))
+        assert axis.collections[0].get_alpha() == pytest.approx(opacity(share))
+        assert axis.images[1].get_alpha() == pytest.approx(0.7 * opacity(share))
+        assert f"top 20 %: {share:.1%}" in axis.get_title()
+
+
+def test_opacity_grows_with_what_the_outlined_fifth_holds():
+    shares = [0.0, 0.2, 0.22, 0.3, 0.4, 1.0]
+    drawn = [opacity(share) for share in shares]
+    assert drawn == sorted(drawn)
+    assert drawn[0] == drawn[1] == FAINTEST < 0.25
+    assert drawn[3] == pytest.approx((1 + FAINTEST) / 2)
+    assert drawn[4] == drawn[5] == 1
 
 
 def test_a_pair_that_is_not_there(folder, tmp_path):

@@ -1,17 +1,33 @@
 """The page in a real browser, from disk."""
 
+import base64
+import zlib
+
+import numpy as np
 import pytest
 from showing import DESKTOP, PHONE, QUESTIONS, serious_faults
 
 from aviot.compressor.agreement import agreement, mass_inside, top_cells
+from aviot.explain.fading import opacity
+from aviot.explain.fields import text_of
+from aviot.small.embedded import FOREIGN
 
-YELLOW = """async (canvas) => {
+OUTLINED = """async (canvas) => {
   await new Promise((done) => setTimeout(done, 100));
-  const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
-  let found = 0;
-  for (let n = 0; n < data.length; n += 4) found += data[n] === 240 && data[n + 1] === 228 && data[n + 2] === 66;
-  return found;
-}"""
+  const pixels = (source) => source.getImageData(0, 0, canvas.width, canvas.height).data;
+  const bare = new OffscreenCanvas(canvas.width, canvas.height).getContext("2d");
+  const picture = document.querySelector(".thumb[aria-pressed='true'] img");
+  await picture.decode();
+  bare.drawImage(picture, 0, 0, canvas.width, canvas.height);
+  const [drawn, plain] = [pixels(canvas.getContext("2d")), pixels(bare)];
+  let count = 0, change = 0;
+  for (let n = 0; n < drawn.length; n += 4) {
+    const here = [0, 1, 2].reduce((sum, colour) => sum + Math.abs(drawn[n + colour] - plain[n + colour]), 0);
+    count += here > 6;
+    change += here;
+  }
+  return [count, change];
+}"""  # pixels of a frame that an outline changed, and by how much in all
 
 
 def numbers_of(shown, section):
@@ -132,10 +148,71 @@ def test_frames_that_came_through_as_they_were_have_no_outline(explained, opened
         shown.ready(0, support, frame)
         assert ("so none is outlined" in shown.text("#support .gallery figure >> nth=0")) == even
         assert ("with the fifth of the positions" in shown.text("#support .two figure >> nth=0")) != even
-        yellow = shown.page.locator("#support .two canvas >> nth=0").evaluate(YELLOW)
-        assert (yellow > 500) != even
+        count, _ = shown.page.locator("#support .two canvas >> nth=0").evaluate(OUTLINED)
+        assert (count > 500) != even
         kinds.add(even)
     assert kinds == {True, False}
+
+
+def with_share_in_top(report, share):
+    """A report in which the outlined fifth of every fused map is said to hold so much."""
+    views = []
+    for view in report["views"]:
+        figures = np.frombuffer(zlib.decompress(base64.b64decode(view["figures"])), "<u2").reshape(-1, 4).copy()
+        figures[:, 0] = round(share * report["figure_steps"])
+        views.append(view | {"figures": text_of(figures)})
+    return report | {"views": views}
+
+
+def test_outlines_fade_where_the_outlined_fifth_holds_about_a_fifth(case, opened):
+    changes = {}
+    for share in (0.21, 0.3, 0.9):
+        shown = opened(with_share_in_top(case.report, share))
+        _, changes[share] = shown.page.locator("#support .two canvas >> nth=0").evaluate(OUTLINED)
+        said = shown.text("#support .gallery figure >> nth=0")
+        assert f"the outlined fifth of the positions holds {100 * share:.1f} %" in said
+        assert ("drawn faintly" in said) == (opacity(share) < 0.6)
+    for share in (0.21, 0.3):
+        assert changes[share] / changes[0.9] == pytest.approx(opacity(share), abs=0.05)
+
+
+def test_maps_of_the_paths_say_what_their_outlines_hold(case, opened):
+    shown, condition = opened(case.report), case.study.conditions[0]
+    maps = case.views[0].mass[:, condition.support, :, condition.frame].double()
+    for level, each in enumerate(maps):
+        share = float(mass_inside(each, top_cells(each)))
+        said = shown.text(f"#paths .gallery figure >> nth={level}")
+        assert f"its outlined fifth holds {100 * share:.0f}"[:-1] in said
+        assert ("drawn faintly" in said) == (opacity(share) < 0.6)
+
+
+def test_who_answered_is_said_with_a_notice_where_there_is_one(case, opened):
+    name = "<b>mine</b> & 'yours' " + "long" * 40
+    for size, scheme in ((DESKTOP, "light"), (PHONE, "dark")):
+        told = case.report | {"model": {"name": name, "facts": "7 B parameters"}, "notice": FOREIGN}
+        shown = opened(told, size, scheme)
+        assert shown.text(".model strong") == name
+        assert "7 B parameters" in shown.text(".model")
+        assert shown.text(".notice") == FOREIGN
+        assert shown.page.locator(".notice").bounding_box()["y"] < size[1]  # without scrolling
+        assert not shown.overflows()
+        assert shown.complaints == []
+    assert opened(case.report).page.locator(".notice").count() == 0
+
+
+def test_every_answer_opens_with_its_own_support_until_one_is_chosen(case, opened):
+    conditions = [dict(each) for each in case.report["conditions"]]
+    conditions[0] |= {"support": 2, "frame": 7}
+    conditions[3] |= {"support": 0, "frame": 1}
+    shown = opened(case.report | {"conditions": conditions})
+    shown.ready(0, 2, 7)
+    shown.page.locator('[data-condition="3"]').click()
+    shown.ready(3, 0, 1)
+    shown.page.locator("#support-number").fill("1")
+    frame = int(case.views[1].frames[1].argmax())
+    shown.ready(3, 1, frame)
+    shown.page.locator('[data-condition="0"]').click()
+    shown.ready(0, 1, frame)
 
 
 def test_touch_chooses_on_the_map(case, opened):

@@ -110,4 +110,5 @@ def lmms_eval(folder: Path, out: Path, model_args: str, *words: str, processes: 
     (samples,) = out.rglob("*_samples_aviot_local.jsonl")
     rows = sorted(map(json.loads, samples.read_text().splitlines()), key=lambda row: row["doc_id"])
     score = json.loads(results.read_text())["results"]["aviot_local"]["accuracy,none"]
-    return {"score": score, "replies": [row["filtered_resps"][0] for row in rows], "said": said}
+    tokens = [row["token_counts"][0] for row in rows]
+    return {"score": score, "replies": [row["filtered_resps"][0] for row in rows], "tokens": tokens, "said": said}

@@ -37,6 +37,7 @@ def ours(folder, out, *words):
         each["setting"]: {
             "score": each["value"],
             "replies": [row.get("prediction") for row in rows if row["setting"] == each["setting"]],
+            "tokens": [(r["tokens_before"], r["tokens_after"]) for r in rows if r["setting"] == each["setting"]],
         }
         for each in summary["measures"]
     }
@@ -49,6 +50,10 @@ def test_scores_and_replies_are_those_of_aviot_evaluate(local, evaluated, tmp_pa
     assert found["replies"] == evaluated[setting]["replies"]
     assert found["score"] == pytest.approx(evaluated[setting]["score"])
     assert len(found["replies"]) == len(items)
+    told = [(counts["tokens_before"], counts["tokens_after"]) for counts in found["tokens"]]
+    assert told == evaluated[setting]["tokens"]
+    assert all(before > after for before, after in told) == (setting != "none")
+    assert {counts["output_tokens"] for counts in found["tokens"]} == {1}
     assert 0 < found["score"] < 1, "a score that any model would have shows nothing"
     assert len(set(found["replies"])) > 2
 
@@ -82,6 +87,7 @@ def test_a_broken_and_a_missing_video_are_listed_and_wrong(local, tmp_path):
     told = f"pretrained={folder / 'model'},ratio=4,manifest={manifest}"
     found = lmms_eval(tmp_path, tmp_path / "out", told)
     assert found["replies"][2:] == ["-", "-"]
+    assert found["tokens"][2:] == [None, None]
     assert "2 of 4 questions could not be asked" in found["said"]
     assert str(tmp_path / "broken.mp4") in found["said"]
     written = json.loads(manifest.read_text())

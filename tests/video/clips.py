@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -27,7 +28,7 @@ def number_of(picture: np.ndarray) -> int:
 
 
 def encode(
-    path: Path,
+    path: Any,
     codec: str = "libx264",
     *,
     pictures: Iterable[np.ndarray] | int = 60,
@@ -40,12 +41,16 @@ def encode(
     pts: list[int] | None = None,
     time_base: Fraction | None = None,
     sound: bool = False,
+    sound_frames: int = 20,
     **settings: object,
-) -> Path:
-    """Write a video; `pts` in `time_base` makes its frame rate variable, `settings` are attributes of the encoder."""
+) -> Any:
+    """Write a video to a path or an object with `write`.
+
+    `pts` in `time_base` makes its frame rate variable, `settings` are attributes of the encoder.
+    """
     if isinstance(pictures, int):
         pictures = (numbered(i, *size) for i in range(pictures))
-    with av.open(str(path), "w", format=container, options=muxing or {}) as out:
+    with av.open(str(path) if isinstance(path, Path) else path, "w", format=container, options=muxing or {}) as out:
         stream = out.add_stream(codec, rate=rate, options=options or {})
         stream.width, stream.height = size
         stream.pix_fmt = pixels
@@ -61,7 +66,7 @@ def encode(
             out.mux(stream.encode(frame))
         out.mux(stream.encode(None))
         if audio is not None:
-            silence(out, audio)
+            silence(out, audio, sound_frames)
     return path
 
 

@@ -57,6 +57,7 @@ def main(folder: Path, count: int, seed: int) -> None:
             assert len(video) == len(video.frames) == len(video.times) >= 1
             assert list(video.times) == sorted(video.times)
             assert video.duration > 0
+            assert video.damage is None or str(video.damage)
             read += 1
         except VideoError:
             refused += 1

@@ -65,6 +65,7 @@ def test_chosen_frames_are_those_of_decoding_everything(clip, name):
     for wish in ({}, {"frames": 5}, {"frames": 1000}, {"fps": 20, "max_frames": 7}):
         video = read_video(path, **wish)
         assert video.total == 60
+        assert video.damage is None
         assert video.fps == pytest.approx(rate)
         assert video.duration == pytest.approx(60 / rate)
         assert video.times == pytest.approx([i / rate for i in video.indices], abs=1e-9)
@@ -104,6 +105,7 @@ def test_variable_frame_rate_keeps_true_times(tmp_path, container):
     assert video.duration > video.times[-1]
     assert [number_of(frame) for frame in video.frames] == list(range(60))
     assert video.fps == pytest.approx(60 / video.duration)
+    assert video.damage is None
 
 
 @pytest.mark.parametrize("start", [-50, 250])
@@ -133,6 +135,7 @@ def test_what_an_edit_list_cuts_off_is_no_frame(tmp_path):
     assert [number_of(frame) for frame in video.frames] == list(range(7, 60))
     assert video.total == 53
     assert video.times[:2] == (0.0, 0.04)
+    assert video.damage is None
 
 
 ONE = 1 << 16

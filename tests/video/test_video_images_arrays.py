@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from clips import number_of, numbered
+from clips import encode, number_of, numbered
 from PIL import Image
 
 from aviot.video import VideoError, images, read_video
@@ -107,3 +107,15 @@ def test_an_array_needs_its_rate():
     assert "give it with source_fps=" in refused(array)
     for bad in (0, -1, float("nan"), True, "2"):
         assert "source_fps must be" in refused(array, source_fps=bad)
+
+
+def test_asking_for_more_frames_than_there_are_is_said_once(folder, tmp_path, caplog):
+    frames = np.stack([numbered(i) for i in range(25)])
+    clip = encode(tmp_path / "clip.mp4", pictures=25)
+    for source, wishes, total in ((frames, {"source_fps": 5}, 25), (folder, {}, 12), (clip, {}, 25)):
+        video = read_video(source, frames=total, **wishes)
+        assert (len(video), caplog.messages) == (total, [])
+        video = read_video(source, frames=1000, **wishes)
+        assert video.indices == tuple(range(total))
+        assert caplog.messages == [f"{video.name}: asked for 1,000 frames; the video has {total}, all are used"]
+        caplog.clear()

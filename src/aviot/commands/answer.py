@@ -4,6 +4,7 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from aviot.commands.described import describe
 from aviot.commands.options import (
     CompressorOption,
     Device,
@@ -18,7 +19,7 @@ from aviot.commands.options import (
     SourceFps,
     VideoPath,
 )
-from aviot.terminal import chosen_model, counted, load_model, mistakes, printable, say, working
+from aviot.terminal import counted, load_model, mistakes, printable, say, working
 
 if TYPE_CHECKING:
     from aviot.models.answering import Answer
@@ -61,18 +62,18 @@ def answer(
             source_fps=source_fps,
             device=device,
         )
-        folder = chosen_model(model)
-        loaded, processor = load_model(folder, device, report)
+        loaded, processor = load_model(model, device, report)
         from aviot.models.answering import answer_request
 
         encoded, answers = answer_request(loaded, processor, request, report)
+        described = describe(request, loaded, encoded.video)
     if as_json:
-        from aviot.models.answering import describe_request
-
-        print(json.dumps(describe_request(request, folder, loaded, encoded.video) | _plain(answers), indent=2))
+        print(json.dumps(described | _plain(answers), indent=2))
         return
     for given in answers:
         _print(given, alone=len(answers) == 1)
+    if described["notice"] is not None:
+        say(described["notice"])
 
 
 def _plain(answers: "list[Answer]") -> dict[str, Any]:

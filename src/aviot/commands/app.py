@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from aviot.commands.options import Device, MaxNewTokens, Model
-from aviot.terminal import load_model, mistakes, say, working
+from aviot.terminal import load_model, mistakes, printable, say, working
 
 
 def app(
@@ -25,6 +25,14 @@ def app(
     Example: aviot app --model checkpoints/aviot-7b
     """
     with mistakes(), working() as report:
+        from aviot.machine import check_device_name
+        from aviot.request import checkpoint_folder
+
+        if max_upload < 1:
+            raise ValueError(f"--max-upload must be at least 1 MB, got {max_upload}")
+        if model is not None:
+            checkpoint_folder(model)
+        check_device_name(device)
         from aviot.explain.server import App, Limits
         from aviot.explain.videos import Videos
 
@@ -36,6 +44,8 @@ def app(
             raise ValueError(
                 f"cannot serve at {host}:{port} ({error.strerror}); try another --port or --host"
             ) from error
+    info = server.videos.info
+    say(printable(f"answers come from {info.name} ({info.facts})"))
     print(server.url, flush=True)
     with server:
         try:

@@ -47,6 +47,7 @@ def bench(
     """
     with mistakes():
         clip = _chosen_video(video or [], as_json=as_json)
+        _check_early(clip, model, ratio, device, output, plot)
 
     from aviot.bench.check import CheckFailed
     from aviot.bench.options import Options
@@ -77,6 +78,28 @@ def bench(
             write_outputs(result, output, plot, as_json=as_json)
     except CheckFailed as error:
         refuse(str(error), code=1)
+
+
+def _check_early(
+    video: Path | None, model: Path | None, ratios: list[float], device: str, *outputs: Path | None
+) -> None:
+    """Refuse what takes no torch to see is wrong; `Options` checks the rest."""
+    from aviot.compressor.schedule import support_count
+    from aviot.files import check_output
+    from aviot.machine import check_device_name
+    from aviot.request import checkpoint_folder
+    from aviot.video.paths import check_source
+
+    for ratio in ratios:
+        support_count(1, ratio)
+    check_device_name(device)
+    if video is not None:
+        check_source(video)
+    if model is not None:
+        checkpoint_folder(model)
+    for path in outputs:
+        if path is not None:
+            check_output(path)
 
 
 def _chosen_video(given: list[Path], *, as_json: bool) -> Path | None:

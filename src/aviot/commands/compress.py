@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from aviot.commands.described import describe
 from aviot.commands.options import (
     CompressorOption,
     Device,
@@ -19,7 +20,7 @@ from aviot.commands.options import (
     SourceFps,
     VideoPath,
 )
-from aviot.terminal import chosen_model, counted, load_model, mistakes, say, working
+from aviot.terminal import counted, load_model, mistakes, say, working
 
 
 def compress(
@@ -62,9 +63,8 @@ def compress(
         if compressor == "none":
             raise ValueError("compressor none leaves nothing to write; choose aviot, uniform or segment-mean")
         check_output(output)
-        folder = chosen_model(model)
-        loaded, processor = load_model(folder, device, report)
-        from aviot.models.answering import compress_video, describe_request, save_compression
+        loaded, processor = load_model(model, device, report)
+        from aviot.models.answering import compress_video, save_compression
 
         read, compression, _, watch = compress_video(
             loaded,
@@ -79,7 +79,7 @@ def compress(
         assert compression is not None  # only "none" makes none
         save_compression(output, read, compression, question)
     if as_json:
-        described = describe_request(request, folder, loaded, read) | {
+        described = describe(request, loaded, read) | {
             "question": question,
             "file": str(output),
             "features": list(compression.features.shape),

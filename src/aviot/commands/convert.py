@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from aviot.commands.options import Json
-from aviot.terminal import mistakes, say
+from aviot.terminal import mistakes, say, stderr_console
 
 
 def convert(
@@ -25,9 +23,14 @@ def convert(
 
     Example: aviot convert LLaVA-Video-7B-Qwen2 aviot-start
     """
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     silent = not sys.stderr.isatty()
-    with mistakes(), Progress(*columns, console=Console(stderr=True), transient=True, disable=silent) as progress:
+    with mistakes(), Progress(*columns, console=stderr_console(), transient=True, disable=silent) as progress:
+        from aviot.request import checkpoint_folder
+
+        checkpoint_folder(source)
         from aviot.models.conversion import convert_checkpoint, describe_conversion
 
         task = progress.add_task("shards", total=None)

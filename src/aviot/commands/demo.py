@@ -1,7 +1,7 @@
 """`aviot demo`."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 SCENE = 3  # of the test split
 ASKED_OF_FILES = ("What is shown at the beginning?", "What is shown at the end?")
-FOREIGN = "The small model knows its own world of drawn shapes alone: what it says of this video means nothing."
 BAR = 24  # characters of the longest bar
 
 
@@ -49,13 +48,13 @@ def demo(
     Example: aviot demo --ratio 8
     """
     with mistakes(), working() as report:
-        from aviot.demo import PAGE, check_request, draw_scene, show
-
         if video is not None and scene is not None:
             raise ValueError(f"--scene {scene} draws a video and --video {video} names one; give one of the two")
         number = SCENE if scene is None else scene
-        check_request(video, number, question or (), ratio, output)
+        _check(video, number, question or ASKED_OF_FILES, ratio, output)
         loaded, processor = load_model(model, device, report)
+        from aviot.demo import PAGE, draw_scene, show
+
         output.mkdir(parents=True, exist_ok=True)
         asked: dict[str, str | None] = dict.fromkeys(ASKED_OF_FILES)
         shown_file = video
@@ -66,21 +65,37 @@ def demo(
         if question:
             asked = dict.fromkeys(question)
         shown = show(loaded, processor, shown_file, asked, output / PAGE, ratio=ratio, report=report)
-    notice = FOREIGN if model is None and video is not None else None
     if as_json:
-        more = {"right": [one.right for one in shown.asked], "notice": notice}
+        more = {"right": [one.right for one in shown.asked]}
         print(json.dumps(asdict(shown) | more, indent=2, default=str))
         return
     console = Console()
     for part in _described(shown):
         console.print(part)
-    if notice is not None:
-        console.print(notice)
+    if shown.notice is not None:
+        console.print(shown.notice)
+
+
+def _check(video: Path | None, scene: int, questions: Sequence[str], ratio: float, folder: Path) -> None:
+    """Refuse what cannot be shown, before anything is loaded or written."""
+    from aviot.compressor.schedule import support_count
+    from aviot.files import check_folder
+    from aviot.request import MOST_QUESTIONS, check_questions
+    from aviot.video.paths import check_source
+
+    if video is not None:
+        check_source(video)
+    check_folder(folder, "name a folder for the demo with -o")
+    if scene < 0:
+        raise ValueError(f"scene must be at least 0, got {scene}")
+    support_count(1, ratio)
+    check_questions(questions, MOST_QUESTIONS)
 
 
 def _described(shown: "Demo") -> Iterator[str | Table]:
     path, frames = " → ".join(map(str, shown.path)), counted(shown.frames, "frame")
     yield f"[bold]{_shown(str(shown.video))}[/bold]: {frames}, compressed to {shown.path[-1]} ({path})."
+    yield f"Answered by {_shown(shown.model)}."
     yield f"Visual tokens for the decoder: {shown.tokens_before:,} before, {shown.tokens_after:,} after.\n"
     known = any(one.truth is not None for one in shown.asked)
     answers = Table("", "question", "answer", *(["in truth"] if known else []))

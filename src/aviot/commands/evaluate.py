@@ -1,7 +1,6 @@
 """`aviot evaluate`: people's own items, scored, with everything that it takes to repeat it."""
 
 import json
-import os
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -11,11 +10,10 @@ import typer
 from rich.console import Console
 
 from aviot.commands.options import Device, Fps, Frames, Json, MaxFrames, Model, SourceFps
+from aviot.launcher import World
 from aviot.terminal import chosen_model, load_model, mistakes, refuse, say
 
 if TYPE_CHECKING:
-    import torch
-
     from aviot.evaluation.config import EvaluationConfig
     from aviot.evaluation.endpoint import Endpoint
     from aviot.evaluation.verify import Verification
@@ -33,7 +31,17 @@ Ratios = Annotated[
 Compressors = Annotated[
     list[str], typer.Option("--compressor", help="aviot, uniform, segment-mean or none; repeat. aviot if not given.")
 ]
-Out = Annotated[Path | None, typer.Option(help="Folder of the run; ITEMS' name and -evaluation if not given.")]
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", "--out", help="Folder of the run. Default: ITEMS' name and -evaluation."),
+]
+Limit = Annotated[
+    int | None,
+    typer.Option("--limit", help="Ask the first N items only (of each benchmark with --suite).", metavar="N"),
+]
+By = Annotated[
+    list[str], typer.Option("--by", help="Report scores by a column of the items too; repeat.", metavar="COLUMN")
+]
 Videos = Annotated[Path | None, typer.Option(help="Folder that videos count from; that of ITEMS if not given.")]
 MaxNewTokens = Annotated[
     int | None, typer.Option(help="Longest answer, in tokens; 64, or the benchmark's, if not given.")
@@ -48,8 +56,12 @@ def evaluate(
     model: Model = None,
     ratio: Ratios = [],  # noqa: B006
     compressor: Compressors = [],  # noqa: B006
-    out: Out = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was ended.")] = False,
+    output: Output = None,
+    limit: Limit = None,
+    by: By = [],  # noqa: B006
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a run, or add ratios, compressors or items to it.")
+    ] = False,
     retry: Annotated[bool, typer.Option("--retry", help="With --resume: ask again what could not be asked.")] = False,
     suite: Suite = None,
     verify: Annotated[Path | None, typer.Option(help="Ask a sample of a finished run again.", metavar="RUN")] = None,
@@ -69,26 +81,32 @@ def evaluate(
     max_frames: MaxFrames = None,
     frames: Frames = None,
     source_fps: SourceFps = None,
-    seed: Annotated[int, typer.Option(help="Of resampled intervals and of --verify's sample.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of --verify's sample.")] = 0,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
     """Ask and score your own items: several ratios and compressors over one encoding of each video.
 
-    The run's folder gets results.jsonl, summary.json and manifest.json. Killed at any moment it goes on with --resume;
-    torchrun shares it among processes. --suite paper takes a folder that holds one for each benchmark, and ends in
-    suite.md, suite.json and plots. Exit code 1: nothing could be answered, or --verify found a difference.
+    The run's folder gets results.jsonl, summary.json and manifest.json; results.csv, summary.csv and summary.md are for
+    spreadsheets and documents. Killed at any moment it goes on with --resume, which also adds ratios and compressors to
+    a finished run; torchrun and srun share it among processes. --suite paper takes a folder that holds one for each
+    benchmark, and ends in suite.md, suite.json and plots. Exit code 1: nothing could be answered, or --verify found a
+    difference.
 
     Example: aviot evaluate items.jsonl -m checkpoints/aviot-7b -r 4 -r 10 --compressor aviot --compressor uniform
     """
-    first = os.environ.get("RANK", "0") == "0"
     with mistakes():
+        from aviot.machine import check_device_name
+
+        first = World.here().rank == 0
         if verify is not None:
             _refuse_beside(
                 "--verify asks a run's own questions in its own way",
                 ratio=ratio,
                 compressor=compressor,
-                out=out,
+                output=output,
+                limit=limit,
+                by=by,
                 resume=resume or retry,
                 suite=suite,
                 split=split,
@@ -102,6 +120,9 @@ def evaluate(
             return
         if items is None:
             raise ValueError("give ITEMS, or --verify RUN")
+        if not items.exists():
+            raise ValueError(f"{items}: no such file; give JSON, JSONL or a dataset folder")
+        check_device_name(device)
         if retry and not resume:
             raise ValueError("--retry asks again what a run could not ask; say --resume too")
         if suite is not None:
@@ -111,6 +132,7 @@ def evaluate(
                 "--suite has the benchmarks' own videos, splits and words",
                 videos=videos,
                 split=split,
+                by=by,
                 instruction=choice_instruction is not None or open_instruction is not None,
             )
         from aviot.evaluation.config import EvaluationConfig
@@ -120,7 +142,7 @@ def evaluate(
         config = EvaluationConfig(
             items=items,
             model=chosen_model(model),
-            out=out or Path(f"{items.stem}-evaluation"),
+            out=output or Path(f"{items.stem}-evaluation"),
             videos=videos,
             split=split,
             ratios=tuple(ratio),
@@ -130,6 +152,8 @@ def evaluate(
             max_new_tokens=MAX_NEW_TOKENS if max_new_tokens is None else max_new_tokens,
             batch=batch,
             seed=seed,
+            limit=limit,
+            by=tuple(dict.fromkeys(by)),
             judge=_endpoint(judge, judge_model, judge_key, judge_timeout, judge_attempts),
         )
         if suite is not None:
@@ -152,8 +176,9 @@ def _evaluate(
     from aviot.evaluation.report import as_plain, print_summary
     from aviot.evaluation.run import RESULTS
     from aviot.evaluation.run import evaluate as run_evaluation
+    from aviot.machine import process_device
 
-    place = _device_here(device)
+    place = process_device(device)
     report = say if first and sys.stderr.isatty() else _silent
     summary = run_evaluation(
         config, lambda: load_model(config.model, str(place), report), place, resume=resume, retry=retry, report=report
@@ -165,7 +190,7 @@ def _evaluate(
         print(json.dumps({"run": str(config.out)} | as_plain(summary), indent=2))
     else:
         print_summary(summary, Console())
-        say(f"{config.out}: results.jsonl, summary.json, manifest.json")
+        say(f"{config.out}: results.jsonl, summary.json, manifest.json; results.csv, summary.csv, summary.md")
     if sum(len(problem.settings) for problem in summary.failed) == summary.rows:
         refuse("no item could be asked; see the reasons above", code=1)
 
@@ -197,8 +222,9 @@ def _suite(
     from aviot.evaluation.suite.files import as_json as plain
     from aviot.evaluation.suite.markdown import as_markdown
     from aviot.evaluation.suite.suite import paper_ratios, paper_sampling, run_suite
+    from aviot.machine import process_device
 
-    place = _device_here(device)
+    place = process_device(device)
     report = say if first and sys.stderr.isatty() else _silent
     sampling = paper_sampling(config.sampling)
     base = replace(config, sampling=sampling, ratios=paper_ratios(config.ratios, sampling))
@@ -225,8 +251,9 @@ def _verify(
 ) -> None:
     from aviot.evaluation.verify import recorded_config
     from aviot.evaluation.verify import verify as verify_run
+    from aviot.machine import process_device
 
-    config, place = recorded_config(run, items=items, model=model, videos=videos), _device_here(device)
+    config, place = recorded_config(run, items=items, model=model, videos=videos), process_device(device)
     found = verify_run(config, lambda: load_model(config.model, str(place), _silent), place, **how)
     if as_json:
         print(json.dumps(asdict(found) | {"holds": found.holds}, indent=2))
@@ -242,17 +269,6 @@ def _print_verification(found: "Verification") -> None:
     for line in (*found.broken, *found.changed):
         print(f"differs: {line}")
     print(f"{found.repeated} of {found.rerun} answers repeat; the run {'holds' if found.holds else 'does not hold'}")
-
-
-def _device_here(name: str) -> "torch.device":
-    """Return the device that was asked for; under torchrun each process of a machine takes a GPU of its own."""
-    import torch
-
-    from aviot.machine import device_named, own_gpu
-
-    if "LOCAL_RANK" in os.environ and name in ("auto", "cuda") and torch.cuda.is_available():
-        return own_gpu()
-    return device_named(name)
 
 
 def _silent(_: Any) -> None:

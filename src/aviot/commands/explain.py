@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from aviot.commands.described import describe
 from aviot.commands.options import (
     CompressorOption,
     Device,
@@ -20,7 +21,7 @@ from aviot.commands.options import (
     SourceFps,
     VideoPath,
 )
-from aviot.terminal import counted, load_model, mistakes, say, working
+from aviot.terminal import counted, load_model, mistakes, printable, say, working
 
 
 def explain(
@@ -35,8 +36,13 @@ def explain(
     export: Annotated[
         Path | None, typer.Option(help="A safetensors file for the exact coefficients.", show_default=False)
     ] = None,
-    support: Annotated[int | None, typer.Option(help="Support that figures show, from 0; else the clearest.")] = None,
-    frame: Annotated[int | None, typer.Option(help="Frame that figures show, from 0; else the strongest.")] = None,
+    support: Annotated[
+        int | None,
+        typer.Option(help="Support that figures show, from 0. Default: the one most relevant to the first question."),
+    ] = None,
+    frame: Annotated[
+        int | None, typer.Option(help="Frame that figures show, from 0. Default: the support's most relevant one.")
+    ] = None,
     compressor: CompressorOption = "aviot",
     max_new_tokens: MaxNewTokens = 64,
     fps: Fps = None,
@@ -51,6 +57,7 @@ def explain(
     Example: aviot explain cooking.mp4 -q "What is cooked?" -q "Who cooks?" --ratio 5 -o report.html --model MODEL
     """
     with mistakes(), working() as report:
+        from aviot.files import check_output
         from aviot.request import Request
 
         request = Request(
@@ -66,6 +73,7 @@ def explain(
             source_fps=source_fps,
             device=device,
         )
+        check_output(output)
         from aviot.explain.build import Outputs
         from aviot.explain.build import explain as write_explanation
         from aviot.explain.figures import Wanted
@@ -87,14 +95,16 @@ def explain(
             compressor=compressor,  # type: ignore[arg-type]
             max_new_tokens=max_new_tokens,
         )
+    if found.notice is not None:
+        say(found.notice)
     if as_json:
         print(
             json.dumps(
-                {
+                describe(request, loaded, read)
+                | {
+                    "model_shape": {name: getattr(found.model, name) for name in ("parameters", "layers", "width")},
                     "files": [str(path) for path in written],
                     "questions": found.questions,
-                    "ratio": found.ratio,
-                    "compressor": found.compressor,
                     "answers": [asdict(condition) for condition in found.conditions],
                     "comparisons": [asdict(comparison) for comparison in found.comparisons],
                 },
@@ -103,5 +113,7 @@ def explain(
         )
         return
     for path in written:
-        print(path)
-    say(f"{counted(len(read), 'frame')}, {counted(len(found.questions), 'question')}; open {output} in a browser")
+        print(printable(str(path)))
+    say(printable(f"answered by {found.model.name} ({found.model.facts})"))
+    asked = f"{counted(len(read), 'frame')}, {counted(len(found.questions), 'question')}"
+    say(printable(f"{asked}; open {output} in a browser"))

@@ -25,6 +25,8 @@ def train(
     """
     first = os.environ.get("RANK", "0") == "0"
     with mistakes(silent=not first):
+        if not config.is_file():
+            raise ValueError(f"{config}: no such file; expected a YAML file, see configs/")
         from aviot.training.reading import read_config
 
         settings = read_config(config, changes)

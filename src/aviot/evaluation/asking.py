@@ -32,6 +32,11 @@ class Interviewer:
     max_new_tokens: int
     sampling: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def tokens_per_frame(self) -> int:
+        """The visual tokens of one frame, or of one support that stands for several."""
+        return self.model.model.connector.tokens_per_support
+
     def read(self, path: Path) -> Video:
         """The sampled frames of a video."""
         return self.processor.read(path, **self.sampling)
@@ -65,36 +70,44 @@ def ask_visits(who: Interviewer, items: Sequence[Item], visits: Iterable[Visit],
     """Rows of everything that is not done, visit after visit; a batch that is half done is asked whole again."""
     pending = [visit for each in visits if (visit := each.without(done)).batches]
     for visit, video in _read_ahead(pending, who.read):
-        features = None
-        if isinstance(video, Video):
-            try:
-                features = who.encode(video)
-            except Exception as error:
-                video = _told(error)
+        features = _features(who, video) if isinstance(video, Video) else video
         for batch in visit.batches:
-            rows = _failed(batch, items, video) if features is None else _asked(who, video, features, batch, items)
+            rows = _rows(who, video, features, batch, items)
             yield from (row for row, key in zip(rows, batch.keys, strict=True) if key not in done)
 
 
-def _asked(who: Interviewer, video: Any, features: Tensor, batch: Batch, items: Sequence[Item]) -> list[Row]:
-    """The rows of one batch; if it fails as a whole, its questions are asked one at a time."""
+def _features(who: Interviewer, video: Video) -> Tensor | str:
+    """Return the encoded video, or why it could not be encoded."""
+    try:
+        return who.encode(video)
+    except Exception as error:
+        return _told(error)
+
+
+def _rows(
+    who: Interviewer, video: Video | str, features: Tensor | str, batch: Batch, items: Sequence[Item]
+) -> list[Row]:
+    """Return the rows of one batch; if it fails as a whole, its questions are asked one at a time."""
+    if isinstance(video, str) or isinstance(features, str):
+        return _failed(batch, items, str(features), video if isinstance(video, Video) else None)
     asked = [items[number] for number in batch.items]
     try:
         replies = who.replies(video, features, asked, batch.setting)
     except Exception as error:
         reason = _told(error)
         if len(asked) == 1:
-            return _failed(batch, items, reason)
+            return _failed(batch, items, reason, video)
         alone = [Batch((number,), batch.setting) for number in batch.items]
-        return [row for one in alone for row in _asked(who, video, features, one, items)]
+        return [row for one in alone for row in _rows(who, video, features, one, items)]
+    tokens = who.tokens_per_frame
     return [
-        answered_row(number, items[number], batch.setting, len(video), reply)
+        answered_row(number, items[number], batch.setting, reply, video=video, tokens_per_frame=tokens)
         for number, reply in zip(batch.items, replies, strict=True)
     ]
 
 
-def _failed(batch: Batch, items: Sequence[Item], reason: Any) -> list[Row]:
-    return [failed_row(number, items[number], batch.setting, str(reason)) for number in batch.items]
+def _failed(batch: Batch, items: Sequence[Item], reason: str, video: Video | None) -> list[Row]:
+    return [failed_row(number, items[number], batch.setting, reason, video) for number in batch.items]
 
 
 def _read_ahead(visits: Sequence[Visit], read: Read) -> Iterator[tuple[Visit, Video | str]]:

@@ -35,7 +35,8 @@ class EvaluationConfig:
     """What is asked, of which checkpoint, and how. `ratios` may be empty: then it is the checkpoint's.
 
     `batch` questions of a video go through the decoder at a time. One is the default since then no answer can depend
-    on its neighbours; more is faster on a GPU. `benchmark` says whose records `items` is a folder of.
+    on its neighbours; more is faster on a GPU. `benchmark` says whose records `items` is a folder of. `limit` takes the
+    first items only, and `by` names columns of the items that scores are reported by.
     """
 
     items: Path
@@ -52,9 +53,11 @@ class EvaluationConfig:
     seed: int = 0
     judge: Endpoint | None = None
     benchmark: str | None = None
+    limit: int | None = None
+    by: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        require_whole(self, "max_new_tokens", "batch")
+        require_whole(self, "max_new_tokens", "batch", *(("limit",) if self.limit is not None else ()))
         if as_whole(self.seed) is None or self.seed < 0:
             raise ValueError(f"seed must be a whole number of at least 0, got {self.seed!r}")
         for ratio in self.ratios:
@@ -66,7 +69,7 @@ class EvaluationConfig:
         if not self.compressors:
             raise ValueError(f"compressors must hold at least one of {', '.join(COMPRESSORS)}, got none")
         checkpoint_folder(self.model)
-        check_folder(self.out, "--out names the folder of the run")
+        check_folder(self.out, "the output must be a folder, new or the run's own")
 
     def settings(self, checkpoint_ratio: float) -> tuple[Setting, ...]:
         """Every compressor at every ratio, each once, in the order given."""

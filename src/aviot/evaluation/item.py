@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from aviot.data.record import RepeatedKey
@@ -33,7 +33,8 @@ class Item:
     """A checked item. `right` is the right option's number; `answers` are what an open question accepts.
 
     An item that has neither can be asked and not scored; `problem` says why. `asked` is the user turn where a benchmark
-    words its own, and `part` the task of a benchmark that has several.
+    words its own, and `part` the task of a benchmark that has several. `columns` are further values of its record, such
+    as a category, that scores can be reported by.
     """
 
     id: str
@@ -45,6 +46,7 @@ class Item:
     problem: str | None = None
     asked: Asked | None = None
     part: str | None = None
+    columns: Mapping[str, str | int | float | bool] = field(default_factory=dict, hash=False)
 
     @property
     def is_choice(self) -> bool:
@@ -73,6 +75,7 @@ def parse_item(value: Any, default_id: str) -> Item:
         right=right,
         answers=answers,
         problem=problem,
+        columns={k: v for k, v in value.items() if k not in FIELDS and isinstance(v, str | int | float | bool)},
     )
 
 

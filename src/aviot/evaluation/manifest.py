@@ -4,7 +4,7 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -29,12 +29,23 @@ FORMAT = 1
 FILE = "manifest.json"
 PARTS = ("identity", "judge", "places", "starts")
 WAIT_SECONDS = 600.0
-SAID = 120  # characters of a value that is not what it was
 """How long the other processes wait for the first to begin a run; hashing a 7B's weights takes a while."""
+SAID = 120  # characters of a value that is not what it was
 
 
 class ManifestError(ValueError):
     """A run that is not the one that was meant."""
+
+
+@dataclass(frozen=True)
+class Growth:
+    """What a start adds to a run: settings by name, and a number of items."""
+
+    settings: tuple[str, ...] = ()
+    items: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.settings or self.items)
 
 
 def identity(
@@ -43,7 +54,13 @@ def identity(
     """Everything that decides an answer or a score; two runs with the same are the same run."""
     stored = config.model / "generation_config.json"
     return {
-        "items": {"sha256": items.digest, "count": len(items), "split": config.split, "benchmark": config.benchmark},
+        "items": {
+            "sha256": items.digest,
+            "count": len(items),
+            "limit": config.limit,
+            "split": config.split,
+            "benchmark": config.benchmark,
+        },
         "weights": weight_hashes(config.model),
         "settings": [asdict(setting) for setting in settings],
         "sampling": sampling_of(processor, config.sampling),
@@ -83,20 +100,23 @@ def environment(device: torch.device) -> dict[str, Any]:
     return found | {"ffmpeg": {"release": getattr(av, "ffmpeg_version_info", None), **libraries}}
 
 
-def begin(config: EvaluationConfig, same: Mapping[str, Any], where: Mapping[str, Any], shard: Shard) -> None:
-    """Begin a run or go on with one: the first process writes its manifest, the others wait for it and compare."""
-    run, starts, judge = config.out, [], None
+def begin(config: EvaluationConfig, same: Mapping[str, Any], where: Mapping[str, Any], shard: Shard) -> Growth:
+    """Begin a run, go on with one, or add to one; returns what is added.
+
+    The first process writes the manifest, the others wait for it and compare.
+    """
+    run, starts, judge, added = config.out, [], None, Growth()
     if shard.rank > 0:
         _wait_for(run / FILE)
-        check_same(run, same)
-        return
+        return growth(run, same)
     run.mkdir(parents=True, exist_ok=True)
     if (run / FILE).is_file():
-        check_same(run, same)
+        added = growth(run, same)
         before = read_manifest(run)
         starts, judge = before["starts"], before["judge"]
-    start = {"time": datetime.now(UTC).isoformat(timespec="seconds"), "command": command_line()}
-    starts = [*starts, start | {"processes": shard.processes, **where}]
+    start: dict[str, Any] = {"time": datetime.now(UTC).isoformat(timespec="seconds"), "command": command_line()}
+    start |= {"processes": shard.processes, **({"added": asdict(added)} if added else {})}
+    starts = [*starts, start | dict(where)]
     manifest = {
         "format": FORMAT,
         "identity": dict(same),
@@ -105,6 +125,7 @@ def begin(config: EvaluationConfig, same: Mapping[str, Any], where: Mapping[str,
         "starts": starts,
     }
     write_durably(run / FILE, json.dumps(manifest, indent=2, ensure_ascii=False).encode() + b"\n")
+    return added
 
 
 def read_manifest(run: Path) -> dict[str, Any]:
@@ -144,14 +165,34 @@ def _short(value: Any) -> str:
     return said if len(said) <= SAID else f"{said[:SAID]}…"
 
 
-def check_same(run: Path, same: Mapping[str, Any]) -> None:
-    """Refuse to mix two runs in one folder."""
-    changed = differences(read_manifest(run)["identity"], json.loads(json.dumps(same)))
+def growth(run: Path, same: Mapping[str, Any]) -> Growth:
+    """Return what a run gains over its manifest; ManifestError for anything else that differs.
+
+    Settings may be added, and a limit raised: rows that are there stay as they are.
+    """
+    stored, current = read_manifest(run)["identity"], json.loads(json.dumps(same))
+    changed = differences(_fixed(stored), _fixed(current))
+    before, now = ([Setting(**each).name for each in told["settings"]] for told in (stored, current))
+    if lost := [name for name in before if name not in now]:
+        changed.append(f"settings were {', '.join(before)}, are {', '.join(now)}: {', '.join(lost)} must stay")
+    items = current["items"]["count"] - stored["items"]["count"]
+    limits = [told["items"].get("limit") for told in (stored, current)]
+    if items < 0:
+        changed.append(f"items.limit was {limits[0]}, is {limits[1]}: it can only be raised")
+    if items > 0 and current["generation"]["batch"] > 1:
+        changed.append(f"items.limit was {limits[0]}, is {limits[1]}: with a batch above 1 it cannot be raised")
     if changed:
         raise ManifestError(
-            f"the run in {run} would not go on as it began: {'; '.join(changed)}. "
-            "Give it the options it began with, or name another --out"
+            f"the run in {run} would not go on as it began: {'; '.join(changed)}. Give it the options it began with "
+            "(ratios and compressors may be added to them), or name another folder"
         )
+    return Growth(tuple(name for name in now if name not in before), items)
+
+
+def _fixed(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of an identity that may not change."""
+    items = {name: value for name, value in told["items"].items() if name not in ("count", "limit")}
+    return {name: value for name, value in told.items() if name != "settings"} | {"items": items}
 
 
 def _place(path: Path | None) -> str | None:
@@ -182,7 +223,7 @@ def _judge(run: Path, stored: Mapping[str, Any] | None, endpoint: Endpoint | Non
     current = endpoint.describe() | {"system": JUDGE_SYSTEM, "user": JUDGE_USER}
     if stored is not None and any(stored[name] != current[name] for name in ("model", "system", "user")):
         raise ManifestError(
-            f"the answers in {run} are judged by {stored['model']}, not {endpoint.model}; name another --out"
+            f"the answers in {run} are judged by {stored['model']}, not {endpoint.model}; name another folder"
         )
     return current
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from aviot.evaluation.config import Setting
 from aviot.evaluation.item import Item
 from aviot.evaluation.reading import Items
+from aviot.launcher import World
 
 Key = tuple[int, str]
 """An item's number and a setting's name: what there is one row of."""
@@ -25,15 +26,9 @@ class Shard:
 
     @classmethod
     def here(cls, environment: Mapping[str, str] = os.environ) -> "Shard":
-        """As torchrun tells it."""
-        try:
-            rank, processes = int(environment.get("RANK", "0")), int(environment.get("WORLD_SIZE", "1"))
-        except ValueError:
-            rank, processes = -1, -1
-        if not 0 <= rank < processes:
-            told = {name: environment.get(name) for name in ("RANK", "WORLD_SIZE")}
-            raise ValueError(f"RANK must be a number below WORLD_SIZE, as torchrun sets them; got {told}")
-        return cls(rank, processes)
+        """Return this process's shard, by the variables of whatever started it."""
+        world = World.here(environment)
+        return cls(world.rank, world.processes)
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column
 
-from aviot.evaluation.intervals import wilson
-
 SHOWN = 3
 """Settings whose score fits beside a bar."""
 
@@ -36,8 +34,7 @@ class RunningScore:
     def __str__(self) -> str:
         parts = []
         for name, (right, scored) in list(self._counts.items())[:SHOWN]:
-            low, high = wilson(right, scored) or (0.0, 1.0)
-            parts.append(f"{name} {right / scored:.1%} [{low:.1%}, {high:.1%}]")
+            parts.append(f"{name} {right / scored:.1%} of {scored}")
         left_out = len(self._counts) - SHOWN
         return ", ".join(parts) + (f", {left_out} more" if left_out > 0 else "")
 

@@ -1,6 +1,7 @@
 """One row a question and setting: everything that can be known again, and nothing that changes from run to run."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from aviot.evaluation.config import Setting
@@ -8,17 +9,20 @@ from aviot.evaluation.item import Item
 from aviot.evaluation.plan import Key
 from aviot.evaluation.scoring import answer_text, score_reply
 from aviot.journal import Row
+from aviot.video import Video
 
 ANSWERED, FAILED = "answered", "failed"
 
 
-def answered_row(number: int, item: Item, setting: Setting, frames: int, reply: str) -> Row:
-    """The row of a reply, scored."""
-    score = score_reply(item, reply)
-    return _common(number, item, setting) | {
+def answered_row(number: int, item: Item, setting: Setting, reply: str, *, video: Video, tokens_per_frame: int) -> Row:
+    """Return the row of a reply, scored, with the visual tokens that the decoder would and did read."""
+    score, frames = score_reply(item, reply), len(video)
+    return _common(number, item, setting, video) | {
         "status": ANSWERED,
         "frames": frames,
         "supports": setting.supports(frames),
+        "tokens_before": frames * tokens_per_frame,
+        "tokens_after": setting.supports(frames) * tokens_per_frame,
         "prediction": reply,
         "read_as": score.read_as,
         "how": score.how,
@@ -26,9 +30,9 @@ def answered_row(number: int, item: Item, setting: Setting, frames: int, reply: 
     }
 
 
-def failed_row(number: int, item: Item, setting: Setting, reason: str) -> Row:
-    """The row of a question that could not be asked; it counts as wrong."""
-    return _common(number, item, setting) | {
+def failed_row(number: int, item: Item, setting: Setting, reason: str, video: Video | None = None) -> Row:
+    """Return the row of a question that could not be asked; it counts as wrong."""
+    return _common(number, item, setting, video) | {
         "status": FAILED,
         "reason": reason,
         "correct": False if item.has_answer else None,
@@ -55,7 +59,9 @@ def has_failed(row: Mapping[str, Any]) -> bool:
     return bool(row["status"] == FAILED)
 
 
-def _common(number: int, item: Item, setting: Setting) -> Row:
+def _common(number: int, item: Item, setting: Setting, video: Video | None) -> Row:
+    """Return what every row holds; `damage` only where the video has some."""
+    damage = None if video is None else video.damage
     return {
         "item": number,
         "id": item.id,
@@ -66,4 +72,6 @@ def _common(number: int, item: Item, setting: Setting) -> Row:
         **({"part": item.part} if item.part else {}),
         "kind": "choice" if item.is_choice else "open",
         "answer": answer_text(item),
-    } | ({"unscored": item.problem} if item.problem else {})
+        **({"unscored": item.problem} if item.problem else {}),
+        **({"damage": asdict(damage)} if damage is not None else {}),
+    }

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -15,6 +15,8 @@ from aviot.evaluation.benchmarks.folder import read_benchmark
 from aviot.evaluation.benchmarks.ten import BY_NAME
 from aviot.evaluation.config import EvaluationConfig, Setting
 from aviot.evaluation.endpoint import Endpoint
+from aviot.evaluation.export import results_csv, summary_csv, summary_markdown
+from aviot.evaluation.grouping import check_columns
 from aviot.evaluation.judging import judge_rows, verdicts, wants_judge, with_verdict
 from aviot.evaluation.plan import Key, Shard, Visit, plan, share
 from aviot.evaluation.progress import Display, RunningScore
@@ -28,6 +30,7 @@ from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.models.checkpoint import read_source
 
 RESULTS, SUMMARY, PARTS, LOCK = "results.jsonl", "summary.json", "parts", ".lock"
+RESULTS_CSV, SUMMARY_CSV, SUMMARY_MARKDOWN = "results.csv", "summary.csv", "summary.md"
 Report = Callable[[str], None]
 Load = Callable[[], tuple[AviotForConditionalGeneration, AviotProcessor]]
 """Gives the model; called when there is something to ask."""
@@ -45,11 +48,15 @@ class Prepared:
 
     @classmethod
     def of(cls, config: EvaluationConfig) -> "Prepared":
-        """Read everything but the weights."""
+        """Read everything but the weights; columns to report by are checked."""
         if config.benchmark is None:
             items = read_items(config.items, videos=config.videos, split=config.split)
         else:
             items = read_benchmark(BY_NAME[config.benchmark], config.items)
+        if config.limit is not None and config.limit >= len(items):
+            config = replace(config, limit=None)
+        items = replace(items, items=items.items[: config.limit])
+        check_columns(items.items, config.by)
         settings = config.settings(read_source(config.model).config.ratio)
         processor = AviotProcessor.from_pretrained(config.model)
         return cls(config, items, settings, plan(items, settings, config.batch), processor)
@@ -68,7 +75,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Begun:
-    """A run whose manifest is written; `was_whole` if all its rows were there already."""
+    """A run whose manifest is written; `was_whole` if all its rows were there already, and none are added."""
 
     prepared: Prepared
     shard: Shard
@@ -106,9 +113,9 @@ def begin(
     report("reading items")
     prepared = Prepared.of(config)
     report("hashing weights")
-    same = manifest.identity(config, prepared.items, prepared.settings, prepared.processor)
-    manifest.begin(config, same, manifest.environment(device), shard)
-    return Begun(prepared, shard, resume and (config.out / RESULTS).is_file())
+    same = manifest.identity(prepared.config, prepared.items, prepared.settings, prepared.processor)
+    added = manifest.begin(config, same, manifest.environment(device), shard)
+    return Begun(prepared, shard, resume and not added and (config.out / RESULTS).is_file())
 
 
 def carry_out(begun: Begun, load: Load, *, retry: bool = False) -> Summary | None:
@@ -123,7 +130,7 @@ def _check_start(run: Path, *, resume: bool, shard: Shard) -> None:
     """A run that is there is gone on with only when asked for, and one that is asked for has to be there."""
     begun = (run / manifest.FILE).is_file() if shard.rank == 0 else _part(run, "rows", shard.rank).is_file()
     if begun and not resume:
-        raise ValueError(f"{run} holds a run; add --resume to go on with it, or name another --out")
+        raise ValueError(f"{run} holds a run; add --resume to go on with it, or name another folder")
     if resume and shard.rank == 0 and not begun:
         raise ValueError(f"{run} holds no run to resume; leave out --resume to begin one")
 
@@ -168,29 +175,51 @@ def _judge(prepared: Prepared, endpoint: Endpoint, shard: Shard) -> None:
 
 
 def _put_together(prepared: Prepared, shard: Shard, *, was_whole: bool) -> Summary | None:
-    """The final file in the items' order, once every row is there; whichever process comes last writes it."""
+    """Write the final files in the items' order once every row is there; whichever process comes last does it."""
     run = prepared.config.out
     with alone(run / LOCK):
-        order = {setting.name: place for place, setting in enumerate(prepared.settings)}
-        rows = _rows(run)
-        judged = verdicts(_all(run, "verdicts"))
-        if len(rows) < prepared.total:
+        final = _final_rows(prepared)
+        if final is None:
             return None
-        if prepared.config.judge is not None:
-            items = prepared.items.items
-            if any(wants_judge(row, items) and key not in judged for key, row in rows.items()):
-                return None
-        keys = sorted(rows, key=lambda key: (key[0], order[key[1]]))
-        final = [with_verdict(rows[key], judged.get(key)) for key in keys]
         data = b"".join(map(as_line, final))
         is_there = (run / RESULTS).is_file() and (run / RESULTS).read_bytes() == data
         if is_there and (shard.rank > 0 or not was_whole):
             return None  # another process has written it, and says so
         write_durably(run / RESULTS, data)
-        digest, videos = hashlib.sha256(data).hexdigest(), str(prepared.items.folder.absolute())
-        summary = summarise(final, seed=prepared.config.seed, digest=digest, videos=videos, notes=_notes(run))
-        write_durably(run / SUMMARY, json.dumps(as_plain(summary), indent=2, ensure_ascii=False).encode() + b"\n")
+        write_durably(run / RESULTS_CSV, results_csv(final, prepared.items.items))
+        summary = summarise(
+            final,
+            prepared.items.items,
+            digest=hashlib.sha256(data).hexdigest(),
+            videos=str(prepared.items.folder.absolute()),
+            by=prepared.config.by,
+            notes=_notes(run),
+        )
+        _write_summary(run, summary)
         return summary
+
+
+def _final_rows(prepared: Prepared) -> list[Row] | None:
+    """Return all rows with their verdicts, in the order of items and settings; None while some are missing."""
+    run, items = prepared.config.out, prepared.items.items
+    order = {setting.name: place for place, setting in enumerate(prepared.settings)}
+    rows = {key: row for key, row in _rows(run).items() if key[0] < len(items) and key[1] in order}
+    judged = verdicts(_all(run, "verdicts"))
+    if len(rows) < prepared.total:
+        return None
+    if prepared.config.judge is not None and any(
+        wants_judge(row, items) and key not in judged for key, row in rows.items()
+    ):
+        return None
+    keys = sorted(rows, key=lambda key: (key[0], order[key[1]]))
+    return [with_verdict(rows[key], judged.get(key)) for key in keys]
+
+
+def _write_summary(run: Path, summary: Summary) -> None:
+    """Write a summary in every format; JSON, which `--verify` reads, last."""
+    write_durably(run / SUMMARY_CSV, summary_csv(summary))
+    write_durably(run / SUMMARY_MARKDOWN, summary_markdown(summary).encode())
+    write_durably(run / SUMMARY, json.dumps(as_plain(summary), indent=2, ensure_ascii=False).encode() + b"\n")
 
 
 def _notes(run: Path) -> list[str]:

@@ -1,28 +1,20 @@
 """What a run found: scores with their intervals, and everything that went wrong, counted and listed."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
-from aviot.evaluation.intervals import Interval, bootstrap, wilson
-from aviot.evaluation.rows import has_failed
+from aviot.evaluation.grouping import group_items
+from aviot.evaluation.intervals import Interval
+from aviot.evaluation.item import Item
+from aviot.evaluation.measures import Difference, Measure, Scored, differences, measure, scored
+from aviot.evaluation.rows import ANSWERED, has_failed
 from aviot.journal import Row
+from aviot.video.result import Damage
 
-MULTIPLE_CHOICE, EXACT_MATCH = "multiple choice", "exact match"
-JUDGED_CORRECT, JUDGED_SCORE = "judge: correct", "judge: score, 0 to 5"
-
-
-@dataclass(frozen=True)
-class Measure:
-    """One figure of one setting over `counted` items; `failed` of them count as wrong, `unjudged` others not at all."""
-
-    setting: str
-    name: str
-    value: float | None
-    interval: Interval | None
-    counted: int
-    failed: int
-    unjudged: int = 0
+FEW_VIDEOS = 10
+"""Videos below which an interval is called rough."""
 
 
 @dataclass(frozen=True)
@@ -36,30 +28,73 @@ class Problem:
 
 
 @dataclass(frozen=True)
+class DamagedVideo:
+    """A video that is not whole: its name, and what is missing or broken."""
+
+    video: str
+    damage: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """The measures of the items that have one value in a column."""
+
+    column: str
+    value: str
+    measures: tuple[Measure, ...]
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The visual tokens per answer of a setting, on average: what the video has, and what the decoder read."""
+
+    setting: str
+    before: float
+    after: float
+
+
+@dataclass(frozen=True)
 class Summary:
-    """All figures of a run, and its problems in full."""
+    """All figures of a run, and its problems in full. `caveats` tell how far the intervals can be relied on."""
 
     items: int
     rows: int
     measures: tuple[Measure, ...]
+    differences: tuple[Difference, ...]
+    groups: tuple[Group, ...]
+    tokens: tuple[Tokens, ...]
     read_as: dict[str, dict[str, int]]  # of each setting: how replies to multiple choice were read
     failed: tuple[Problem, ...]
     without_answer: tuple[Problem, ...]
     unjudged: tuple[Problem, ...]
+    damaged: tuple[DamagedVideo, ...]
     results_sha256: str
     videos: str  # the folder that relative videos count from
+    video_count: int
     notes: tuple[str, ...] = ()
+    caveats: tuple[str, ...] = ()
 
 
-def summarise(rows: Sequence[Row], *, seed: int, digest: str, videos: str, notes: Iterable[str] = ()) -> Summary:
-    """The summary of a whole run's rows."""
-    by_setting: dict[str, list[Row]] = {}
-    for row in rows:
-        by_setting.setdefault(row["setting"], []).append(row)
+def summarise(
+    rows: Sequence[Row],
+    items: Sequence[Item] = (),
+    *,
+    digest: str,
+    videos: str,
+    by: Sequence[str] = (),
+    notes: Iterable[str] = (),
+) -> Summary:
+    """Return the summary of a whole run's rows; `by` names columns of the items to report by."""
+    by_setting = _by_setting(rows)
+    found = [each for mine in by_setting.values() for each in scored(mine)]
+    measures = tuple(map(measure, found))
     return Summary(
         items=len({row["item"] for row in rows}),
         rows=len(rows),
-        measures=tuple(measure for mine in by_setting.values() for measure in _measures(mine, seed)),
+        measures=measures,
+        differences=tuple(differences(found)),
+        groups=tuple(group for column in by for group in _groups(rows, items, column)),
+        tokens=tuple(_tokens(by_setting)),
         read_as={
             name: dict(Counter(row["how"] for row in mine if row["kind"] == "choice" and "how" in row))
             for name, mine in by_setting.items()
@@ -67,42 +102,67 @@ def summarise(rows: Sequence[Row], *, seed: int, digest: str, videos: str, notes
         failed=_problems(rows, lambda row: row["reason"] if has_failed(row) else None),
         without_answer=_problems(rows, lambda row: row.get("unscored")),
         unjudged=_problems(rows, lambda row: row.get("judge", {}).get("unjudged")),
+        damaged=_damaged(rows),
         results_sha256=digest,
         videos=videos,
+        video_count=len({row["video"] for row in rows}),
         notes=tuple(notes),
+        caveats=tuple(caveats(measures)),
     )
 
 
-def _measures(rows: Sequence[Row], seed: int) -> Iterable[Measure]:
-    """The figures of one setting; failed rows are in them, as wrong."""
-    scored = [row for row in rows if row["correct"] is not None]
-    for kind, name in (("choice", MULTIPLE_CHOICE), ("open", EXACT_MATCH)):
-        mine = [row for row in scored if row["kind"] == kind]
+class HasInterval(Protocol):
+    """A figure over several items and videos."""
+
+    @property
+    def interval(self) -> Interval | None: ...  # noqa: D102
+    @property
+    def counted(self) -> int: ...  # noqa: D102
+    @property
+    def videos(self) -> int: ...  # noqa: D102
+
+
+def caveats(measures: Iterable[HasInterval]) -> Iterator[str]:
+    """Return what cannot be said of intervals, because too few videos were asked about."""
+    counted = [each for each in measures if each.counted]
+    if any(each.interval is None for each in counted):
+        yield "no interval where all questions are about one video: they say nothing of other videos"
+    few = [each.videos for each in counted if each.interval is not None and each.videos < FEW_VIDEOS]
+    if few:
+        yield f"intervals from fewer than {FEW_VIDEOS} videos (here {min(few)}) are rough"
+
+
+def _by_setting(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row["setting"], []).append(row)
+    return found
+
+
+def _groups(rows: Sequence[Row], items: Sequence[Item], column: str) -> Iterator[Group]:
+    for value, places in group_items(items, column).items():
+        wanted = set(places)
+        mine: list[Scored] = []
+        for each in _by_setting(row for row in rows if row["item"] in wanted).values():
+            mine += scored(each)
+        yield Group(column, value, tuple(map(measure, mine)))
+
+
+def _tokens(by_setting: dict[str, list[Row]]) -> Iterator[Tokens]:
+    """Return the mean token counts of the settings; rows of older versions, which have none, are left out."""
+    for name, rows in by_setting.items():
+        mine = [row for row in rows if row["status"] == ANSWERED and "tokens_after" in row]
         if mine:
-            yield _share(mine[0]["setting"], name, [row["correct"] for row in mine], _failures(mine))
-    opened = [row for row in scored if row["kind"] == "open"]
-    if any("judge" in row for row in opened):
-        yield from _judged(opened, seed)
+            before, after = (sum(row[key] for row in mine) / len(mine) for key in ("tokens_before", "tokens_after"))
+            yield Tokens(name, before, after)
 
 
-def _judged(rows: Sequence[Row], seed: int) -> Iterable[Measure]:
-    known = [row for row in rows if has_failed(row) or "correct" in row.get("judge", {})]
-    setting, failed, unjudged = rows[0]["setting"], _failures(known), len(rows) - len(known)
-    verdicts = [row.get("judge", {"correct": False, "score": 0.0}) for row in known]
-    yield _share(setting, JUDGED_CORRECT, [verdict["correct"] for verdict in verdicts], failed, unjudged)
-    scores = [float(verdict["score"]) for verdict in verdicts]
-    mean = sum(scores) / len(scores) if scores else None
-    interval = bootstrap(scores, [row["video"] for row in known], seed)
-    yield Measure(setting, JUDGED_SCORE, mean, interval, len(scores), failed, unjudged)
-
-
-def _share(setting: str, name: str, right: Sequence[bool], failed: int, unjudged: int = 0) -> Measure:
-    value = sum(right) / len(right) if right else None
-    return Measure(setting, name, value, wilson(sum(right), len(right)), len(right), failed, unjudged)
-
-
-def _failures(rows: Sequence[Row]) -> int:
-    return sum(map(has_failed, rows))
+def _damaged(rows: Iterable[Row]) -> tuple[DamagedVideo, ...]:
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        if "damage" in row:
+            found.setdefault(row["video"], row["damage"])
+    return tuple(DamagedVideo(video, str(Damage(**damage))) for video, damage in found.items())
 
 
 def _problems(rows: Iterable[Row], reason: Callable[[Row], str | None]) -> tuple[Problem, ...]:

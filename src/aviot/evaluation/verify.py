@@ -63,6 +63,7 @@ def recorded_config(
         max_new_tokens=same["generation"]["max_new_tokens"],
         batch=same["generation"]["batch"],
         seed=same["seed"],
+        limit=same["items"].get("limit"),
     )
 
 
@@ -74,7 +75,7 @@ def verify(config: EvaluationConfig, load: Load, device: torch.device, *, sample
     stored = manifest.read_manifest(run)
     rows = {key_of(row): row for row in _final_rows(run / RESULTS)}
     prepared = Prepared.of(config)
-    current = manifest.identity(config, prepared.items, prepared.settings, prepared.processor)
+    current = manifest.identity(prepared.config, prepared.items, prepared.settings, prepared.processor)
     broken = [*manifest.differences(stored["identity"], current), *_tampering(run, prepared, list(rows.values()))]
     drawn = _draw(prepared.visits, sample, seed)
     wanted = {key for visit in drawn for batch in visit.batches for key in batch.keys}

@@ -37,6 +37,8 @@ def write_export(path: Path, study: Study, views: ExportViews) -> None:
     """Coefficients, `times` [T] in seconds, `boxes` [S,4] as shares of a frame; the rest as metadata."""
     video = study.video
     told = {
+        "model": study.model.name,
+        "notice": study.notice,
         "name": video.name,
         "duration": video.duration,
         "size": study.pictures.size,

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from aviot.compressor.agreement import Agreement, agreement, mass_inside, top_cells
+from aviot.explain.fading import opacity
 from aviot.explain.study import Study
 from aviot.explain.view import View
 
@@ -30,18 +31,18 @@ TITLE_SIZE = 7.0  # points, of titles that hold somebody's text
 
 @dataclass(frozen=True)
 class Wanted:
-    """The pair that figures are drawn for, as far as somebody chose it."""
+    """The pair that figures are drawn for, as far as the user chose it."""
 
     support: int | None = None
     frame: int | None = None
 
     def pair(self, view: View) -> tuple[int, int]:
-        """A support and a frame of it: those chosen, and the strongest for what was not."""
+        """Return a support and a frame of it: those chosen, and for what was not, those of the first question."""
         outputs, frames = view.frames.shape
         for name, value, count in (("support", self.support, outputs), ("frame", self.frame, frames)):
             if value is not None and not 0 <= value < count:
                 raise ValueError(f"--{name} must be from 0 to {count - 1}, got {value}")
-        support, frame = view.strongest_pair
+        support, frame = view.starting_pair(0)
         if self.support is not None:
             support, frame = self.support, int(view.frames[self.support].argmax())
         elif self.frame is not None:
@@ -90,6 +91,7 @@ def write_figures(folder: Path, study: Study, views: FigureViews) -> list[Path]:
             for suffix in ("pdf", "png"):
                 written.append(folder / f"{name}.{suffix}")
                 figure.savefig(written[-1], dpi=DOTS)
+                figure.set_layout_engine("none")  # the layout of the first file is that of the second too
     return written
 
 
@@ -124,15 +126,15 @@ def paths_figure(study: Study, views: FigureViews) -> "Figure":
     figure = _figure(2.4 * (len(views.names) + 1), 3.0)
     axes = figure.subplots(1, len(views.names) + 1)
     for level, (name, axis) in enumerate(zip(views.names, axes[:-1], strict=True)):
+        outlined = _outlined(views.maps[level], PATH_COLOURS[level % len(PATH_COLOURS)])
         _picture(axis, study, views.frame, grey=True)
-        _heat(axis, study, views.maps[level], alpha=0.7)
-        _boxes(axis, study, top_cells(views.maps[level]), PATH_COLOURS[level % len(PATH_COLOURS)])
-        axis.set_title(f"{name}: {float(found.shares[level]):.1%}")
+        _heat(axis, study, views.maps[level], alpha=0.7 * outlined.opacity)
+        _boxes(axis, study, outlined)
+        axis.set_title(f"{name}: {float(found.shares[level]):.1%}\ntop 20 %: {outlined.share:.1%}", fontsize=7)
     _picture(axes[-1], study, views.frame)
     for level in range(len(views.names)):
-        _boxes(
-            axes[-1], study, top_cells(views.maps[level]), PATH_COLOURS[level % len(PATH_COLOURS)], 0.16 * level + 0.06
-        )
+        outlined = _outlined(views.maps[level], PATH_COLOURS[level % len(PATH_COLOURS)])
+        _boxes(axes[-1], study, outlined, 0.16 * level + 0.06)
     axes[-1].set_title("top 20 %, together")
     time = study.video.times[views.frame]
     figure.suptitle(f"Frame {views.frame} ({time:.2f} s) to support {views.support}. {_said(found)}", fontsize=8)
@@ -154,15 +156,16 @@ def support_figure(study: Study, views: FigureViews) -> "Figure":
     for place, frame in enumerate(views.shown):
         axis = figure.add_subplot(grid[1, place])
         _picture(axis, study, frame)
-        top = top_cells(views.fields[place])
-        _boxes(axis, study, top, OUTLINE)
-        inside = float(mass_inside(views.fields[place], top))
+        outlined = _outlined(views.fields[place], OUTLINE)
+        _boxes(axis, study, outlined)
         axis.set_title(
-            f"frame {frame}, {study.video.times[frame]:.2f} s\nω {weights[frame]:.1%}, top 20 %: {inside:.1%}",
+            f"frame {frame}, {study.video.times[frame]:.2f} s\nω {weights[frame]:.1%}, top 20 %: {outlined.share:.1%}",
             fontsize=7,
         )
     axis = figure.add_subplot(grid[1, -1])
-    axis.imshow(views.maps.sum(0).reshape(study.grid).numpy(), cmap="cividis", vmin=0, interpolation="nearest")
+    fused = views.maps.sum(0)
+    alpha = _outlined(fused, OUTLINE).opacity
+    axis.imshow(fused.reshape(study.grid).numpy(), cmap="cividis", vmin=0, alpha=alpha, interpolation="nearest")
     axis.set(xticks=[], yticks=[])
     axis.set_title(f"frame {views.frame}: all positions", fontsize=7)
     return figure
@@ -219,8 +222,24 @@ def _heat(axis: "Axes", study: Study, values: Float[Tensor, "S"], alpha: float) 
     axis.set(xlim=(0, study.pictures.size[0]), ylim=(study.pictures.size[1], 0))
 
 
-def _boxes(axis: "Axes", study: Study, cells: Tensor, colour: str, inset: float = 0.0) -> None:
-    """A box in every cell, smaller by `inset` of its side all round."""
+@dataclass(frozen=True)
+class Outlined:
+    """The positions of a map that are boxed, the share of its mass that they hold, and how boldly it is drawn."""
+
+    cells: Bool[Tensor, "S"]
+    share: float
+    opacity: float
+    colour: str
+
+
+def _outlined(values: Float[Tensor, "S"], colour: str) -> Outlined:
+    cells = top_cells(values)
+    share = float(mass_inside(values, cells))
+    return Outlined(cells, share, opacity(share), colour)
+
+
+def _boxes(axis: "Axes", study: Study, outlined: Outlined, inset: float = 0.0) -> None:
+    """Draw a box in every outlined cell, smaller by `inset` of its side all round."""
     from matplotlib.collections import PatchCollection
     from matplotlib.patches import Rectangle
 
@@ -232,6 +251,7 @@ def _boxes(axis: "Axes", study: Study, cells: Tensor, colour: str, inset: float 
             (1 - 2 * inset) * width,
             (1 - 2 * inset) * height,
         )
-        for cell in torch.nonzero(cells).flatten().tolist()
+        for cell in torch.nonzero(outlined.cells).flatten().tolist()
     ]
-    axis.add_collection(PatchCollection(boxes, facecolor="none", edgecolor=colour, linewidth=0.7))
+    drawn = PatchCollection(boxes, facecolor="none", edgecolor=outlined.colour, linewidth=0.7, alpha=outlined.opacity)
+    axis.add_collection(drawn)

@@ -4,7 +4,10 @@ import re
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from aviot.compressor.agreement import TOP_SHARE
+from aviot.explain.fading import BOLD, FAINTEST
 from aviot.explain.fields import FIGURE_STEPS, FIGURES, pack_fields, text_of
+from aviot.explain.model_info import ModelInfo
 from aviot.explain.pictures import as_jpegs
 from aviot.explain.study import Study
 from aviot.explain.view import View
@@ -46,6 +49,8 @@ def report_of(study: Study, views: list[dict[str, Any]]) -> dict[str, Any]:
     operations = [study.backbone.prefill_operations(tokens) for tokens in (before, after)]
     return {
         "format": FORMAT,
+        "model": model_line(study.model),
+        "notice": study.notice,
         "name": readable(video.name),
         "duration": video.duration,
         "times": video.times,
@@ -59,12 +64,18 @@ def report_of(study: Study, views: list[dict[str, Any]]) -> dict[str, Any]:
         "supports": kept,
         "tokens": {"before": before, "after": after},
         "prefill": {"before": operations[0], "after": operations[1], "saved": 1 - operations[1] / operations[0]},
+        "fading": {"even": TOP_SHARE, "bold": BOLD, "faintest": FAINTEST},
         "figures": FIGURES,
         "figure_steps": FIGURE_STEPS,
         "views": views,
         "conditions": [asdict(condition) | {"answer": readable(condition.answer)} for condition in study.conditions],
         "comparisons": [asdict(comparison) for comparison in study.comparisons],
     }
+
+
+def model_line(info: ModelInfo) -> dict[str, str]:
+    """Return what a page says about the model that answers."""
+    return {"name": readable(info.name), "facts": info.facts}
 
 
 def readable(text: str) -> str:

@@ -2,6 +2,7 @@
 
 import ipaddress
 import json
+import re
 import tempfile
 import traceback
 from collections.abc import Callable
@@ -15,11 +16,12 @@ from urllib.parse import unquote, urlsplit
 import torch
 
 from aviot.explain.page import embedded, explorer_script, filled, resource
-from aviot.explain.report import readable
+from aviot.explain.report import model_line, readable
 from aviot.explain.videos import UnknownVideo, Videos
 from aviot.values import as_number
+from aviot.video import VIDEO_SUFFIXES
 
-TYPES = (".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".ts")
+PLAIN_SUFFIX = re.compile(r"\.[a-z0-9]{1,8}")
 QUESTION_BYTES = 100_000
 PIECE = 2**20
 PATIENCE = 60  # seconds without a byte
@@ -56,7 +58,7 @@ class App(ThreadingHTTPServer):
 
     def __init__(self, address: tuple[str, int], videos: Videos, limits: Limits, say: Callable[[str], None]) -> None:
         self.videos, self.limits, self.say = videos, limits, say
-        self.page = app_page(limits, videos.model.config.ratio)
+        self.page = app_page(limits, videos)
         super().__init__(address, Handler)
 
     @property
@@ -66,9 +68,14 @@ class App(ThreadingHTTPServer):
         return f"http://{host}:{port}/"
 
 
-def app_page(limits: Limits, ratio: float) -> str:
+def app_page(limits: Limits, videos: Videos) -> str:
     """The app's page, whole: it asks its own server and nobody else."""
-    settings = {"types": TYPES, "upload_bytes": limits.upload_bytes, "ratio": ratio}
+    settings = {
+        "accept": ",".join(("video/*", *VIDEO_SUFFIXES)),
+        "upload_bytes": limits.upload_bytes,
+        "ratio": videos.model.config.ratio,
+        "model": model_line(videos.info),
+    }
     parts = {
         "style": resource("explorer.css") + resource("app.css"),
         "script": explorer_script() + resource("app.js"),
@@ -161,14 +168,11 @@ class Handler(BaseHTTPRequestHandler):
 
     def _video(self) -> tuple[str, bytes]:
         self._require_type("application/octet-stream")
-        name = readable(Path(unquote(self.headers.get("X-File-Name", ""))).name)
-        if Path(name).suffix.lower() not in TYPES:
-            raise Refused(
-                HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-                f"choose a video file ({', '.join(TYPES)}), not {name or 'a nameless one'!r}",
-            )
+        name = readable(Path(unquote(self.headers.get("X-File-Name", ""))).name) or "the upload"
+        suffix = Path(name).suffix.lower()
         with tempfile.TemporaryDirectory(prefix="aviot-") as folder:
-            path = Path(folder) / f"video{Path(name).suffix.lower()}"
+            # The content decides whether it is a video; a suffix helps FFmpeg to tell raw streams apart.
+            path = Path(folder) / f"video{suffix if PLAIN_SUFFIX.fullmatch(suffix) else ''}"
             self._receive(path)
             try:
                 said = self.server.videos.add(path, name)

@@ -5,18 +5,20 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
+import torch
+
 from aviot.accounting import Backbone
 from aviot.compressor.intervention import allocation_distance, temporal_divergence
+from aviot.explain.model_info import ModelInfo
 from aviot.explain.pictures import Pictures, apart, beside
 from aviot.explain.view import View, view_of
 from aviot.models.configuration import AviotConfig
 from aviot.models.processing import AviotProcessor
 from aviot.models.session import Session
-from aviot.request import CompressorName
-from aviot.request import check_questions as check_each
+from aviot.request import MOST_QUESTIONS, CompressorName
+from aviot.request import check_questions as require_questions
 from aviot.video import Video
 
-MOST_QUESTIONS = 4
 MATCHED, ROTATED, NONE = "matched", "rotated", "none"  # what the compressor is told, as the supplement names it
 
 
@@ -27,6 +29,8 @@ class Condition:
     question: int
     kind: str
     view: int  # which compression that is
+    support: int  # shown first: the support that holds most of what the question is about
+    frame: int  # shown first: the frame that most of it is from
     answer: str
     milliseconds: dict[str, float]
 
@@ -45,6 +49,8 @@ class Comparison:
 class Study:
     """Everything that is shown, but for the views themselves."""
 
+    model: ModelInfo
+    notice: str | None  # a warning that belongs to every answer
     video: Video
     pictures: Pictures
     questions: tuple[str, ...]
@@ -66,9 +72,7 @@ def read_with_pictures(processor: AviotProcessor, source: Any, **sampling: Any) 
 def check_questions(questions: Sequence[str]) -> tuple[str, ...]:
     """One to four questions, each once, in order."""
     asked = tuple(dict.fromkeys(question.strip() for question in questions))
-    check_each(asked)
-    if len(asked) > MOST_QUESTIONS:
-        raise ValueError(f"ask at most {MOST_QUESTIONS} questions at a time, got {len(asked)}")
+    require_questions(asked, MOST_QUESTIONS)
     return asked
 
 
@@ -89,6 +93,7 @@ def study(
     """
     asked, config = check_questions(questions), session.model.config
     ratio = config.ratio if ratio is None else ratio
+    relevance = torch.stack([session.relevance(question) for question in asked])
     heard = (*range(len(asked)), None) if compressor == "aviot" else (None,)
     planned = [
         (question, kind, place)
@@ -99,16 +104,23 @@ def study(
     summaries = []
     for here, number in enumerate(heard):
         listened = session.compress(None if number is None else asked[number], ratio=ratio, compressor=compressor)
-        for question, kind, place in planned:
-            if place == here:  # answered at once: a prompt that is too long is known before more is done for it
-                reply = session.answer(asked[question], listened.tokens, max_new_tokens=max_new_tokens)
-                conditions[question, kind] = Condition(question, kind, place, reply.text, reply.milliseconds)
+        answered = [(question, kind) for question, kind, place in planned if place == here]
+        replies = [  # before provenance: a prompt that is too long is known before more is done for it
+            session.answer(asked[question], listened.tokens, max_new_tokens=max_new_tokens) for question, _ in answered
+        ]
         session.report("provenance")
-        view = view_of(listened.compression, number, session.positioned())
+        view = view_of(listened.compression, number, session.positioned(), relevance)
         keep(view)
+        for (question, kind), reply in zip(answered, replies, strict=True):
+            conditions[question, kind] = Condition(
+                question, kind, here, *view.starting_pair(question), reply.text, reply.milliseconds
+            )
         summaries.append((view.budgets, view.frames))
         del listened, view  # before the next is made
+    model = ModelInfo.of(session.model)
     return Study(
+        model=model,
+        notice=model.notice(session.video),
         video=session.video,
         pictures=pictures,
         questions=asked,

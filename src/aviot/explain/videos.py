@@ -5,10 +5,12 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from aviot.explain.build import build_report
+from aviot.explain.model_info import ModelInfo
 from aviot.explain.pictures import Pictures
 from aviot.explain.study import read_with_pictures
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
@@ -32,6 +34,11 @@ class Videos:
     _kept: OrderedDict[str, tuple[Session, Pictures]] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    @cached_property
+    def info(self) -> ModelInfo:
+        """The model that answers."""
+        return ModelInfo.of(self.model)
+
     def add(self, path: Path, name: str) -> dict[str, Any]:
         """Read and encode a file, unless the same one is kept already; says what is in it."""
         with path.open("rb") as file:
@@ -45,7 +52,13 @@ class Videos:
                     self._kept.popitem(last=False)
             session, _ = self._find(number)
             video = session.video
-        return {"video": number, "name": name, "frames": len(video), "duration": video.duration}
+        return {
+            "video": number,
+            "name": name,
+            "frames": len(video),
+            "duration": video.duration,
+            "notice": self.info.notice(video),
+        }
 
     def ask(self, number: str, name: str, questions: Sequence[str], ratio: float) -> dict[str, Any]:
         """The page's data for questions about a kept video; nothing is encoded again."""

@@ -8,9 +8,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aviot.compressor import Compression
+from aviot.compressor.allocation import standardise
 from aviot.compressor.segments import Segments
 
 FUSED = "fused"  # the one map of what has no paths: a baseline, or a video that was short enough
+SHARPNESS = 3.0  # of the standardised relevance before frames compete: the paper's alpha_q over tau
+COPY = 0.9  # of an output from one frame: the frame came through as it was
+NEARLY = 0.8  # of the best score: frames that show the same object differ by as much in relevance
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,7 @@ class View:
     coefficients: Float[Tensor, "K S T"]  # exact, of the fused outputs
     mass: Float[Tensor, "L K S T"]  # what each path brought of every frame's patch to every output
     checks: Checks
+    relevance: Float[Tensor, "Q T"]  # of the frames to every question that was asked
 
     @property
     def segments(self) -> list[list[int]]:
@@ -58,16 +63,30 @@ class View:
         """Each path's share of all outputs' mass."""
         return self.frame_mass.sum(-1).mean(-1).tolist()
 
-    @property
-    def strongest_pair(self) -> tuple[int, int]:
-        """An output and its strongest frame, where no frame came through as it was: the most there is to see."""
-        largest, frames = self.frames.max(-1)
-        mixed = torch.where(largest < 0.9, largest, largest - 1)  # of copies, the least pure
-        output = int(mixed.argmax())
-        return output, int(frames[output])
+    def starting_pair(self, question: int) -> tuple[int, int]:
+        """Return the output and the frame of it that are shown first for a question."""
+        return starting_pair(self.frames, self.relevance[question])
 
 
-def view_of(compression: Compression, heard: int | None, x: Float[Tensor, "T S D"]) -> View:
+def starting_pair(frames: Float[Tensor, "K T"], relevance: Float[Tensor, "T"]) -> tuple[int, int]:
+    """Return the output that holds most of what a question is about, and the frame that most of it is from.
+
+    The frames share the question as segments share supports: by the softmax of their standardised relevance
+    (eq:supp_allocation_probability), so that the scale of a model's relevance does not matter. An output's score is the
+    share that it is expected to hold. All positions of a copied frame weigh the same, so a copy makes way for the best
+    mixture that scores nearly as high; where scores are equal, the clearest output comes first.
+    """
+    of_question = torch.softmax(SHARPNESS * standardise(relevance.to(frames)[None])[0], 0)
+    held = frames * of_question
+    score, largest = held.sum(1) / held.sum(1).max(), frames.amax(1)
+    mixtures = torch.nonzero((score >= NEARLY) & (largest < COPY)).flatten().tolist()
+    output = max(mixtures or range(len(frames)), key=lambda k: (round(float(score[k]), 3), float(largest[k])))
+    return output, int(held[output].argmax())
+
+
+def view_of(
+    compression: Compression, heard: int | None, x: Float[Tensor, "T S D"], relevance: Float[Tensor, "Q T"]
+) -> View:
     """Read a compression of the features `x`, and check its numbers against each other.
 
     What is large is let go before the next is made.
@@ -91,7 +110,7 @@ def view_of(compression: Compression, heard: int | None, x: Float[Tensor, "T S D
             paths=max(float((mass[:, :, some].sum(0) - coefficients[:, some]).abs().max()) for some in chunks),
             rebuilt=rebuilt,
         )
-    return View(heard, compression.path, compression.budgets, names, coefficients, mass, checks)
+    return View(heard, compression.path, compression.budgets, names, coefficients, mass, checks, relevance)
 
 
 def rebuilt_error(

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -228,23 +227,6 @@ def answer_request(
         )
         watch = Stopwatch(model.device, report)
     return encoded, answers
-
-
-def describe_request(
-    request: Request, folder: Path, model: AviotForConditionalGeneration, video: Video
-) -> dict[str, Any]:
-    """Return what a request was, as plain data: everything but what was found."""
-    compressed = request.compressor != "none"
-    return {
-        "aviot": version("aviot"),
-        "model": str(folder),
-        "video": str(request.video),
-        "duration": video.duration,
-        "frames": len(video),
-        "times": video.times,
-        "ratio": (request.ratio or model.config.ratio) if compressed else None,
-        "compressor": request.compressor,
-    }
 
 
 def generate_text(

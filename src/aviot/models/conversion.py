@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -37,7 +38,7 @@ def convert_checkpoint(source_folder: Path, target: Path) -> Iterator[tuple[int,
     source = read_source(source_folder)
     shards = read_shards(source_folder)
     stored = check_tensors(source, shards, expected_tensors(AviotForConditionalGeneration, source.config))
-    parts = [source.config, AviotProcessor.from_pretrained(source_folder)]
+    parts: list[Any] = [source.config, AviotProcessor.from_pretrained(source_folder)]
     if (source_folder / "generation_config.json").is_file():
         parts.append(GenerationConfig.from_pretrained(source_folder))
     source.config.architectures = [AviotForConditionalGeneration.__name__]

@@ -85,8 +85,9 @@ class AviotForConditionalGeneration(AviotPreTrainedModel, GenerationMixin):
             state |= fresh_weights(source.config)
             logger.warning(FRESH_START, folder)
         loaded = super().from_pretrained(None, *args, config=source.config, state_dict=state, **kwargs)
+        model = loaded[0] if isinstance(loaded, tuple) else loaded
+        model.name_or_path = str(folder)
         if (folder / "generation_config.json").is_file():
-            model = loaded[0] if isinstance(loaded, tuple) else loaded
             model.generation_config = GenerationConfig.from_pretrained(folder)
         return loaded
 

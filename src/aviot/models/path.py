@@ -129,11 +129,20 @@ class VideoPath:
         return self.project(features)
 
     def _question_routes(self, video: Prepared, question_mean: Float[Tensor, "*B d"] | None) -> dict[str, Tensor]:
-        """q_v = W_q e, and rho_i = cos(v_i, e) of each projected frame's mean (eq:supp_segment_relevance)."""
+        """Return q_v = W_q e and the frames' relevance to the question; nothing without a question."""
         if question_mean is None:
             return {}
         if video.frame_means is None:
             raise ValueError("a question needs its video's frame means; prepare it with relevance=True")
-        question = question_mean.to(video.frame_means)[..., None, :]
-        relevance = torch.cosine_similarity(video.frame_means, question, dim=-1)
+        relevance = frame_relevance(video.frame_means, question_mean)
         return {"question": self.question_projection(question_mean), "relevance": relevance.detach()}
+
+
+def frame_relevance(
+    frame_means: Float[Tensor, "*B T d"], question_mean: Float[Tensor, "*B d"]
+) -> Float[Tensor, "*B T"]:
+    """Return rho_i = cos(v_i, e), the likeness of each projected frame's mean to the question's mean embedding.
+
+    This is the frame term of eq:supp_segment_relevance.
+    """
+    return torch.cosine_similarity(frame_means, question_mean.to(frame_means)[..., None, :], dim=-1)

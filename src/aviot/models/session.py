@@ -1,6 +1,7 @@
 """One video, encoded once and then asked, and compressed for what is asked, any number of times."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from aviot.models.answering import Report, Stopwatch, generate_text
 from aviot.models.backbone import Prompts
 from aviot.models.grouping import Row
 from aviot.models.modeling import AviotForConditionalGeneration
+from aviot.models.path import frame_relevance
 from aviot.models.processing import AviotProcessor
 from aviot.models.sequence import place_video
 from aviot.request import CompressorName
@@ -62,6 +64,24 @@ class Session:
         """The features that the compressor mixes: with their positions. As large as the features, so not kept."""
         with torch.inference_mode():
             return self.model.model.prepare(self.features, relevance=False).x
+
+    @cached_property
+    def frame_means(self) -> Float[Tensor, "T d"]:
+        """Every frame's mean in the decoder's space; no question changes it."""
+        with torch.inference_mode():
+            means = self.model.model.prepare(self.features).frame_means
+        assert means is not None  # `prepare` computes them unless it is told not to
+        return means
+
+    @torch.inference_mode()
+    def relevance(self, question: str) -> Float[Tensor, "T"]:
+        """Return the relevance of every frame to a question, on the CPU: the signal that the compressor allocates by.
+
+        It is defined for every method, also for those that ignore the question.
+        """
+        question_mean = self._row(question).question
+        assert question_mean is not None  # the prompt of a question always has one
+        return frame_relevance(self.frame_means, question_mean).float().cpu()
 
     @torch.inference_mode()
     def compress(self, heard: str | None, *, ratio: float, compressor: CompressorName = "aviot") -> Listened:

@@ -4,7 +4,7 @@ from aviot.synthetic.config import WorldConfig
 from aviot.synthetic.description import descriptions, sights
 from aviot.synthetic.families import FAMILIES
 from aviot.synthetic.grammar import vocabulary
-from aviot.synthetic.mp4 import save
+from aviot.synthetic.mp4 import is_drawn, save
 from aviot.synthetic.question import Question
 from aviot.synthetic.render import Clips, Plan, draw, plan, render
 from aviot.synthetic.scene import Actor, Evidence, Plot, Scene
@@ -29,6 +29,7 @@ __all__ = [
     "WorldConfig",
     "descriptions",
     "draw",
+    "is_drawn",
     "own_looks",
     "plan",
     "render",

@@ -8,15 +8,16 @@ import torch
 from transformers import TrainingArguments
 
 from aviot.data import BatchLayout
+from aviot.machine import join_launcher
 from aviot.training.config import TrainingConfig
 from aviot.training.engine import Engine
 
 
 def layout_here(config: TrainingConfig) -> BatchLayout:
-    """This process's part of the global batch; torchrun and accelerate say which process it is."""
-    ranks, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+    """Return this process's part of the global batch; torchrun, accelerate, srun or mpirun tell which process it is."""
+    world = join_launcher()
     chosen = config.optimization
-    return BatchLayout(chosen.global_batch, chosen.micro_batch, ranks, rank)
+    return BatchLayout(chosen.global_batch, chosen.micro_batch, world.processes, world.rank)
 
 
 def training_arguments(config: TrainingConfig, engine: Engine, layout: BatchLayout) -> TrainingArguments:

@@ -1,6 +1,8 @@
 from aviot.video.errors import VideoError as VideoError
+from aviot.video.read import VIDEO_SUFFIXES as VIDEO_SUFFIXES
 from aviot.video.read import Source as Source
 from aviot.video.read import read_video as read_video
+from aviot.video.result import Damage as Damage
 from aviot.video.result import Video as Video
 from aviot.video.sample import Sampling as Sampling
 from aviot.video.shelf import Frames as Frames

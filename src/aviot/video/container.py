@@ -35,6 +35,9 @@ SKIPPING = frozenset({"h264", "hevc", "mpeg1video", "mpeg2video", "mpeg4"})
 TIMEOUT = 60.0
 """Seconds after which FFmpeg gives up a single read."""
 
+NO_PTS = -(2**63)
+"""Stands for a packet without timestamp; FFmpeg's own value for it."""
+
 PICTURE_CODECS = frozenset({"bmp", "gif", "mjpeg", "png", "tiff", "webp"})
 """What cover art is stored in."""
 
@@ -44,12 +47,20 @@ class Film:
 
     Once `damaged` is set, a rewound film decodes on a single thread: with several, an error comes up while other
     pictures are under way, and PyAV drops those with it.
+
+    `unclean` collects the timestamps of packets and pictures that did not decode cleanly; `broke_off` is set when
+    the container cannot be read on.
     """
 
     def __init__(self, path: Path) -> None:
         check_file(path)
         self.path = path
         self.damaged = False
+        self.broke_off = False
+        self.unclean: set[int] = set()
+        self._trusted_from = NO_PTS
+        self._headless = False
+        self._latest = NO_PTS
         self.container, self.stream = self._open()
 
     def _open(self) -> tuple[InputContainer, VideoStream]:
@@ -94,13 +105,23 @@ class Film:
         self.container.close()
         self.container, self.stream = self._open()
 
+    def begin(self, trusted_from: int, headless: bool) -> None:
+        """Prepare for decoding from here on: errors count for pictures shown at or after `trusted_from`.
+
+        Earlier ones may depend on pictures before the keyframe. A headless stream starts without a keyframe, as
+        recordings of a broadcast do: its errors count from the first picture on.
+        """
+        self._trusted_from, self._headless, self._latest = trusted_from, headless, NO_PTS
+
     def packets(self) -> Iterator[av.Packet]:
         """Compressed pictures from where the file stands; a file that breaks off ends there."""
         try:
             for packet in self.container.demux(self.stream):
                 if packet.size:  # what is empty holds no picture, and would tell the decoder to finish
                     yield packet
-        except (av.FFmpegError, ValueError, IndexError):  # the last where PyAV trips over a stream that shows up late
+        except av.FFmpegError:
+            self.broke_off = True
+        except (ValueError, IndexError):  # the latter where PyAV trips over a stream that shows up late
             return
 
     def decode(self, packet: av.Packet | None, needed: bool = True) -> list[av.VideoFrame]:
@@ -111,11 +132,29 @@ class Film:
         codec = self.stream.codec_context
         if codec.name in SKIPPING:
             codec.skip_frame = "DEFAULT" if needed else "NONREF"
+        if packet is not None:
+            self._latest = NO_PTS if packet.pts is None else packet.pts
         try:
             frames = codec.decode(packet)
         except (av.FFmpegError, ValueError):
+            if not self._headless:
+                self.note_error(self._latest)
             return []
-        return [frame for frame in frames if not frame.is_corrupt]
+        clean = []
+        for frame in frames:
+            if frame.is_corrupt:
+                self.note_error(NO_PTS if frame.pts is None else frame.pts)
+            else:
+                clean.append(frame)
+        self._headless = self._headless and not clean
+        return clean
+
+    def note_error(self, pts: int) -> None:
+        """Count a packet or picture that did not decode cleanly, once; each counts that has no timestamp."""
+        if pts == NO_PTS:
+            self.unclean.add(NO_PTS + len(self.unclean))
+        elif pts >= self._trusted_from:
+            self.unclean.add(pts)
 
     def flush(self) -> None:
         """Forget the pictures inside the decoder, so that it can begin anew at a keyframe."""
@@ -127,6 +166,12 @@ class Film:
         stream = self.stream
         declared = (stream.average_rate, stream.guessed_rate, stream.base_rate)
         return tuple(dict.fromkeys(rate for rate in declared if rate is not None and rate > 0))
+
+    @property
+    def comment(self) -> str:
+        """The container's comment tag, which formats spell in upper or lower case; empty without one."""
+        tags = {name.lower(): text for name, text in self.container.metadata.items()}
+        return tags.get("comment", "")
 
     def __enter__(self) -> "Film":
         return self

@@ -17,6 +17,11 @@ MIN_SEEK = 64
 """Packets that are rather read past than sought over."""
 
 
+SILENT = frozenset({"hevc"})
+"""Decoders that drop a picture that they cannot decode without an error. Each packet of theirs is a picture; those of
+other codecs may be half of one or repeat the last, and are not missed."""
+
+
 class SeekError(Exception):
     """After seeking, the packets are not those that were indexed."""
 
@@ -58,15 +63,19 @@ class Seeker:
         """Each chosen frame that can be decoded, with its place; `lost` collects packets that turn out not to."""
         for run in plan(self._index, chosen):
             missing = dict(run.wanted)
+            errors = set(self._film.unclean)
             yield from self._play(run, missing)
             if missing:
                 self._film.damaged = True
+                self._film.unclean = errors  # counted again, without threads that would blame later packets
                 self._rewind()
                 # Where pictures are refreshed bit by bit, a keyframe alone does not do; the one before it does.
                 yield from self._play(Run(self._index.before(run.start), run.end, run.wanted), missing, last=True)
 
     def _play(self, run: Run, missing: dict[int, int], last: bool = False) -> Iterator[tuple[int, av.VideoFrame]]:
         seen = array("q")
+        trusted_from = int(self._index.pts[max(run.start, self._index.first_key)])
+        self._film.begin(trusted_from, headless=run.start < self._index.first_key)
         for frame in self._decode(run, thorough=last):
             if frame.pts is None:
                 raise SeekError
@@ -85,7 +94,11 @@ class Seeker:
         numbers = numbers[(numbers >= run.start) & (numbers <= run.end)]
         pts = self._index.pts[numbers]
         had_chance = (pts >= self._index.pts[run.start]) | np.isin(pts, list(missing))
-        self.lost.update(numbers[had_chance & ~np.isin(pts, np.frombuffer(seen, np.int64))].tolist())
+        gone = had_chance & ~np.isin(pts, np.frombuffer(seen, np.int64))
+        self.lost.update(numbers[gone].tolist())
+        if self._film.stream.codec_context.name in SILENT:
+            for time in pts[gone].tolist():
+                self._film.note_error(time)
 
     def _decode(self, run: Run, thorough: bool) -> Iterator[av.VideoFrame]:
         yield from self._film.decode(self._go_to(run.start))

@@ -3,16 +3,18 @@
 import logging
 from array import array
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import compress
 from pathlib import Path
 
 import av
 import numpy as np
 
-from aviot.video.container import Film
+from aviot.video.container import NO_PTS, Film
+from aviot.video.damage import find_damage
 from aviot.video.decode import Seeker, SeekError
 from aviot.video.errors import VideoError
-from aviot.video.packets import NO_PTS, PacketIndex, constant_timeline, index_packets
+from aviot.video.packets import PacketIndex, constant_timeline, index_packets
 from aviot.video.picture import Developer
 from aviot.video.result import Video
 from aviot.video.sample import Sampling
@@ -22,35 +24,26 @@ from aviot.video.timeline import Timeline, trustworthy
 ROUNDS = 3
 """Times that frames are chosen anew because some would not decode, before the whole file is decoded to see which do."""
 
-CUT_OFF = 1.05  # times as long as what can be read: what a whole file does not claim to be
-
 logger = logging.getLogger(__name__)
 
 
 def read_file(path: Path, sampling: Sampling, transform: Transform | None) -> Video:
-    """Index a file, choose, and decode what was chosen."""
+    """Index a file, choose, decode what was chosen, and warn if the file is damaged."""
     with Film(path) as film:
         index = index_packets(film)
+        _note_incomplete(film, index)
         video = _read_seeking(film, index, sampling, transform) if index.timed else None
         video = video or _read_counting(film, index, sampling, transform)
-        _tell_if_cut_off(film, index, video)
-        return video
+        damage = find_damage(film, index)
+    if damage is not None:
+        logger.warning("%s is damaged: %s; what can be decoded is used", path, damage)
+    return replace(video, damage=damage)
 
 
-def _tell_if_cut_off(film: Film, index: PacketIndex, video: Video) -> None:
-    """Warn where the file's head tells of more than follows it.
-
-    Pictures alone do not say so: of a trimmed video some stay in the file and are not for showing. Nor do seconds: its
-    sound may be longer.
-    """
-    seconds = (film.container.duration or 0) / av.time_base
-    if film.stream.frames > len(index.pts) and seconds > CUT_OFF * video.duration:
-        logger.warning(
-            "%s tells of %.1f seconds and ends after %.1f: it seems to be cut off, and what there is of it is taken",
-            film.path,
-            seconds,
-            video.duration,
-        )
+def _note_incomplete(film: Film, index: PacketIndex) -> None:
+    """Count the packets that the demuxer found incomplete; those before the first keyframe do not matter."""
+    for pts in index.pts[index.first_key :][index.corrupt[index.first_key :]].tolist():
+        film.note_error(pts)
 
 
 def _read_seeking(film: Film, index: PacketIndex, sampling: Sampling, transform: Transform | None) -> Video | None:
@@ -88,6 +81,10 @@ def _read_counting(film: Film, index: PacketIndex, sampling: Sampling, transform
         shelf = Shelf(len(chosen), transform)
         places = {frame: place for place, frame in enumerate(chosen)}
         pts = array("q")
+        film.unclean.clear()
+        if film.container.format.name != "mpegts":  # its demuxer also doubts the seam of two recordings
+            _note_incomplete(film, index)
+        film.begin(int(index.pts[index.first_key]), headless=index.first_key > 0)
         for frame in _all_frames(film):
             if len(pts) in places:
                 shelf.put(places[len(pts)], developer.develop(frame))
@@ -127,4 +124,5 @@ def _video(film: Film, shelf: Shelf, chosen: tuple[int, ...], timeline: Timeline
         fps=timeline.fps,
         total=len(timeline),
         name=film.path.name,
+        comment=film.comment,
     )

@@ -9,12 +9,9 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-from aviot.video.container import Film
+from aviot.video.container import NO_PTS, Film
 from aviot.video.errors import VideoError
 from aviot.video.timeline import FALLBACK_FPS, Timeline, trustworthy
-
-NO_PTS = -(2**63)
-"""Stands for a packet without timestamp; FFmpeg's own value for it."""
 
 RESTARTABLE = frozenset(
     (
@@ -38,7 +35,10 @@ class PacketIndex:
     `frames[i]` is the number of the packet that becomes frame i. `starts` are the packets decoding can begin at.
     `timed` tells whether every packet has a timestamp of its own, by which frames and packets can be matched; without
     it only counting decoded frames tells which is which. `carries_pts` is False of a container whose timestamps, even
-    those of decoded frames, are no presentation times.
+    those of decoded frames, are no presentation times. `positions` are where packets are in the file, -1 if unknown,
+    and `corrupt` says which of them the demuxer found incomplete. `first_key` is the number of the first keyframe, and
+    `end` the time in seconds, on the stream's clock, at which the last frame ends. `broke_off` is True if
+    the container could not be read to its end.
     """
 
     pts: NDArray[np.int64]
@@ -49,6 +49,16 @@ class PacketIndex:
     timeline: Timeline
     timed: bool
     carries_pts: bool
+    positions: NDArray[np.int64]
+    corrupt: NDArray[np.bool_]
+    first_key: int
+    end: float
+    broke_off: bool
+
+    @property
+    def last_position(self) -> int:
+        """Where the packet that is stored last starts, -1 if unknown."""
+        return int(self.positions[-1])
 
     def number(self, packet: av.Packet) -> int | None:
         """Which packet this is, by timestamp and size; None if it is none of those indexed."""
@@ -82,23 +92,40 @@ class PacketIndex:
 
 def index_packets(film: Film) -> PacketIndex:
     """Read through a file once and note every packet."""
-    pts, sizes, keys, shown, tail = _survey(film)
+    found = _survey(film)
+    pts = found.pts
     if not len(pts):
         raise VideoError(f"{film.path} has a video stream without pictures")
     codec = film.stream.codec_context.name
-    starts = np.flatnonzero(keys) if codec in RESTARTABLE else np.zeros(0, dtype=np.int64)
+    keys = np.flatnonzero(found.keys)
+    starts = keys if codec in RESTARTABLE else np.zeros(0, dtype=np.int64)
     if not len(starts) or starts[0] > 0:
         starts = np.concatenate(([0], starts))
     by_pts = np.argsort(pts, kind="stable")
-    frames = by_pts[shown[by_pts]]
+    frames = by_pts[found.shown[by_pts]]
     unit = film.stream.time_base
     carries_pts = film.container.format.name != "avi" or codec not in REORDERING_IN_AVI
     timed = carries_pts and pts.min() != NO_PTS and len(frames) > 0 and trustworthy(pts[by_pts])
     if timed and unit:
-        timeline = Timeline.of(pts[frames], unit, tail, film.rates)
+        timeline = Timeline.of(pts[frames], unit, found.tail, film.rates)
     else:
         timeline, timed = constant_timeline(film, len(pts)), False
-    return PacketIndex(pts, sizes, starts, frames, by_pts, timeline, timed, carries_pts)
+    end = timeline.duration if found.latest == NO_PTS or not unit else float((found.latest + found.tail) * unit)
+    return PacketIndex(
+        pts=pts,
+        sizes=found.sizes,
+        starts=starts,
+        frames=frames,
+        by_pts=by_pts,
+        timeline=timeline,
+        timed=timed,
+        carries_pts=carries_pts,
+        positions=found.positions,
+        corrupt=found.corrupt,
+        first_key=int(keys[0]) if len(keys) else 0,
+        end=end,
+        broke_off=film.broke_off,
+    )
 
 
 def constant_timeline(film: Film, total: int) -> Timeline:
@@ -106,29 +133,49 @@ def constant_timeline(film: Film, total: int) -> Timeline:
     return Timeline.constant(total, next(iter(film.rates), FALLBACK_FPS))
 
 
-def _survey(film: Film) -> tuple[NDArray, NDArray, NDArray, NDArray, int]:
-    """Timestamp, size, keyframe and shown flag of every packet, and the duration in ticks of the one shown last."""
-    pts, sizes, keys, shown = array("q"), array("q"), array("b"), array("b")
+@dataclass(frozen=True)
+class Survey:
+    """Every packet's fields, and timestamp and duration in ticks of the one shown last."""
+
+    pts: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    positions: NDArray[np.int64]
+    keys: NDArray[np.bool_]
+    shown: NDArray[np.bool_]
+    corrupt: NDArray[np.bool_]
+    latest: int
+    tail: int
+
+
+def _survey(film: Film) -> Survey:
+    pts, sizes, positions = array("q"), array("q"), array("q")
+    keys, shown, corrupt = array("b"), array("b"), array("b")
     latest, tail = NO_PTS, 0
     vp8 = film.stream.codec_context.name == "vp8"
     most = film.path.stat().st_size  # a packet takes at least a byte, so more of them are made up
     for packet in film.packets():
         time = NO_PTS if packet.pts is None else packet.pts
-        visible = not packet.is_discard and not packet.is_corrupt
+        broken = packet.is_corrupt
+        visible = not packet.is_discard and not broken
         if vp8:
             visible = visible and bool(memoryview(packet)[0] & VP8_SHOWN)
         pts.append(time)
         sizes.append(packet.size)
+        positions.append(-1 if packet.pos is None else packet.pos)
         keys.append(packet.is_keyframe)
         shown.append(visible)
+        corrupt.append(broken)
         if visible and time >= latest:
             latest, tail = time, packet.duration or 0
         if len(pts) > most:
             raise VideoError(f"{film.path} claims more pictures than it has bytes; the file is damaged")
-    return (
-        np.frombuffer(pts, np.int64),
-        np.frombuffer(sizes, np.int64),
-        np.frombuffer(keys, bool),
-        np.frombuffer(shown, bool),
-        tail,
+    return Survey(
+        pts=np.frombuffer(pts, np.int64),
+        sizes=np.frombuffer(sizes, np.int64),
+        positions=np.frombuffer(positions, np.int64),
+        keys=np.frombuffer(keys, bool),
+        shown=np.frombuffer(shown, bool),
+        corrupt=np.frombuffer(corrupt, bool),
+        latest=latest,
+        tail=tail,
     )

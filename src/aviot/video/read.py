@@ -1,5 +1,6 @@
 """The one way in: whatever holds a video becomes a `Video`."""
 
+import logging
 import os
 from pathlib import Path
 from typing import TypeAlias
@@ -15,7 +16,16 @@ from aviot.video.result import Video
 from aviot.video.sample import DEFAULT_FPS, DEFAULT_MAX_FRAMES, Sampling, check_rate
 from aviot.video.shelf import Frames, Transform
 
+logger = logging.getLogger(__name__)
+
 Source: TypeAlias = str | os.PathLike[str] | Frames
+
+VIDEO_SUFFIXES = (
+    *(".mp4", ".m4v", ".mov", ".qt", ".3gp", ".3g2", ".f4v", ".mkv", ".mk3d", ".webm", ".avi", ".ogg", ".ogv", ".gif"),
+    *(".apng", ".mpg", ".mpeg", ".m1v", ".m2v", ".vob", ".ts", ".mts", ".m2t", ".m2ts", ".flv", ".wmv", ".asf", ".mxf"),
+    *(".nut", ".dv", ".ivf", ".obu", ".h264", ".264", ".hevc", ".h265", ".265", ".vc1", ".mjpeg", ".mjpg", ".y4m"),
+)
+"""Usual suffixes of the files that are read, for file pickers. The content alone decides whether a file is a video."""
 
 
 def read_video(
@@ -32,17 +42,28 @@ def read_video(
     `source` is the path of a video file, of a folder of images, or uint8 RGB frames [T,H,W,3], NumPy or torch.
     `source_fps` is an array's frame rate, which it must have, or a folder's; a folder without one is taken to be
     sampled already, at `fps`. Every max(1, round(native fps / fps))-th frame is taken; if those are more than
-    `max_frames`, or `frames` asks for a number, that many are spread evenly over the whole video, none twice.
+    `max_frames`, or `frames` asks for a number, that many are spread evenly over the whole video, at most the number
+    the video has: none is taken twice, and a warning is logged if `frames` asks for more.
 
     `transform` is given each chosen frame, uint8 RGB [H,W,3], as soon as it is decoded, and what it returns (an array
     or a tensor, of one shape) is kept instead. Times and durations follow the file's own timestamps. Of a damaged file,
-    what can be decoded counts as the video; where the file says how much it should have been, a warning is logged.
+    what can be decoded counts as the video; `damage` says how much is missing or broken, and a warning is logged.
 
     Raises VideoError, with a sentence, for anything that is not such a video and for arguments that make no sense.
     """
     sampling = Sampling(fps=fps, max_frames=max_frames, frames=frames)
     if source_fps is not None:
         source_fps = check_rate("source_fps", source_fps)
+    video = _read(source, sampling, transform, source_fps)
+    if frames is not None and frames > video.total:
+        logger.warning(
+            "%s: asked for %s frames; the video has %s, all are used", video.name, f"{frames:,}", f"{video.total:,}"
+        )
+    return video
+
+
+def _read(source: Source, sampling: Sampling, transform: Transform | None, source_fps: float | None) -> Video:
+    """Choose the reader by the kind of source."""
     if isinstance(source, (np.ndarray, torch.Tensor)):
         return read_array(source, sampling, transform, source_fps)
     if not isinstance(source, (str, os.PathLike)):

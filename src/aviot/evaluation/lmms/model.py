@@ -2,12 +2,12 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from lmms_eval.api.instance import Instance
+from lmms_eval.api.instance import GenerationResult, Instance, TokenCounts
 from lmms_eval.api.model import lmms
 from loguru import logger
 
@@ -22,11 +22,24 @@ from aviot.evaluation.prompts import Instructions
 from aviot.evaluation.rows import has_failed
 from aviot.files import write_durably
 from aviot.journal import Row
-from aviot.machine import own_gpu
+from aviot.machine import process_device
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 
 NO_ANSWER = "-"
 """The reply of a question that could not be asked: no task reads a letter in it, and none leaves it out as empty."""
+
+
+@dataclass
+class SampleTokens(TokenCounts):
+    """What a sample logs beside its reply: the video's visual tokens, and how many of them the decoder read."""
+
+    tokens_before: int = 0
+    tokens_after: int = 0
+
+    def to_dict(self) -> dict[str, int | None]:
+        """Return the harness's own counts and ours."""
+        own: dict[str, int | None] = super().to_dict()
+        return own | {"tokens_before": self.tokens_before, "tokens_after": self.tokens_after}
 
 
 class Aviot(lmms):
@@ -62,7 +75,7 @@ class Aviot(lmms):
             sampling=sampling,
             batch=_batch(batch_size),
         )
-        self._device = _device_here(device)
+        self._device = process_device(device)
         model = AviotForConditionalGeneration.from_pretrained(pretrained).eval().to(self._device)
         processor = AviotProcessor.from_pretrained(pretrained)
         self._setting = checked.settings(model.config.ratio)[0]
@@ -76,9 +89,9 @@ class Aviot(lmms):
         """Where the model is, and where the harness gathers counts."""
         return self._device
 
-    def generate_until(self, requests: list[Instance]) -> list[str]:
-        """A reply a request, in their order; what could not be asked is listed."""
-        replies = [NO_ANSWER] * len(requests)
+    def generate_until(self, requests: list[Instance]) -> list[GenerationResult]:
+        """Return one reply per request, in their order, with its token counts; what could not be asked is listed."""
+        replies = [GenerationResult(NO_ANSWER) for _ in requests]
         failed: list[str] = []
         asked: dict[Decoding, dict[int, Item]] = {}
         for number, request in enumerate(requests):
@@ -94,7 +107,7 @@ class Aviot(lmms):
                     if has_failed(row):
                         failed.append(f"{row['id']} ({row['video']}): {row['reason']}")
                     else:
-                        replies[numbers[row["item"]]] = decoding.cut(row["prediction"])
+                        replies[numbers[row["item"]]] = self._result(row, decoding)
                     display.advance(f"{len(failed)} failed")
         _tell(failed, len(requests))
         self._write_manifest(requests, failed)
@@ -107,6 +120,13 @@ class Aviot(lmms):
     def generate_until_multi_round(self, requests: list[Instance]) -> list[str]:
         """Not asked for by any task about one video."""
         raise NotImplementedError("aviot answers single turns; choose a task of one round")
+
+    def _result(self, row: Row, decoding: Decoding) -> GenerationResult:
+        """Return a reply with its counts; the harness's input tokens are the visual ones that were read."""
+        before, after = row["tokens_before"], row["tokens_after"]
+        said = len(self._who.processor.tokenizer(row["prediction"], add_special_tokens=False)["input_ids"])
+        counts = SampleTokens(input_tokens=after, output_tokens=said, tokens_before=before, tokens_after=after)
+        return GenerationResult(decoding.cut(row["prediction"]), counts)
 
     def _item(self, request: Instance) -> Item:
         _, to_messages, _, number, task, split = request.args
@@ -145,10 +165,3 @@ def _batch(size: int | str) -> int:
     if not str(size).isdecimal() or int(size) < 1:
         raise ValueError(f"--batch_size must be a whole number of at least 1, got {size!r}")
     return int(size)
-
-
-def _device_here(name: str | None) -> torch.device:
-    """The device that was asked for, or a GPU a process where there are any."""
-    if name in (None, "cuda") and torch.cuda.is_available():
-        return own_gpu()
-    return torch.device(name or "cpu")

@@ -1,11 +1,12 @@
 """A run's figures beside the paper's."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aviot.evaluation.benchmarks.benchmark import Benchmark
 from aviot.evaluation.config import Setting
-from aviot.evaluation.intervals import Interval, wilson
+from aviot.evaluation.intervals import Interval
+from aviot.evaluation.measures import Difference, Scored, differences, measure
 from aviot.evaluation.rows import has_failed
 from aviot.evaluation.suite.reference import UNCOMPRESSED, figure
 from aviot.journal import Row
@@ -34,16 +35,54 @@ class Line:
     difference: float | None
     difference_interval: Interval | None
     notes: tuple[str, ...] = ()
+    videos: int = 0
 
 
-def compare(benchmark: Benchmark, rows: Sequence[Row], sampling: str) -> list[Line]:
-    """The benchmark as a whole with every setting, then its parts where it has several."""
+@dataclass(frozen=True)
+class SettingDifference:
+    """A setting's score minus another's on the same questions of a benchmark, in points."""
+
+    benchmark: str
+    title: str
+    setting: str
+    against: str
+    difference: float
+    interval: Interval | None
+    counted: int
+    videos: int
+
+
+def compare(benchmark: Benchmark, rows: Sequence[Row], sampling: str, *, is_limited: bool = False) -> list[Line]:
+    """Return the benchmark as a whole with every setting, then its parts where it has several."""
     settings = {row["setting"]: Setting(row["compressor"], row["ratio"]) for row in rows}
     whole = [
         _line(benchmark, None, [row for row in rows if row["setting"] == name], setting, sampling)
         for name, setting in settings.items()
     ]
-    return [*whole, *_parts(benchmark, rows, settings, sampling)]
+    noted = [replace(line, notes=(*line.notes, *_absent(benchmark, rows, is_limited=is_limited))) for line in whole]
+    return [*noted, *_parts(benchmark, rows, settings, sampling)]
+
+
+def compare_settings(benchmark: Benchmark, rows: Sequence[Row]) -> list[SettingDifference]:
+    """Return the paired differences of a benchmark's settings from the uncompressed one, or from the first."""
+    by_setting: dict[str, list[Row]] = {}
+    for row in _counted(benchmark, None, rows):
+        by_setting.setdefault(row["setting"], []).append(row)
+    found = [each for mine in by_setting.values() if (each := _scored(mine)).values]
+    return [_in_points(benchmark, each) for each in differences(found)]
+
+
+def _in_points(benchmark: Benchmark, of: Difference) -> SettingDifference:
+    return SettingDifference(
+        benchmark=benchmark.name,
+        title=benchmark.title,
+        setting=of.setting,
+        against=of.against,
+        difference=100 * of.value,
+        interval=_percent(of.interval),
+        counted=of.counted,
+        videos=of.videos,
+    )
 
 
 def _parts(benchmark: Benchmark, rows: Sequence[Row], settings: dict[str, Setting], sampling: str) -> Iterator[Line]:
@@ -56,17 +95,36 @@ def _parts(benchmark: Benchmark, rows: Sequence[Row], settings: dict[str, Settin
                 yield _line(benchmark, part.name, mine, setting, sampling)
 
 
-def _line(benchmark: Benchmark, part: str | None, rows: Sequence[Row], setting: Setting, sampling: str) -> Line:
+def _counted(benchmark: Benchmark, part: str | None, rows: Sequence[Row]) -> list[Row]:
+    """Return the rows that are in the figure of a benchmark or of a part of one."""
     counted = part or benchmark.counted
-    mine = [row for row in rows if counted is None or row["part"] == counted]
+    return [row for row in rows if counted is None or row["part"] == counted]
+
+
+def _by_judge(rows: Sequence[Row]) -> bool:
+    return any("judge" in row for row in rows if row["correct"] is not None)
+
+
+def _scored(rows: Sequence[Row]) -> Scored:
+    """Return what one setting's rows score: by the judge where there is one, else by aviot's rules."""
+    scored = [row for row in rows if row["correct"] is not None]
+    if _by_judge(rows):
+        scored = [row for row in scored if "judge" in row or has_failed(row)]
+    known = [row for row in scored if "unjudged" not in row.get("judge", {})]
+    setting = rows[0]["setting"]
+    return Scored.of("score", known, map(_is_right, known)) if known else Scored(setting, "score", {}, {})
+
+
+def _percent(interval: Interval | None) -> Interval | None:
+    return None if interval is None else (100 * interval[0], 100 * interval[1])
+
+
+def _line(benchmark: Benchmark, part: str | None, rows: Sequence[Row], setting: Setting, sampling: str) -> Line:
+    mine = _counted(benchmark, part, rows)
     failed = [row for row in mine if has_failed(row)]
-    scored = [row for row in mine if row["correct"] is not None]
-    judged = [row for row in scored if "judge" in row or has_failed(row)]
-    by_judge = any("judge" in row for row in judged)
-    right = [_is_right(row) for row in (judged if by_judge else scored) if "unjudged" not in row.get("judge", {})]
-    score = 100 * sum(right) / len(right) if right else None
-    ends = wilson(sum(right), len(right))
-    interval = None if ends is None else (100 * ends[0], 100 * ends[1])
+    found = measure(_scored(mine)) if mine else None
+    score = None if found is None or found.value is None else 100 * found.value
+    interval = None if found is None else _percent(found.interval)
     said = figure(benchmark.name, sampling, setting, part)
     return Line(
         benchmark=benchmark.name,
@@ -76,17 +134,18 @@ def _line(benchmark: Benchmark, part: str | None, rows: Sequence[Row], setting: 
         ratio=setting.ratio,
         score=score,
         interval=interval,
-        counted=len(right),
+        counted=0 if found is None else found.counted,
         answered=len(mine) - len(failed),
         failed=len(failed),
-        without_answer=len(mine) - len(scored),
+        without_answer=sum(row["correct"] is None for row in mine),
         paper=None if said is None else said.score,
         source=None if said is None else said.source,
         difference=None if said is None or score is None else score - said.score,
         difference_interval=None
         if said is None or interval is None
         else (interval[0] - said.score, interval[1] - said.score),
-        notes=tuple(_notes(benchmark, part, mine, setting, by_judge=by_judge)),
+        notes=tuple(_notes(benchmark, part, mine, setting)),
+        videos=0 if found is None else found.videos,
     )
 
 
@@ -94,13 +153,11 @@ def _is_right(row: Row) -> bool:
     return bool(row.get("judge", row)["correct"])
 
 
-def _notes(
-    benchmark: Benchmark, part: str | None, rows: Sequence[Row], setting: Setting, *, by_judge: bool
-) -> Iterator[str]:
-    """What keeps a figure from being compared as it stands."""
+def _notes(benchmark: Benchmark, part: str | None, rows: Sequence[Row], setting: Setting) -> Iterator[str]:
+    """Return what keeps a figure from being compared as it stands."""
     if setting.ratio is None:
         yield UNCOMPRESSED
-    if benchmark.name == "activitynetqa" and not by_judge:
+    if benchmark.name == "activitynetqa" and not _by_judge(rows):
         yield "exact match; the paper's figure is a GPT-4o judge's (--judge)"
     failed = [row for row in rows if has_failed(row)]
     if failed and part is None:
@@ -113,9 +170,17 @@ def _notes(
         yield f"{unjudged} of {len(rows)} answers were not judged and are not in the figure; --resume asks again"
     if any(row["correct"] is None for row in rows):
         yield "records without answer are not scored; where the benchmark keeps its answers, submit the predictions"
-    if part is None and benchmark.name == "tempcompass":
+    damaged = {row["video"] for row in rows if "damage" in row}
+    if damaged and part is None:
+        yield f"{len(damaged)} videos are damaged; {benchmark.name}/summary.json lists them"
+
+
+def _absent(benchmark: Benchmark, rows: Sequence[Row], *, is_limited: bool) -> Iterator[str]:
+    """Return which parts of a benchmark are not in its figure."""
+    if benchmark.name == "tempcompass":
         yield "the multi-choice part, as in the paper; caption matching and captioning are left to lmms-eval"
-    elif part is None and len(benchmark.parts) > 1:
+    elif len(benchmark.parts) > 1:
         there = {row["part"] for row in rows}
         if len(there) < len(benchmark.parts):
-            yield f"{len(there)} of {len(benchmark.parts)} parts: the folder holds only {', '.join(sorted(there))}"
+            why = "the limit leaves only" if is_limited else "the folder holds only"
+            yield f"{len(there)} of {len(benchmark.parts)} parts: {why} {', '.join(sorted(there))}"

@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Sequence
 
 from aviot.evaluation.intervals import Interval
-from aviot.evaluation.suite.comparison import Line
+from aviot.evaluation.suite.comparison import Line, SettingDifference
 from aviot.evaluation.suite.report import NOTHING, SuiteReport
 
 _HEADINGS = ("benchmark", "setting", "{}", "95 % interval", "paper", "difference", "its interval", "items", "failed")
 _FOOT = (
-    "Scores are percentages with Wilson's 95 % interval, replies read by aviot's rules; a question that could not be "
-    "asked is wrong. The paper gives no interval: a difference's is ours, moved by its figure. For the harness's own "
-    "scoring run lmms-eval."
+    "Scores are percentages with 95 % intervals by video (Wilson's, for as many independent questions as these are "
+    "worth), replies read by aviot's rules; a question that could not be asked is wrong. The paper gives no interval: "
+    "a difference's is ours, moved by its figure. For the harness's own scoring run lmms-eval."
 )
 
 
@@ -23,12 +23,16 @@ def _lines(report: SuiteReport) -> Iterator[str]:
     yield "# The paper's benchmarks"
     yield ""
     yield f"**{report.model.sentence}** Frames: {report.sampling}."
+    if report.limit is not None:
+        yield f"Only the first {report.limit} questions of each benchmark were asked."
     whole = [line for line in report.lines if line.part is None]
     if whole:
         yield from ("", *_table(whole, report))
     parts = [line for line in report.lines if line.part is not None]
     if parts:
         yield from ("", "## Parts", "", *_table(parts, report))
+    if report.differences:
+        yield from ("", "## Between settings", "", *_between(report.differences))
     if report.missing:
         yield from ("", "## Not run", "", "| benchmark | why | paper |", "| --- | --- | ---: |")
         yield from (f"| {each.title} | {each.reason} | {each.paper} |" for each in report.missing)
@@ -38,6 +42,7 @@ def _lines(report: SuiteReport) -> Iterator[str]:
         yield from (f"{number}. {note}" for note, number in notes.items())
     yield ""
     yield _FOOT
+    yield from (f"Note: {caveat}." for caveat in report.caveats)
     sources = list(dict.fromkeys(line.source for line in report.lines if line.source))
     if sources:
         yield f"The paper's figures: {'; '.join(sources)}."
@@ -62,6 +67,16 @@ def _table(lines: Sequence[Line], report: SuiteReport) -> Iterator[str]:
             str(line.counted),
             str(line.failed),
         )
+        yield f"| {' | '.join(cells)} |"
+
+
+def _between(lines: Sequence[SettingDifference]) -> Iterator[str]:
+    """Return the paired differences between settings, in points."""
+    yield "| benchmark | setting | minus | points | 95 % interval | items | videos |"
+    yield f"| --- | --- | --- |{' ---: |' * 4}"
+    for line in lines:
+        figures = (_number(line.difference, signed=True), _range(line.interval, signed=True))
+        cells = (line.title, line.setting, line.against, *figures, str(line.counted), str(line.videos))
         yield f"| {' | '.join(cells)} |"
 
 

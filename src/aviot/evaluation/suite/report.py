@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from aviot.evaluation.suite.comparison import Line
+from aviot.evaluation.suite.comparison import Line, SettingDifference
 from aviot.evaluation.suite.model import Model
 
 NOTHING = "\u2013"
@@ -21,9 +21,12 @@ class Missing:
 
 @dataclass(frozen=True)
 class SuiteReport:
-    """All figures of a suite, and what is not among them."""
+    """All figures of a suite, and what is not among them; `limit` is the number of questions asked per benchmark."""
 
     model: Model
     sampling: str
     lines: tuple[Line, ...]
     missing: tuple[Missing, ...]
+    differences: tuple[SettingDifference, ...] = ()
+    limit: int | None = None
+    caveats: tuple[str, ...] = ()

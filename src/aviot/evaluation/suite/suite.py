@@ -14,11 +14,12 @@ from aviot.evaluation.config import EvaluationConfig, Setting
 from aviot.evaluation.manifest import FILE
 from aviot.evaluation.plan import Shard
 from aviot.evaluation.run import LOCK, RESULTS, Load, Report, begin, carry_out
-from aviot.evaluation.suite.comparison import compare
+from aviot.evaluation.suite.comparison import compare, compare_settings
 from aviot.evaluation.suite.files import write_report
 from aviot.evaluation.suite.model import about_model
 from aviot.evaluation.suite.reference import CONTROLLED_RATIOS, DENSE, FIXED, TABLE_RATIO, figure, sampling_name
 from aviot.evaluation.suite.report import NOTHING, Missing, SuiteReport
+from aviot.evaluation.summary import caveats
 from aviot.journal import alone, read_rows
 
 JUDGED = "activitynetqa"
@@ -87,10 +88,21 @@ def run_suite(
 def put_together(base: EvaluationConfig, there: Sequence[Benchmark]) -> SuiteReport:
     """The report of finished runs."""
     name = sampling_name(base.sampling)
-    lines = [line for each in there for line in compare(each, read_rows(base.out / each.name / RESULTS), name)]
+    rows = {each.name: read_rows(base.out / each.name / RESULTS) for each in there}
+    limited = base.limit is not None
+    lines = [line for each in there for line in compare(each, rows[each.name], name, is_limited=limited)]
+    apart = [line for each in there for line in compare_settings(each, rows[each.name])]
     setting = base.settings(TABLE_RATIO)[0]
     missing = [_missing(each, base.items, name, setting) for each in TEN if each not in there]
-    return SuiteReport(about_model(base.model), name, tuple(lines), tuple(missing))
+    return SuiteReport(
+        model=about_model(base.model),
+        sampling=name,
+        lines=tuple(lines),
+        missing=tuple(missing),
+        differences=tuple(apart),
+        limit=base.limit,
+        caveats=tuple(caveats(lines)),
+    )
 
 
 def _missing(benchmark: Benchmark, data: Path, sampling: str, setting: Setting) -> Missing:

@@ -3,12 +3,14 @@
 (() => {
   const settings = JSON.parse(document.getElementById("settings").textContent);
   // The slider and the number beside it are one setting; the number is what counts.
-  const [form, file, drop, question, second, ratio, exact, submit, status, problem, root] =
-    ["form", "file", "drop", "question", "second", "ratio", "ratio-number", "submit", "status", "problem", "explorer"].map((id) => document.getElementById(id));
+  const [form, file, drop, question, second, ratio, exact, submit, status, problem, notice, model, root] =
+    ["form", "file", "drop", "question", "second", "ratio", "ratio-number", "submit", "status", "problem", "notice", "model", "explorer"].map((id) => document.getElementById(id));
   let video = null, asked = false, turn = 0;
 
   const say = (text) => { status.textContent = text; };
   const complain = (text) => { problem.textContent = text; if (text) say(""); };
+
+  const warn = (text) => { notice.textContent = text ?? ""; notice.hidden = !text; };
 
   // One request, and one sentence if it fails.
   const request = async (path, headers, body) => {
@@ -43,15 +45,15 @@
   const upload = (chosen) => attempt(async (current) => {
     video = null;
     asked = false;
+    warn(null);
     root.replaceChildren();
     delete root.dataset.ready;
-    const suffix = /\.[^.]*$/.exec(chosen.name.toLowerCase())?.[0] ?? "";
-    if (!settings.types.includes(suffix)) throw new Error(`“${chosen.name}” is no video file that can be read here; choose one of ${settings.types.join(", ")}.`);
     if (chosen.size > settings.upload_bytes) throw new Error(`“${chosen.name}” is too large: at most ${Math.floor(settings.upload_bytes / 1e6)} MB.`);
     say(`Reading “${chosen.name}” and looking at its frames…`);
     const found = await request("/videos", { "Content-Type": "application/octet-stream", "X-File-Name": encodeURIComponent(chosen.name) }, chosen);
     if (!current()) return;
     video = found;
+    warn(found.notice);
     say(`“${found.name}” is ready: ${found.frames} ${found.frames === 1 ? "frame" : "frames"} of ${found.duration.toFixed(1)} s. Ask away; the video is not looked at again.`);
   });
 
@@ -65,6 +67,7 @@
     if (!current()) return;
     asked = true;
     await explore(root, report);
+    warn(null); // the report says it beside the answers
     say(`Answer: “${report.conditions[0].answer}”, from ${report.supports} of ${report.times.length} frames' worth. Below is where it came from.`);
   });
 
@@ -79,6 +82,7 @@
       drop.classList.toggle("over", kind === "dragover");
       if (kind === "drop" && event.dataTransfer.files[0]) upload(event.dataTransfer.files[0]);
     });
-  file.accept = settings.types.join(",");
+  file.accept = settings.accept;
+  model.replaceChildren("Questions are answered by ", Object.assign(document.createElement("strong"), { textContent: settings.model.name }), ` (${settings.model.facts}).`);
   ratio.value = exact.value = settings.ratio;
 })();

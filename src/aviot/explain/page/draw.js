@@ -12,6 +12,12 @@ const ramp = (share) => {
 };
 const colour = (share) => `rgb(${ramp(share).join(" ")})`;
 
+// How boldly a map is drawn whose outlined fifth holds a share of it: an even map's holds a fifth and is next to nothing.
+const boldness = ({ fading: { even, bold, faintest } }, share) =>
+  faintest + (1 - faintest) * Math.min(1, Math.max(0, (share - even) / (bold - even)));
+const FAINT = 0.6; // boldness under which a caption says that a map is drawn faintly
+const faintly = (report, share) => (boldness(report, share) < FAINT ? " (drawn faintly: an even map's holds 20\u00a0%)" : "");
+
 class Pictures {
   constructor(report) {
     this.files = report.pictures;
@@ -90,7 +96,7 @@ class Stage {
   }
 
   // The border of a set of patches.
-  contour(set, stroke = OUTLINE) {
+  contour(set, stroke = OUTLINE, alpha = 1) {
     const lines = new Path2D();
     set.forEach((inside, patch) => {
       if (!inside) return;
@@ -105,7 +111,9 @@ class Stage {
       edge(column === 0 || !set[patch - 1], x, y, x, y + height);
       edge(column === this.columns - 1 || !set[patch + 1], x + width, y, x + width, y + height);
     });
+    this.context.globalAlpha = alpha;
     this.stroke(lines, stroke);
+    this.context.globalAlpha = 1;
   }
 
   // A part of a patch's shorter side.
@@ -125,7 +133,8 @@ class Stage {
   }
 
   // A box in every patch of a set, smaller by `inset` of its sides all round.
-  boxes(set, stroke, inset) {
+  boxes(set, stroke, inset, alpha = 1) {
+    this.context.globalAlpha = alpha;
     this.context.strokeStyle = stroke;
     this.context.lineWidth = this.thick(0.07);
     set.forEach((inside, patch) => {
@@ -133,6 +142,7 @@ class Stage {
       const [x, y, width, height] = this.box(patch);
       this.context.strokeRect(x + inset * width, y + inset * height, (1 - 2 * inset) * width, (1 - 2 * inset) * height);
     });
+    this.context.globalAlpha = 1;
   }
 
   mark(patch) {

@@ -33,25 +33,19 @@ const chooser = (report, choose) => {
   };
 };
 
-// The support with most to see: mixed of several frames, with a clear peak.
-const startingSupport = (view) => {
-  let best = 0, most = -1;
-  for (let support = 0; support < view.supports; support++) {
-    const peak = Math.max(...view.row(support)), worth = peak < 0.9 ? peak : peak - 1;
-    if (worth > most) { most = worth; best = support; }
-  }
-  return best;
-};
-
 const explore = async (root, report) => {
   const views = await Promise.all(report.views.map((raw) => View.open(raw, report)));
   const pictures = new Pictures(report);
-  const state = { condition: 0, view: views[report.conditions[0].view], support: 0, frame: 0, patch: null };
-  state.support = startingSupport(state.view);
-  state.frame = state.view.strongest(state.support, 1)[0] ?? 0;
+  // Every answer opens with the support and the frame that hold most of what its question is about, until the reader
+  // chooses others: those stay, so that answers can be compared.
+  const state = { condition: 0, patch: null };
+  let chosen = false;
   const choose = async (change) => {
     Object.assign(state, change);
-    state.view = views[report.conditions[state.condition].view];
+    chosen ||= "support" in change || "frame" in change || "patch" in change;
+    const condition = report.conditions[state.condition];
+    state.view = views[condition.view];
+    if (!chosen) Object.assign(state, { support: condition.support, frame: condition.frame });
     if ("support" in change && !("frame" in change)) {
       state.frame = state.view.strongest(state.support, 1)[0] ?? state.frame;
       state.patch = null;
@@ -66,6 +60,8 @@ const explore = async (root, report) => {
   root.replaceChildren(
     el("header", {}, el("p", { class: "eyebrow" }, "AVIOT provenance explorer"), el("h1", {}, "Where did the answer come from?"),
       el("p", { class: "file", dir: "auto" }, report.name),
+      el("p", { class: "model", dir: "auto" }, "Answered by ", el("strong", {}, report.model.name), ` (${report.model.facts})`),
+      report.notice && el("p", { class: "notice", role: "note" }, report.notice),
       el("p", { class: "lead" }, introduction(report)),
       guide(report)),
     bar, said, facts(report), video, budgets(report, views), map, support, frame, paths, compare, checksPanel(report, views));

@@ -37,7 +37,7 @@ const pathsPanel = (report, views, pictures) => {
   });
   return {
     element: section("paths", "Three paths, apart",
-      "A support is made by several transport plans at once, from coarse to fine, and mixed. Here is what each brought from the chosen frame to the chosen support. Colours are by each map's own largest value; the percentages compare the paths.",
+      "A support is made by several transport plans at once, from coarse to fine, and mixed. Here is what each brought from the chosen frame to the chosen support. Colours are by each map's own largest value; the percentages compare the paths. Maps that are close to even are drawn faintly.",
       title, nothing, body, mapsTable.element),
     update: (now) => {
       state = now;
@@ -47,19 +47,20 @@ const pathsPanel = (report, views, pictures) => {
       nothing.textContent = known ? "" : tooLittle(view, support, frame);
       mapsTable.update();
       if (!known) return;
-      const all = view.weight(support, frame), sets = names.map((_, level) => view.top(level, support, frame));
+      const all = view.weight(support, frame), sets = names.map((_, level) => view.top(level, support, frame)), bolds = [];
       figures.forEach(({ stage, text }, level) => {
         const share = percent(view.path(level, support, frame) / all);
         const map = view.map(level, support, frame), inside = map.reduce((sum, value, patch) => sum + value * sets[level][patch], 0);
-        const even = inside < EVEN * map.reduce((sum, value) => sum + value, 0) ? "; nearly even over the picture" : "";
-        text.textContent = `${share} of what this frame gave${PATH_WORDS[names[level]] ? `; this path ${PATH_WORDS[names[level]]}` : ""}${even}`;
+        const held = inside / (map.reduce((sum, value) => sum + value, 0) || 1), bold = boldness(report, held);
+        bolds.push(bold);
+        text.textContent = `${share} of what this frame gave${PATH_WORDS[names[level]] ? `; this path ${PATH_WORDS[names[level]]}` : ""}; its outlined fifth holds ${percent(held)}${faintly(report, held)}`;
         stage.label(`The ${names[level]} path's map over frame ${frame}: ${text.textContent}`);
-        stage.paint(pictures, frame, () => { stage.heat(map, 0.65); stage.contour(sets[level], PATH_COLOURS[level]); }, { grey: true });
+        stage.paint(pictures, frame, () => { stage.heat(map, 0.65 * bold); stage.contour(sets[level], PATH_COLOURS[level], bold); }, { grey: true });
       });
       unionText.textContent = "Each path's own fifth of the positions, boxed. Boxes inside each other: those paths agree there.";
       union.label(`Union of the paths' top fifths over frame ${frame}`);
       union.paint(pictures, frame, () => {
-        sets.forEach((set, level) => union.boxes(set, PATH_COLOURS[level], (level + 0.35) / 9));
+        sets.forEach((set, level) => union.boxes(set, PATH_COLOURS[level], (level + 0.35) / 9, bolds[level]));
       });
       const { mean, common } = overlaps(sets);
       table.replaceChildren(tableOf("How far the paths agree", ["Figure", "Value", "What it says"], [

@@ -9,11 +9,16 @@ const gridHead = (report) => ["Row", ...Array.from({ length: report.grid[1] }, (
 const tooLittle = (view, support, frame) =>
   `Support ${support} took ${view.weight(support, frame) ? "next to nothing" : "nothing"} from frame ${frame}: there is no map to draw. Choose one of its strongest frames.`;
 
-const EVEN = 0.21; // a fifth of the positions that holds no more than this stands for nothing
-const evenness = (view, support, frame) => (view.even(support, frame) ? " (even: all positions gave alike, so none is outlined)"
-  : view.figure("mass_in_top", support, frame) < EVEN ? " (nearly even: all positions count alike)" : "");
-const outline = (stage, view, support, frame) => {
-  if (view.place(support, frame) !== undefined && !view.even(support, frame)) stage.contour(view.top(-1, support, frame));
+// What the outlined fifth of the positions holds of a frame's share in a support, in words.
+const outlinedShare = (report, view, support, frame) => {
+  if (view.even(support, frame)) return "even: all positions gave alike, so none is outlined";
+  const share = view.figure("mass_in_top", support, frame);
+  return `the outlined fifth of the positions holds ${percent(share)} of that${faintly(report, share)}`;
+};
+const boldnessOf = (report, view, support, frame) => boldness(report, view.figure("mass_in_top", support, frame));
+const outline = (report, stage, view, support, frame) => {
+  if (view.place(support, frame) !== undefined && !view.even(support, frame))
+    stage.contour(view.top(-1, support, frame), OUTLINE, boldnessOf(report, view, support, frame));
 };
 
 const supportPanel = (report, pictures, choose) => {
@@ -35,17 +40,17 @@ const supportPanel = (report, pictures, choose) => {
   });
   const largeFrame = (frame) => {
     const { view, support } = state, known = view.place(support, frame) !== undefined;
-    const inside = !known ? "" : (view.even(support, frame) ? "" : `; the outlined fifth of the positions holds ${percent(view.figure("mass_in_top", support, frame))} of that`) + evenness(view, support, frame);
+    const inside = known ? `; ${outlinedShare(report, view, support, frame)}` : "";
     const caption = `Frame ${frame}, ${seconds(report.times[frame])}: ${percent(view.weight(support, frame))} of the support${inside}`;
     const stage = new Stage(report, { label: caption });
-    stage.paint(pictures, frame, () => outline(stage, view, support, frame));
+    stage.paint(pictures, frame, () => outline(report, stage, view, support, frame));
     return el("figure", {}, el("button", { type: "button", class: "plain", "aria-label": `Choose frame ${frame}`, "aria-pressed": String(frame === state.frame), onclick: () => choose({ frame, patch: null }) }, stage.canvas),
       el("figcaption", {}, caption));
   };
   let drawn = null;
   return {
     element: section("support", "A closer look at one support",
-      "Its curve over the video (the paper's ω), the frames that gave most with the fifth of the positions that gave most of each outlined, and every position of the chosen frame.",
+      "Its curve over the video (the paper's ω), the frames that gave most with the fifth of the positions that gave most of each outlined, and every position of the chosen frame. An answer opens with the support that holds most of what its question is about. Outlines and maps fade where the outlined fifth holds little more than a fifth: they say next to nothing.",
       title, curve.element, curveTable.element, el("h3", {}, "Its strongest frames"), gallery,
       el("h3", {}, "The chosen frame, position by position"),
       el("div", { class: "two" }, el("figure", {}, chosen.canvas, chosenText), fieldFigure), fieldTable.element),
@@ -63,14 +68,14 @@ const supportPanel = (report, pictures, choose) => {
       const known = view.place(support, frame) !== undefined;
       const values = known ? view.fused(support, frame) : null;
       fieldText.textContent = known
-        ? `${report.grid[0]} × ${report.grid[1]} positions of frame ${frame} in support ${support}: up to ${percent(values.reduce((a, b) => Math.max(a, b)))} of a position, ${percent(view.weight(support, frame))} in the mean${evenness(view, support, frame)}`
+        ? `${report.grid[0]} × ${report.grid[1]} positions of frame ${frame} in support ${support}: up to ${percent(values.reduce((a, b) => Math.max(a, b)))} of a position, ${percent(view.weight(support, frame))} in the mean; ${outlinedShare(report, view, support, frame)}`
         : tooLittle(view, support, frame);
       chosenText.textContent = `Frame ${frame}, ${seconds(report.times[frame])}${known && !view.even(support, frame) ? ", with the fifth of the positions that gave most" : ""}`;
       chosen.label(chosenText.textContent);
-      chosen.paint(pictures, frame, () => outline(chosen, view, support, frame));
+      chosen.paint(pictures, frame, () => outline(report, chosen, view, support, frame));
       field.label(fieldText.textContent);
       field.canvas.hidden = !known;
-      field.paint(pictures, null, () => known && field.heat(values));
+      field.paint(pictures, null, () => known && field.heat(values, boldnessOf(report, view, support, frame)));
       curveTable.update();
       fieldTable.update();
     },

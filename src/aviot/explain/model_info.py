@@ -1,0 +1,59 @@
+"""Which model answers, and whether it can know the video that it is asked about."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from aviot.models import AviotForConditionalGeneration
+from aviot.small.embedded import FOREIGN, NAME, is_embedded
+from aviot.synthetic import is_drawn
+from aviot.video import Video
+
+UNNAMED = "unnamed model"  # made in memory, not loaded from a folder
+_HUB_CACHE = "models--"  # begins the folder of a model in Hugging Face's cache, above `snapshots/REVISION`
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """The model behind an answer: its name, its size, and whether it is the bundled demo model."""
+
+    name: str
+    parameters: int
+    layers: int  # of the decoder
+    width: int  # of the decoder
+    bundled: bool
+
+    @staticmethod
+    def of(model: AviotForConditionalGeneration) -> "ModelInfo":
+        """Describe a loaded model."""
+        folder = Path(model.name_or_path).absolute() if model.name_or_path else None
+        bundled = folder is not None and is_embedded(folder)
+        text = model.config.text_config
+        return ModelInfo(
+            name=NAME if bundled else _folder_name(folder),
+            parameters=sum(weight.numel() for weight in model.parameters()),
+            layers=text.num_hidden_layers,
+            width=text.hidden_size,
+            bundled=bundled,
+        )
+
+    @property
+    def facts(self) -> str:
+        """The model's size in one phrase."""
+        size = f"{self.parameters / 1e9:.1f} B" if self.parameters >= 1e9 else f"{self.parameters / 1e6:.1f} M"
+        return f"{size} parameters, decoder of {self.layers} layers, {self.width} wide"
+
+    def notice(self, video: Video) -> str | None:
+        """Return the warning that belongs to every answer about a video, or None.
+
+        The bundled model has seen nothing but its procedural world. Only files that this package drew say that they
+        are of it (`aviot.synthetic.is_drawn`); all other files, folders of images and arrays count as foreign.
+        """
+        return FOREIGN if self.bundled and not is_drawn(video.comment) else None
+
+
+def _folder_name(folder: Path | None) -> str:
+    if folder is None:
+        return UNNAMED
+    if folder.parent.name == "snapshots" and folder.parents[1].name.startswith(_HUB_CACHE):
+        return folder.parents[1].name.removeprefix(_HUB_CACHE).replace("--", "/")
+    return folder.name or str(folder)

@@ -1,0 +1,82 @@
+"""Which model answers, and which videos the bundled one can know."""
+
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from showing import CHECKPOINT, clip
+
+from aviot.explain.model_info import ModelInfo
+from aviot.small.embedded import FOREIGN, KNOWS, embedded_model, is_embedded
+from aviot.synthetic import World, WorldConfig, is_drawn, save
+from aviot.terminal import SMALL_ANSWERS
+from aviot.video import read_video
+
+
+@pytest.fixture
+def model(loaded, monkeypatch):
+    """The tiny model, to be given other folders' names."""
+    monkeypatch.setattr(loaded[0], "name_or_path", loaded[0].name_or_path)
+    return loaded[0]
+
+
+def test_a_model_has_the_name_of_its_folder_and_its_size(model, monkeypatch):
+    info = ModelInfo.of(model)
+    assert (info.name, info.bundled) == (CHECKPOINT.name, False)
+    assert info.parameters == sum(weight.numel() for weight in model.parameters())
+    assert info.facts.endswith(f"parameters, decoder of {info.layers} layers, {info.width} wide")
+    monkeypatch.chdir(CHECKPOINT)
+    for folder, name in (
+        (".", "checkpoint"),
+        ("/hub/models--lab--video-7b/snapshots/0123abc", "lab/video-7b"),
+        ("", "unnamed model"),
+    ):
+        model.name_or_path = folder
+        assert ModelInfo.of(model).name == name
+
+
+def test_the_bundled_model_is_recognised_by_its_weights_wherever_they_are(model, tmp_path):
+    copied, tuned = tmp_path / "copied", tmp_path / "tuned"
+    for folder in (copied, tuned):
+        folder.mkdir()
+        shutil.copyfile(embedded_model() / "model.safetensors", folder / "model.safetensors")
+    with (tuned / "model.safetensors").open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"\x01")
+    assert [is_embedded(folder) for folder in (embedded_model(), copied, tuned, CHECKPOINT)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    model.name_or_path = str(copied)
+    assert (ModelInfo.of(model).name, ModelInfo.of(model).bundled) == ("bundled demo model", True)
+
+
+def test_only_files_that_this_package_drew_are_of_its_world(model, tmp_path):
+    av = pytest.importorskip("av")
+    drawn, remuxed = tmp_path / "drawn.mp4", tmp_path / "remuxed.mkv"
+    save(World(WorldConfig(frames=(16,))).scene("test", 0), drawn)
+    with av.open(str(drawn)) as source, av.open(str(remuxed), "w") as target:
+        target.metadata.update(source.metadata)
+        stream = target.add_stream_from_template(source.streams.video[0])
+        for packet in source.demux(video=0):
+            if packet.dts is not None:
+                packet.stream = stream
+                target.mux(packet)
+    foreign = read_video(clip(2), source_fps=2)
+    info = replace(ModelInfo.of(model), bundled=True)
+    for file in (drawn, remuxed):
+        video = read_video(file)
+        assert is_drawn(video.comment), file
+        assert info.notice(video) is None
+        assert np.asarray(video.frames).shape[0] == 16
+    assert info.notice(foreign) == FOREIGN
+    assert info.notice(replace(foreign, name="scene.mp4", comment="mine")) == FOREIGN
+    assert replace(info, bundled=False).notice(foreign) is None
+
+
+def test_the_words_about_the_bundled_model_stand_once():
+    assert SMALL_ANSWERS.startswith(KNOWS)
+    assert FOREIGN.startswith(KNOWS)

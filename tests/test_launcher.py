@@ -1,0 +1,110 @@
+"""Which process this is and which GPU it takes, by the variables of several launchers; environments are given."""
+
+import pytest
+import torch
+
+from aviot.evaluation.plan import Shard
+from aviot.launcher import World
+from aviot.machine import join_launcher, process_device
+
+TWO_OF_FOUR = {"RANK": "2", "WORLD_SIZE": "4"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "LOCAL_RANK",
+        "SLURM_LOCALID",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
+        "MPI_LOCALRANKID",
+        "MV2_COMM_WORLD_LOCAL_RANK",
+        "PALS_LOCAL_RANKID",
+        "FLUX_TASK_LOCAL_ID",
+    ],
+)
+@pytest.mark.parametrize("device", ["auto", "cuda", None])
+def test_each_process_of_a_machine_takes_its_own_gpu(name, device):
+    for local in range(4):
+        told = {"RANK": str(4 + local), "WORLD_SIZE": "8", name: str(local)}
+        assert process_device(device, told, gpus=4) == torch.device("cuda", local)
+
+
+def test_torchruns_own_word_comes_first():
+    told = TWO_OF_FOUR | {"LOCAL_RANK": "1", "SLURM_LOCALID": "0", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}
+    assert World.here(told) == World(2, 4, 1)
+    assert process_device("auto", told, gpus=2) == torch.device("cuda", 1)
+
+
+def test_more_processes_than_gpus_take_turns():
+    assert process_device("auto", TWO_OF_FOUR | {"LOCAL_RANK": "3"}, gpus=2) == torch.device("cuda", 1)
+
+
+def test_a_process_that_cannot_know_its_gpu_is_refused():
+    with pytest.raises(ValueError, match=r"process 2 of 4 and sees 8 GPUs.*LOCAL_RANK.*CUDA_VISIBLE_DEVICES"):
+        process_device("auto", TWO_OF_FOUR, gpus=8)
+    assert process_device("auto", TWO_OF_FOUR, gpus=1) == torch.device("cuda", 0)  # it sees one alone
+    assert process_device("auto", TWO_OF_FOUR | {"LOCAL_WORLD_SIZE": "1"}, gpus=8) == torch.device("cuda", 0)
+    assert process_device("auto", {}, gpus=8) == torch.device("cuda", 0)  # one process
+    assert process_device("cpu", TWO_OF_FOUR, gpus=8) == torch.device("cpu")
+    assert process_device("auto", TWO_OF_FOUR, gpus=0).type == ("cuda" if torch.cuda.is_available() else "cpu")
+    with pytest.raises(ValueError, match="LOCAL_RANK must be a number of at least 0, got 'x'"):
+        process_device("auto", TWO_OF_FOUR | {"LOCAL_RANK": "x"}, gpus=8)
+
+
+def test_a_device_that_is_named_is_taken_as_it_is():
+    with pytest.raises(ValueError, match="no GPU can be used here as cuda:99"):
+        process_device("cuda:99", TWO_OF_FOUR, gpus=8)
+    with pytest.raises(ValueError, match="device must be auto"):
+        process_device("tpu", TWO_OF_FOUR, gpus=8)
+
+
+STEP = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "16", "SLURM_NTASKS": "16", "SLURM_LOCALID": "3"}
+
+
+@pytest.mark.parametrize(
+    ("told", "world"),
+    [
+        (STEP | {"SLURM_PROCID": "11"}, World(11, 16, 3)),
+        (STEP | {"SLURM_PROCID": "0", "SLURM_LOCALID": "0"}, World(0, 16, 0)),
+        ({"SLURM_PROCID": "1", "SLURM_NTASKS": "2", "SLURM_LOCALID": "1"}, World(1, 2, 1)),
+        ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_LOCALID": "0"}, World(0, 1, 0)),  # a batch script
+        ({"SLURM_NTASKS": "8"}, World(0, 1, 0)),  # salloc's shell
+        ({"OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}, World(5, 8, 1)),
+        ({"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1"}, World(1, 2, 1)),
+        ({"PMI_RANK": "1", "PMI_SIZE": "2"}, World(1, 2, None)),
+        ({}, World(0, 1, 0)),
+    ],
+)
+def test_ranks_of_other_launchers(told, world):
+    assert World.here(told) == world
+    assert Shard.here(told) == Shard(world.rank, world.processes)
+
+
+@pytest.mark.parametrize(
+    ("told", "sentence"),
+    [
+        ({"RANK": "4", "WORLD_SIZE": "4"}, "RANK must be a number below WORLD_SIZE"),
+        ({"RANK": "x"}, "RANK must be a number below WORLD_SIZE"),
+        ({"WORLD_SIZE": "2"}, "WORLD_SIZE is 2 and RANK is not set"),
+        ({"SLURM_PROCID": "9", "SLURM_NTASKS": "8"}, "SLURM_PROCID must be a number below SLURM_NTASKS"),
+    ],
+)
+def test_ranks_that_make_no_sense(told, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        World.here(told)
+
+
+def test_accelerate_is_told_what_srun_said():
+    told = STEP | {"SLURM_PROCID": "11"}
+    join_launcher(told, gpus=8)
+    assert (told["RANK"], told["WORLD_SIZE"], told["LOCAL_RANK"]) == ("11", "16", "3")
+    isolated = STEP | {"SLURM_PROCID": "11"}
+    join_launcher(isolated, gpus=1)
+    assert isolated["LOCAL_RANK"] == "0"  # the only GPU that it sees
+    kept = TWO_OF_FOUR | {"LOCAL_RANK": "2"}
+    assert join_launcher(dict(kept), gpus=8) == World(2, 4, 2)
+    single: dict[str, str] = {}
+    join_launcher(single, gpus=8)
+    assert single == {}
+    with pytest.raises(ValueError, match="sees 8 GPUs"):
+        join_launcher(dict(TWO_OF_FOUR), gpus=8)
