@@ -277,6 +277,7 @@ def test_long_times_fit_a_terminal_too(capsys, monkeypatch):
     assert max(map(len, printed.splitlines())) <= 80
     assert "…" not in printed
     assert printed.count("123,457") == 3 * len(PARTS)
+    assert printed.count("uncompressed") == 2  # in one piece, as all cells
 
 
 def full(*_, **__):

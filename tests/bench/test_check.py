@@ -70,7 +70,7 @@ def test_a_wrong_compressor_ends_the_command(monkeypatch):
     right = Metric.weights
     monkeypatch.setattr(Metric, "weights", lambda self, question: right(self, question) * 3)
     monkeypatch.setattr(run, "copy_bandwidth", lambda *_, **__: pytest.fail("something was timed"))
-    done = aviot("--compressor-only", "--json", "-")
+    done = aviot("--compressor-only", "--json")
     assert (done.returncode, done.stdout) == (1, "")
     assert "nothing was timed" in done.stderr
     assert "Traceback" not in done.stderr

@@ -26,7 +26,8 @@ def test_compression_that_costs_more_than_the_whole_prefill():
     assert why == (
         "64 frames, batch 1, AVIOT at ratio 4: the first token comes 0.37 times as fast as without compression, "
         "because it adds 1,240 ms before the decoder (compressing alone takes 1,240 ms) and saves 380 ms of the "
-        "prefill's 500 ms. The whole prefill is cheaper than that, so no ratio could pay off here."
+        "prefill's 500 ms. Even the whole prefill takes less than compression adds, so no ratio could pay "
+        "off here."
     )
     assert advice == f"{ADVICE}--size 7b, a checkpoint with --model or a GPU."
 
@@ -47,7 +48,7 @@ def test_a_difference_within_the_spread_is_called_one():
 
 def test_a_prefill_that_takes_longer_is_not_called_a_saving():
     (why, advice) = explain([WHOLE, row("uniform", 4.0, 520.0, factor=0.9)], size=None, device="cuda")
-    assert why.endswith("because it saves 6.00 ms before it and adds 20.00 ms to the prefill's 500 ms.")
+    assert why.endswith("because it saves 6.00 ms before the decoder and adds 20.00 ms to the prefill's 500 ms.")
     assert advice == "Prefill grows with the square of its tokens: measure more frames."
 
 

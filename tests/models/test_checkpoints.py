@@ -186,7 +186,7 @@ def test_a_config_that_cannot_be_written_is_named_and_leaves_nothing(tmp_path, m
 
 def test_a_disk_that_is_too_small_is_refused_before_writing(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10))
-    with pytest.raises(CheckpointError, match=r"the weights take .* GB and .* has 0\.00 GB left; free some space"):
+    with pytest.raises(CheckpointError, match=r"the weights take .* MB and .* has 0\.0 MB left; free some space"):
         list(convert_checkpoint(GOLDEN, tmp_path / "ours"))
     assert not list(tmp_path.iterdir())
 

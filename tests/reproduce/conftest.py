@@ -10,10 +10,15 @@ from aviot.small.architecture import small_processor
 
 
 @pytest.fixture(scope="session")
-def model(tokenizer):
+def config(tokenizer):
+    return narrow_config(tokenizer)
+
+
+@pytest.fixture(scope="session")
+def model(config):
     """Untrained, but for parts that start from zero, which would hide what they do."""
     torch.manual_seed(0)
-    model = AviotForConditionalGeneration(narrow_config(tokenizer)).eval()
+    model = AviotForConditionalGeneration(config).eval()
     with torch.no_grad():
         model.model.position.proj.weight.normal_(std=0.3)
         model.model.compressor.region_position.weight.normal_(std=0.3)

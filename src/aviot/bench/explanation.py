@@ -36,7 +36,7 @@ def _slower(row: Row, whole: Row) -> str:
     saved = parts["prefill"][1] - parts["prefill"][0]
     compress = row.parts.get("compress")
     alone = f" (compressing alone takes {ms(compress.median_ms)})" if isinstance(compress, Measurement) else ""
-    before = f"it adds {ms(added)} before the decoder{alone}" if added > 0 else f"it saves {ms(-added)} before it"
+    before = f"it {'adds' if added > 0 else 'saves'} {ms(abs(added))} before the decoder{alone}"
     prefill = f"saves {ms(saved)} of the prefill's" if saved > 0 else f"adds {ms(-saved)} to the prefill's"
     text = (
         f"{row.frames} frames, batch {row.batch}, {METHOD_TITLES[row.method]} at ratio {row.ratio:g}: the first token "
@@ -47,7 +47,7 @@ def _slower(row: Row, whole: Row) -> str:
     if added - saved < spread:
         return f"{text} The difference of {ms(added - saved)} is within the spread of the timed runs."
     if added > parts["prefill"][1]:
-        return f"{text} The whole prefill is cheaper than that, so no ratio could pay off here."
+        return f"{text} Even the whole prefill takes less than compression adds, so no ratio could pay off here."
     return text
 
 

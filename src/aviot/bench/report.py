@@ -24,6 +24,7 @@ PART_TITLES = {
     "next_token": "next\ntoken",
     "backward": "forward,\nbackward",
 }
+BANDWIDTH_TITLE = "band-\nwidth\nshare"
 SPANNING = ("to_tokens", "decoder_input")  # what is more than one part in one go
 NOTHING = "–"  # noqa: RUF001
 Cell = Callable[[Part | None], str]
@@ -100,7 +101,7 @@ def _summary_table(title: str, rows: Sequence[Row]) -> Table:
         "first\ntoken": [NOTHING if row.first_token_ms is None else _digits(row.first_token_ms) for row in rows],
         "times\nas fast": [_number(row.factor, ".2f") for row in rows],
         "videos/s": [_number(row.videos_per_second, ",.2f") for row in rows],
-        "share of\nbandwidth": [_number(row.bandwidth_share, ".1%") for row in rows],
+        BANDWIDTH_TITLE: [_number(row.bandwidth_share, ".1%") for row in rows],
     }
     shown = {heading: cells for heading, cells in columns.items() if set(cells) != {NOTHING}}
     table = _table(title)
@@ -116,7 +117,7 @@ def _scaling_table(axis: str, points: Sequence[Point]) -> Table:
     with_memory = _has_memory(points)
     memories = [f"{PART_TITLES[name]}, MiB" for name in names if with_memory]
     titles = (PART_TITLES[name] for name in names)
-    _add_columns(table, ["T", "K", "S", "D", *titles, "share of\nbandwidth", *memories])
+    _add_columns(table, ["T", "K", "S", "D", *titles, BANDWIDTH_TITLE, *memories])
     for point in points:
         sizes = (str(size) for size in (point.frames, point.supports, point.patches, point.dim))
         times = (_time(point.parts.get(name)) for name in names)

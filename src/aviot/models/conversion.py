@@ -90,7 +90,7 @@ def _check_space(folder: Path, needed: int) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise CheckpointError(
-            f"the weights take {needed / 1e9:,.2f} GB and {folder} has {free / 1e9:,.2f} GB left; {FREE_SPACE}"
+            f"the weights take {needed / 1e6:,.1f} MB and {folder} has {free / 1e6:,.1f} MB left; {FREE_SPACE}"
         )
 
 
