@@ -188,7 +188,8 @@ def _put_together(prepared: Prepared, shard: Shard, *, was_whole: bool) -> Summa
             return None  # another process has written it, and says so
         write_durably(run / RESULTS, data)
         digest, videos = hashlib.sha256(data).hexdigest(), str(prepared.items.folder.absolute())
-        summary = summarise(final, seed=prepared.config.seed, digest=digest, videos=videos, notes=_notes(run))
+        notes = [*prepared.items.notes, *_notes(run)]
+        summary = summarise(final, seed=prepared.config.seed, digest=digest, videos=videos, notes=notes)
         write_durably(run / SUMMARY, json.dumps(as_plain(summary), indent=2, ensure_ascii=False).encode() + b"\n")
         return summary
 
