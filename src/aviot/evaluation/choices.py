@@ -5,8 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from aviot.evaluation.mentions import ASSERTED_BEFORE, DENIED_AFTER, DENIED_BEFORE, MASK, REACH, Mention, find_mentions
-from aviot.evaluation.text import ARTICLES, LETTER, NO_ARTICLE, UNSPACED, fold, normal, spellings, words
+from aviot.evaluation.replies.mention import REACH, Mention
+from aviot.evaluation.replies.mentions import find_mentions
+from aviot.evaluation.replies.option_texts import OptionText, mask_options
+from aviot.evaluation.replies.stance import ASSERTED_BEFORE, DENIED_AFTER, DENIED_BEFORE
+from aviot.evaluation.text import LETTER, fold, normal
 
 How = Literal["letter", "text", "ambiguous", "refusal", "outside", "none"]
 MAX_OPTIONS = 26
@@ -47,15 +50,6 @@ class Choice:
     how: How
 
 
-@dataclass(frozen=True)
-class _Text:
-    """An option's text in a reply."""
-
-    option: int
-    start: int
-    end: int
-
-
 def choose(reply: str, options: Sequence[str]) -> Choice:
     """The one option that a reply chooses.
 
@@ -69,7 +63,7 @@ def choose(reply: str, options: Sequence[str]) -> Choice:
     same = [i for i, option in enumerate(options) if normal(option) and normal(option) == normal(text)]
     if same:
         return Choice(same[0], "text") if len(same) == 1 else Choice(None, "ambiguous")
-    masked, texts = _mask_options(_NO_ANSWER.sub(lambda m: " " * len(m[0]), text), options)
+    masked, texts = mask_options(_NO_ANSWER.sub(lambda m: " " * len(m[0]), text), options)
     mentions = [mention for mention in find_mentions(masked) if not mention.denied]
     leading = _leading(masked, mentions)
     asserted = [mention for mention in mentions if mention.asserted]
@@ -125,10 +119,10 @@ def _by_letters(letters: set[str], options: Sequence[str]) -> Choice:
     return Choice(ord(inside.pop()) - ord("A"), "letter")
 
 
-def _contradicts(text: str, mention: Mention, texts: Sequence[_Text], index: int) -> bool:
+def _contradicts(text: str, mention: Mention, texts: Sequence[OptionText], index: int) -> bool:
     """Whether another option's text stands right beside a letter, not ruled out: "B) the cat" where the cat is A."""
 
-    def beside(found: _Text) -> bool:
+    def beside(found: OptionText) -> bool:
         if found.start >= mention.end:
             return not text[mention.end : found.start].strip(" \t\n).:,;-]>")
         return text[mention.start] in "([" and not text[found.end : mention.start].strip()
@@ -137,7 +131,7 @@ def _contradicts(text: str, mention: Mention, texts: Sequence[_Text], index: int
     return bool(options) and index not in options
 
 
-def _by_texts(text: str, texts: Sequence[_Text], options: Sequence[str]) -> Choice:
+def _by_texts(text: str, texts: Sequence[OptionText], options: Sequence[str]) -> Choice:
     """The option whose text a reply without letters contains, if it is the only one that is not ruled out."""
     affirmed: set[int] = set()
     claimed: set[int] = set()
@@ -157,35 +151,6 @@ def _by_texts(text: str, texts: Sequence[_Text], options: Sequence[str]) -> Choi
     return Choice(None, "ambiguous" if standing else "none")
 
 
-def _is_denied(text: str, found: _Text) -> bool:
+def _is_denied(text: str, found: OptionText) -> bool:
     first = max(0, found.start - REACH)
     return bool(DENIED_BEFORE.search(text, first, found.start) or DENIED_AFTER.match(text, found.end))
-
-
-def _mask_options(text: str, options: Sequence[str]) -> tuple[str, list[_Text]]:
-    """The reply with every option's text masked, longest first, and where each was; equal options share a place."""
-    found: list[_Text] = []
-    alike: dict[str, list[int]] = {}
-    for index, option in enumerate(options):
-        alike.setdefault(normal(option), []).append(index)
-    for same in sorted(alike.values(), key=lambda indices: -len(options[indices[0]])):
-        if (pattern := _option_pattern(options[same[0]])) is None:
-            continue
-        found += [_Text(i, match.start(), match.end()) for match in pattern.finditer(text) for i in same]
-        text = pattern.sub(lambda match: MASK * len(match[0]), text)
-    return text, sorted(found, key=lambda each: each.start)
-
-
-def _option_pattern(option: str) -> re.Pattern[str] | None:
-    """An option's words with anything but letters between them; None for a single letter, which is read as one."""
-    found = words(option)
-    if not found or re.fullmatch("[a-z]", "".join(found)):
-        return None
-    parts = ["|".join(map(re.escape, spellings(word))) for word in found]
-    articles, gap = f"(?:{'|'.join(ARTICLES)})", rf"[^\w{MASK}]"
-    article = rf"(?:(?<!{LETTER}){articles}\s+(?!{NO_ARTICLE}))?"
-    between = rf"(?:{gap}+{articles}(?!{LETTER}))*{gap}*"
-    edge = rf"(?<!{LETTER})", rf"(?!{LETTER})"
-    first = "" if re.match(f"[{UNSPACED}]", found[0]) else edge[0]
-    last = "" if re.search(f"[{UNSPACED}]$", found[-1]) else edge[1]
-    return re.compile(article + first + between.join(f"(?:{part})" for part in parts) + last, re.IGNORECASE)

@@ -1,16 +1,11 @@
-"""Option letters that a reply mentions: where, how firmly, and whether it says that they are wrong."""
+"""Stance of a reply towards an option that it mentions: whether it asserts it, or rules it out."""
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from aviot.evaluation.replies.mention import MASK, REACH, Mention
 from aviot.evaluation.text import LETTER
-
-MASK = "\ue000"
-"""Stands where an option's text stood, so that no letter is found inside it."""
-
-REACH = 120
-"""Characters before a letter that can say something about it; a bound, so that long replies take no long time."""
 
 _ASSERTING = (
     r"answer|ans|choose|chose|chosen|pick(?:ed)?|select(?:ed)?|go(?:ing)? with|went with|go(?:ing)? for|opt(?:ed)? for|"
@@ -55,22 +50,6 @@ DENIED_AFTER = re.compile(
     r"out\b|unlikely|impossible|inaccurate|irrelevant|不是|不对|不正确|错|有误|不符)",
     re.IGNORECASE,
 )
-_AFTER_A = (
-    r"is|was|are|and|or|because|since|as|seems?|appears?|would|could|must|should|but|nor|looks?|fits?|best|matches|"
-    r"describes|correctly|isn't|can't|cannot|due|given|too|also|instead|rather|here|then"
-)
-_NAMING = re.compile(
-    r"\b(?:vitamin|plan|team|group|player|person|man|woman|speaker|scene|video|clip|frame|camera|part|section|point|figure|"
-    r"type|grade|class|level|room|gate|building|street|block|hepatitis|model|version|side|bus|line)\s+$",
-    re.IGNORECASE,
-)
-_SAID_TO_BE = re.compile(r"\b(?:it|that|this)(?:'s| is)\s+$", re.IGNORECASE)
-_NAMED = re.compile(rf"(?:(?<!{LETTER})(?:option|choice|letter|answer)s?|选项|选|案|是|为)[\s:(\[]*$", re.IGNORECASE)
-_BRACKETED = re.compile(rf"(?<!{LETTER})[(\[{{<]\s*([A-Za-z])\s*[.:]?\s*[)\]}}>]")
-_STANDALONE = re.compile(
-    rf"(?<!{LETTER})(?<!['&])(?<!\w-)(?<![A-Z]\.)([A-Za-z])(?!{LETTER})(?!['&]|-\w|\.[A-Za-z](?![a-z]))"
-)
-_SEPARATOR = re.compile(r"\s*[).:\]>]|\s*-\s|\s*-(?=\ue000)|\s*,|\s*\n|\s*$|\s*\ue000")
 _JOINED = re.compile(
     r"[\s)\].\"',]*(?:,|/|&|\+|\b(?:and/or|and|or|nor|as well as|plus|vs\.?|versus)\b|和|或者?|与|及|还是)"
     r"(?:\s*(?:and|or|nor|either|both|also|maybe|possibly|perhaps|option|choice|选项)\b)*[\s(\[\"']*",
@@ -79,56 +58,9 @@ _JOINED = re.compile(
 _JOINING_WORD = re.compile(r"\b(?:and|or|nor)\b|和|或|与|及", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class Mention:
-    """One letter in a reply."""
-
-    letter: str
-    start: int
-    end: int
-    asserted: bool = False  # it is said to be the answer
-    denied: bool = False  # it is said not to be
-    labelled: bool = False  # it stands in brackets or before a mark, as in a list of options
-
-
-def find_mentions(text: str) -> list[Mention]:
-    """Every letter of a folded reply that stands for an option, in order; option texts have to be masked."""
-    found = {match.start(1): _bracketed(match) for match in _BRACKETED.finditer(text)}
-    for match in _STANDALONE.finditer(text):
-        if match.start() not in found and _is_label(text, match):
-            opens_line = text[: match.start()].rstrip(" \t").endswith("\n")
-            labelled = bool(_SEPARATOR.match(text, match.end())) and (match.end() < len(text) or opens_line)
-            found[match.start()] = Mention(match[1].upper(), match.start(), match.end(), labelled=labelled)
-    mentions = [found[start] for start in sorted(found)]
+def judge(text: str, mentions: Sequence[Mention]) -> list[Mention]:
+    """Return the mentions with what the reply says of them; joined ones ("A and B") share it."""
     return [judged for group in _groups(text, mentions) for judged in _judge(text, group)]
-
-
-def _bracketed(match: re.Match[str]) -> Mention:
-    return Mention(match[1].upper(), match.start(), match.end(), labelled=True)
-
-
-def _is_label(text: str, match: re.Match[str]) -> bool:
-    """Whether a letter that stands alone is an option's and no word: an article, a pronoun, a stray small letter."""
-    letter, after = match[1], text[match.end() : match.end() + REACH]
-    before = text[max(0, match.start() - REACH) : match.start()]
-    named = bool(ASSERTED_BEFORE.search(before) or _NAMED.search(before))
-    leads = match.start() < REACH and not before.strip(" \t\n-*#>\"'")
-    ends = bool(re.match(r"\s*(?:[).:;,!?\]\n]|$)", after))
-    if letter == "I":
-        return ends and (named or leads) and not after.startswith(",")
-    if letter.isupper() and _NAMING.search(before):
-        return False
-    if letter == "A":
-        as_article = bool(re.match(rf"\s+(?!(?i:{_AFTER_A})\b)[A-Za-z][\w'-]", after))
-        return not as_article or bool(re.search(r"\b(?:option|choice|is)[\s:]*$", before))
-    if letter.isupper():
-        return True
-    if letter in "ai":
-        follows = ends or bool(re.match(rf"\s+(?:{_AFTER_A})\b", after))
-        return follows and (named or (leads and bool(re.match(r"\s*[).:]", after))))
-    if ends and _SAID_TO_BE.search(before):
-        return True
-    return named or (leads and bool(re.match(r"\s*[).:,\-]|\s+\ue000", after)))
 
 
 def _groups(text: str, mentions: Sequence[Mention]) -> list[list[Mention]]:
