@@ -95,11 +95,11 @@ def _is_index(value: Any) -> bool:
 
 def _one_of(names: Iterable[str], given: Mapping[str, Any]) -> Any:
     """Return the one value that several names of a field may repeat."""
-    first, *others = [*names] or [None]
-    for other in others:
-        if given[other] != given[first]:
-            raise ItemError(f"the item has different options under {first!r} and {other!r}; keep one of them")
-    return None if first is None else given[first]
+    found = list(names)
+    for other in found[1:]:
+        if given[other] != given[found[0]]:
+            raise ItemError(f"the item has different options under {found[0]!r} and {other!r}; keep one of them")
+    return given[found[0]] if found else None
 
 
 def _option_columns(record: Mapping[str, Any]) -> list[str]:
