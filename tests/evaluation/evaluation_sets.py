@@ -39,7 +39,7 @@ def make_set(folder: Path) -> Path:
         items += [
             {"id": f"choice-{number}", "video": video, "question": "What?", "options": ["cat", "dog"], "answer": "B"},
             {"id": f"open-{number}", "video": video, "question": "Which colour?", "answer": "red"},
-            {"id": f"count-{number}", "video": video, "question": "How many?", "options": [1, 2, 3], "answer": 2},
+            {"id": f"count-{number}", "video": video, "question": "How many?", "options": [1, 2, 3], "answer": "C"},
         ]
     items.insert(4, {"id": "missing", "video": "nowhere.mp4", "question": "Who?", "answer": "nobody"})
     items.insert(2, {"id": "broken", "video": "broken.mp4", "question": "Who?", "options": ["x", "y"], "answer": "x"})

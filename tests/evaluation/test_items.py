@@ -61,6 +61,169 @@ def test_options_in_other_forms():
     assert parse_item(OPEN | {"answer": 3}, "1").answers == ("3",)
 
 
+TWO = ("x", "y")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"options": ["x", "y"]},
+        {"choices": ["x", "y"]},
+        {"candidates": ["x", "y"]},
+        {"option": ["x", "y"]},
+        {"answer_choices": ["x", "y"]},
+        {"possible_answers": ["x", "y"]},
+        {"options": [], "choices": ["x", "y"]},
+        {"options": None, "candidates": ["x", "y"]},
+        {"options": ["x", "y"], "choices": ["x", "y"]},
+        {"choices": {"A": "x", "B": "y"}},
+        {"choices": {"b": "y", "a": "x"}},
+        {"choices": {"A": "x", "B": "y", "C": None}},
+        {"choices": {"1": "x", "2": "y"}},
+        {"choices": {"text": ["x", "y"], "label": ["A", "B"]}},
+        {"choices": [{"label": "A", "text": "x"}, {"label": "B", "text": "y"}]},
+        {"choices": ["A. x", "B. y"]},
+        {"choices": ["A) x", "B) y"]},
+        {"choices": ["(A) x", "(B) y"]},
+        {"choices": ["[A] x", "[B] y"]},
+        {"choices": ["a: x", "b: y"]},
+        {"choices": ["A - x", "B - y"]},
+        {"choices": ["Ａ、x", "Ｂ、y"]},
+        {"choices": ["（Ａ）x", "（Ｂ）y"]},
+        {"choices": ["1. x", "2. y"]},
+        {"choices": ["(1) x", "(2) y"]},
+        {"option_a": "x", "option_b": "y", "option_c": None},
+        {"option0": "x", "option1": "y"},
+        {"choice_1": "x", "choice_2": "y"},
+        {"a0": "x", "a1": "y", "a2": ""},
+        {"A": "x", "B": "y", "C": float("nan")},
+    ],
+)
+def test_options_under_every_name_and_in_every_form(options):
+    item = parse_item(OPEN | options | {"answer": "B"}, "1")
+    assert (item.options, item.right) == (TWO, 1)
+    assert not item.columns
+    assert parse_item(OPEN | options | {"answer": "B. y"}, "1").right == 1
+    assert parse_item(OPEN | options | {"answer": "x"}, "1").right == 0
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "B", "b", "(B)", "(b)", "[B]", "B.", "B)", "B:", " B ", "Ｂ", "B. y", "B) y", "(B) y", "b) y", "[B] y", "B: y",
+        "B, y", "B - y", "B y", "B.y", "（B）y", "Ｂ．y", "B、y", "y", "Y.", "Option B", "option b", "Option (B)",
+        "Option B: y", "Choice B", "Answer: B", "The answer is B", "The correct answer is B. y", "option_b",
+        1, 1.0, "1",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("options", [["x", "y"], ["A. x", "B. y"], ["(A) x", "(B) y"], {"A": "x", "B": "y"}])
+def test_an_answer_by_label_text_or_both(options, answer):
+    if isinstance(options, dict) and not (isinstance(answer, str) and answer != "1"):
+        return  # an object has no order to count in
+    assert parse_item(OPEN | {"options": options, "answer": answer}, "1").right == 1
+
+
+@pytest.mark.parametrize(
+    ("record", "right"),
+    [
+        ({"options": [0, 1, 2], "answer": 1}, 1),
+        ({"options": [10, 20, 30], "answer": 20}, 1),
+        ({"options": [10, 20, 30], "answer": 1}, 1),
+        ({"options": [10, 20, 30], "answer": 1.0}, 1),
+        ({"options": [1, 2, 3, 4], "answer": "2"}, 1),
+        ({"options": [1, 2, 3, 4], "answer": "B"}, 1),
+        ({"options": [1, 2, 3, 4], "answer": 4}, 3),
+        ({"options": ["x", "2"], "answer": "2"}, 1),
+        ({"options": [1.5, 2.5], "answer": 2.5}, 1),
+        ({"options": ["False", "True"], "answer": True}, 1),
+        ({"options": {"1": "x", "2": "y"}, "answer": 2}, 1),
+        ({"options": {"0": "x", "1": "y"}, "answer": "1"}, 1),
+        ({"options": ["0. x", "1. y"], "answer": 1}, 1),
+        ({"options": ["x", "y"], "answer_idx": 1}, 1),
+        ({"options": ["x", "y"], "answer_idx": "B"}, 1),
+        ({"options": ["x", "y"], "answer_index": "1", "answer": "y"}, 1),
+        ({"options": ["x", "y"], "answer_id": 1, "answer": None}, 1),
+        ({"options": ["x", "y"], "answer_id": 5813, "answer": "B"}, 1),
+        ({"options": ["x", "y"], "correct_choice": 1}, 1),
+        ({"options": ["x", "y"], "answerKey": "B"}, 1),
+        ({"options": ["x", "y"], "correct_answer": "y"}, 1),
+        ({"options": [3, 4, 5], "answer_index": 1}, 1),
+    ],
+)
+def test_numbers_and_index_keys_with_one_meaning(record, right):
+    assert parse_item(OPEN | record, "1").right == right
+
+
+@pytest.mark.parametrize(
+    ("record", "sentence"),
+    [
+        ({"options": [1, 2, 3, 4], "answer": 2}, "two meanings: '3' .as an index from 0. or '2' .as its value.*'B'"),
+        ({"options": ["1", "2", "3"], "answer": 1}, "two meanings: '2' .as an index from 0. or '1'"),
+        ({"options": ["two", "three", "four"], "answer": 2}, "two meanings: 'four' .* or 'two'"),
+        ({"options": [1, 2, 3, 4], "answer": 2.0}, "two meanings"),
+        ({"options": ["1. x", "2. y", "3. z"], "answer": 2}, "two meanings: 'z' .as an index.* or 'y' .as its label"),
+        ({"options": ["1. x", "2. y", "3. z"], "answer": "1"}, "two meanings"),
+        ({"option1": "x", "option2": "y", "answer": 1}, "two meanings"),
+        ({"options": {"1": "2", "2": "1"}, "answer": "1"}, "two meanings"),
+        ({"options": [1, 2, 3], "correct_choice": 1}, "two meanings"),
+        ({"options": ["x", "y"], "answer": "B. x"}, "contradicts itself: option B is 'y', and 'x' is the text of opt"),
+        ({"options": ["A. x", "B. y"], "answer": "(A) y"}, "contradicts itself"),
+        ({"options": ["x", "y"], "answer": "B. z"}, "contradicts itself: option B is 'y', and 'z' is no option's text"),
+        ({"options": ["1. x", "2. y"], "answer": "1. y"}, "contradicts itself"),
+        ({"options": ["x", "y"], "answer": "y", "answer_idx": 0}, "'answer' means 'y', 'answer_idx' means 'x'"),
+        ({"options": ["x", "y"], "answer": "A", "correct_answer": "B"}, "answers that differ"),
+        ({"answer": "red", "ground_truth": "blue"}, "answers that differ under 'answer' and 'ground_truth'"),
+        ({"options": ["x", "y"], "choices": ["x", "z"]}, "different options under 'options' and 'choices'"),
+        ({"answer_idx": 2}, "'answer_idx' and no options"),
+        ({"choices": {"text": ["x", "y"], "label": ["A"]}}, "2 texts and 1 labels"),
+        ({"choices": [{"x": 1}, {"x": 2}]}, "an object with 'label' and 'text'"),
+    ],
+)
+def test_what_has_two_meanings_is_refused(record, sentence):
+    with pytest.raises(ItemError, match=sentence):
+        parse_item(OPEN | record, "1")
+
+
+@pytest.mark.parametrize(
+    ("record", "key", "meant"),
+    [
+        ({"opitons": ["x", "y"], "answer": "x"}, "opitons", "options"),
+        ({"optoins": ["x", "y"], "answer": "B"}, "optoins", "options"),
+        ({"choises": ["x", "y"], "answer": "B"}, "choises", "choices"),
+        ({"canditates": ["x", "y"]}, "canditates", "candidates"),
+        ({"Options": ["x", "y"]}, "Options", "options"),
+        ({"options": ["x", "y"], "anwser": "B"}, "anwser", "answer"),
+        ({"anser": "red"}, "anser", "answer"),
+        ({"answers": ["red"]}, "answers", "answer"),
+        ({"options": ["x", "y"], "anwser_idx": 1}, "anwser_idx", "answer_idx"),
+        ({"question": None, "qestion": "What?"}, "qestion", "question"),
+        ({"video": None, "vidoe": "v.mp4"}, "vidoe", "video"),
+    ],
+)
+def test_a_misspelt_key_is_refused(record, key, meant):
+    with pytest.raises(ItemError, match=f"unknown key '{key}'; did you mean '{meant}'"):
+        parse_item(OPEN | record, "1")
+
+
+@pytest.mark.parametrize("hidden", [{"distractors": ["red", "blue"]}, {"list": ["x", "red"]}, {"o": {"A": 1, "B": 2}}])
+def test_options_under_an_unknown_name_are_not_overlooked(hidden):
+    with pytest.raises(ItemError, match="looks like options; rename that key to 'options'"):
+        parse_item(OPEN | hidden | {"answer": "red"}, "1")
+
+
+def test_further_columns_are_kept_and_named(tmp_path):
+    extra = {"category": "sport", "duration": 3.5, "hard": True, "question_id": 7, "video_id": "x", "captions": "c"}
+    item = parse_item(CHOICE | extra | {"subtitles": ["hello"], "note": None}, "1")
+    assert item.columns == extra
+    values = [CHOICE | {"category": "sport", "tags": ["a"]}, CHOICE | {"category": None, "level": 2, "tags": None}]
+    read = read_items(write_items(tmp_path / "a.jsonl", values))
+    assert [dict(item.columns) for item in read.items] == [{"category": "sport"}, {"level": 2}]
+    kept, dropped = read.notes
+    assert kept.endswith("neither asked nor scored: 'category', 'level'")
+    assert dropped.endswith("no simple value: 'tags'")
+    assert read_items(write_items(tmp_path / "b.jsonl", [CHOICE])).notes == ()
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -167,10 +330,13 @@ def test_a_dataset_as_saved(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import ipc, parquet
 
-    table = pyarrow.Table.from_pylist([CHOICE | {"answer": "B"}, CHOICE | {"answer": "C"}])
+    rows = [OPEN | {"choices": CHOICE["options"], "answer": answer, "level": 1, "raw": b"x"} for answer in "BC"]
+    table = pyarrow.Table.from_pylist(rows)
     (tmp_path / "data").mkdir()
     parquet.write_table(table, tmp_path / "data" / "test-00000-of-00001.parquet")
-    assert [item.right for item in read_items(tmp_path).items] == [1, 2]
+    read = read_items(tmp_path)
+    assert [item.right for item in read.items] == [1, 2]
+    assert [item.columns for item in read.items] == [{"level": 1}] * 2
     saved = tmp_path / "saved"
     (saved / "test").mkdir(parents=True)
     (saved / "dataset_dict.json").write_text('{"splits": ["test"]}')

@@ -1,22 +1,34 @@
-"""Which option a reply chooses: by its letter, or by its text; unclear replies choose none."""
+"""The option that a reply chooses, by its letter, its place or its text; unclear replies choose none."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from aviot.evaluation.mentions import ASSERTED_BEFORE, DENIED_AFTER, DENIED_BEFORE, MASK, REACH, Mention, find_mentions
-from aviot.evaluation.text import ARTICLES, LETTER, NO_ARTICLE, UNSPACED, fold, normal, spellings, words
+from aviot.evaluation.replies.clauses import Clauses
+from aviot.evaluation.replies.discourse import is_unsettled, is_withdrawn
+from aviot.evaluation.replies.judgement import is_beside, judge_references, judge_texts
+from aviot.evaluation.replies.letters import find_letters
+from aviot.evaluation.replies.mention import Mention
+from aviot.evaluation.replies.option_texts import as_count, mask_texts
+from aviot.evaluation.replies.places import find_places
+from aviot.evaluation.replies.small_words import polarity, stated_polarity
+from aviot.evaluation.replies.stance import is_denied_after, is_denied_before
+from aviot.evaluation.replies.verdicts import CROSSES
+from aviot.evaluation.text import LETTER, fold
 
 How = Literal["letter", "text", "ambiguous", "refusal", "outside", "none"]
 MAX_OPTIONS = 26
+MOST_MENTIONS = 200
+"""Mentions of options that are judged; only a model that repeats itself without end makes more."""
 
 _THOUGHT = re.compile(r"<think>.*?(?:</think>|$)", re.IGNORECASE | re.DOTALL)
 _TAGGED = re.compile(r"<answer>(.*?)(?:</answer>|$)", re.IGNORECASE | re.DOTALL)
 _BOXED = re.compile(r"\\(?:boxed|fbox)\s*\{([^{}]*)\}")
 _DRESSED = re.compile(r"\\(?:text|textbf|mathrm|mathbf|textit)\s*\{([^{}]*)\}")
 _QUOTED = re.compile(rf"(?<!{LETTER})'\s*([A-Za-z])\s*([.)]?)\s*'(?!{LETTER})")
-_BARE = re.compile(r"[\W_]*([A-Za-z])[\W_]*")
+_BARE = re.compile(rf"[^\w{CROSSES}]*_*([A-Za-z])_*[^\w{CROSSES}]*")
+_BEFORE_LEADING = re.compile(r"[\s\-#>.:]*(?:(?:option|choice|answer|letter)\s*)?[\s(\[]*", re.IGNORECASE)
 _NO_ANSWER = re.compile(r"(?<!\w)N\s*/\s*A(?!\w)")
 _REFUSALS = (
     r"\b(?:can(?:no|')t|can not|could(?:n't| not)|unable to|not able to|impossible to|difficult to|hard to)"
@@ -34,9 +46,6 @@ _REFUSALS = (
     r"无法|不能确定|不知道|抱歉|对不起|不确定|没有足够|以上都不",
 )
 _REFUSING = re.compile("|".join(_REFUSALS), re.IGNORECASE)
-# One-word options that occur in any sentence: they count where they open a reply or are said to be the answer.
-_SMALL_WORDS = frozenset({"yes", "no", "true", "false", "not", "none", "one", "it", "in", "on", "up", "he", "she", "i"})
-_OPENED = re.compile(r"\s*[,.;:!\-]|\s+(?:it|he|she|they|there|this|that)\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -47,47 +56,66 @@ class Choice:
     how: How
 
 
-@dataclass(frozen=True)
-class _Text:
-    """An option's text in a reply."""
-
-    option: int
-    start: int
-    end: int
-
-
 def choose(reply: str, options: Sequence[str]) -> Choice:
-    """The one option that a reply chooses.
+    """Return the one option that a reply chooses.
 
-    Its letter counts however it is dressed ("B", "(b)", "The answer is B.", "答案：Ｂ"), else its text, article, case
-    and punctuation aside. Letters that the reply rules out ("not A but C") do not count. Two letters that both stand, a
-    letter beside another option's text, a refusal and a letter beyond the options choose nothing.
+    Its letter counts however it is written ("B", "(b)", "The answer is B.", "答案：Ｂ"), or its place ("option 2"),
+    else its text, article, case and punctuation aside. Options that the reply rules out ("not A but C"), takes back,
+    doubts or only mentions do not count. Two options that both stand, a letter beside another option's text, a refusal
+    and a letter beyond the options choose nothing.
     """
     text = _conclusion(fold(reply))
     if bare := _BARE.fullmatch(text):
-        return _by_letters({bare[1].upper()}, options)
-    same = [i for i, option in enumerate(options) if normal(option) and normal(option) == normal(text)]
+        return _by_places({ord(bare[1].upper()) - ord("A")}, options)
+    whole = as_count(text)
+    same = [i for i, option in enumerate(options) if whole and as_count(option) == whole]
     if same:
         return Choice(same[0], "text") if len(same) == 1 else Choice(None, "ambiguous")
-    masked, texts = _mask_options(_NO_ANSWER.sub(lambda m: " " * len(m[0]), text), options)
-    mentions = [mention for mention in find_mentions(masked) if not mention.denied]
-    leading = _leading(masked, mentions)
-    asserted = [mention for mention in mentions if mention.asserted]
-    if not asserted and leading is None:
-        if _REFUSING.search(masked):
-            return Choice(None, "refusal")
-        if not mentions:
-            return _by_texts(masked, texts, options)
-    standing = _standing(mentions, asserted, leading, masked)
-    letters = {mention.letter for mention in standing}
-    chosen = _by_letters(letters, options)
-    if chosen.index is not None and any(_contradicts(masked, mention, texts, chosen.index) for mention in standing):
+    masked, texts = mask_texts(_NO_ANSWER.sub(lambda m: " " * len(m[0]), text), options)
+    places = find_places(text, len(options))
+    if any(_is_another_text(place, texts) for place in places):
         return Choice(None, "ambiguous")
-    return chosen
+    clauses = Clauses(masked)
+    found = sorted([*find_letters(masked), *places], key=lambda each: each.start)
+    references = judge_references(masked, _first_and_last(found), texts, clauses)
+    said = judge_texts(masked, _first_and_last(texts), clauses)
+    return _by_references(masked, references, said, options) or _by_texts(text, said, options)
+
+
+def _by_references(
+    text: str, references: Sequence[Mention], texts: Sequence[Mention], options: Sequence[str]
+) -> Choice | None:
+    """Return what the letters and places in a reply come to; None if they leave the choice to the texts."""
+    if standing := _standing(text, references):
+        chosen = _by_places({mention.option for mention in standing}, options)
+        clear = chosen.index is None or not _is_contradicted(text, standing, references, texts)
+        return chosen if clear else Choice(None, "ambiguous")
+    if (left := _left_over(references, len(options))) is not None:
+        return Choice(left, "letter")
+    if _REFUSING.search(text) and not any(mention.stands for mention in texts):
+        return Choice(None, "refusal")
+    left_open = [mention for mention in references if not mention.denied]
+    if len({mention.option for mention in left_open}) > 1:
+        return Choice(None, "ambiguous")
+    if any(mention.is_explicit or mention.asserted or mention.unsettled for mention in left_open):
+        return Choice(None, "none")
+    return None
+
+
+def _is_another_text(place: Mention, texts: Sequence[Mention]) -> bool:
+    """Return whether "option 2" is also the text of an option that is not the second."""
+    meant = {each.option for each in texts if each.start < place.end and place.start < each.end}
+    return bool(meant) and place.option not in meant
+
+
+def _first_and_last(mentions: list[Mention]) -> list[Mention]:
+    """Return all mentions, or the first and the last of very many."""
+    half = MOST_MENTIONS // 2
+    return mentions if len(mentions) <= MOST_MENTIONS else mentions[:half] + mentions[-half:]
 
 
 def _conclusion(text: str) -> str:
-    """What a reply ends in: after its thoughts, inside its answer tags or box; emphasis and quotes taken off."""
+    """Return what a reply ends in: after its thoughts, inside its answer tags or box; without emphasis and quotes."""
     text = _THOUGHT.sub(" ", text).rpartition("</think>")[2]
     if tagged := _TAGGED.findall(text):
         text = tagged[-1]
@@ -98,94 +126,87 @@ def _conclusion(text: str) -> str:
     return _QUOTED.sub(r" \1\2 ", text).strip()
 
 
-def _standing(
-    mentions: Sequence[Mention], asserted: Sequence[Mention], leading: Mention | None, text: str
-) -> list[Mention]:
-    """The mentions that decide: assertions and an opening label; without either, all there are."""
-    if asserted:
-        return [*asserted, *([leading] if leading is not None and leading.labelled else [])]
-    if leading is not None and leading.labelled and not text[leading.end :].lstrip().startswith(","):
-        return [mention for mention in mentions if mention is leading or mention.labelled]
-    return list(mentions)
+def _standing(text: str, references: Sequence[Mention]) -> list[Mention]:
+    """Return the mentions that decide: final answers, or else assertions and an opening label."""
+    standing = [mention for mention in references if mention.stands]
+    if finals := [mention for mention in standing if mention.final]:
+        return finals
+    leading = _leading(text, references)
+    if leading is not None and leading not in standing:
+        if standing or text[leading.end :].lstrip().startswith(","):
+            standing.append(leading)
+        else:
+            standing = [mention for mention in references if mention.is_labelled and not mention.denied]
+    single = {mention.option for mention in standing if not mention.alternative}
+    if len(single) == 1:
+        groups: dict[int, set[int]] = {}
+        for mention in standing:
+            groups.setdefault(mention.group, set()).add(mention.option)
+        if all(single <= options for options in groups.values()):
+            return [mention for mention in standing if not mention.alternative]
+    return standing
 
 
-def _leading(text: str, mentions: Sequence[Mention]) -> Mention | None:
-    """The letter that a reply opens with."""
-    if mentions and not text[: mentions[0].start].strip(" \t\n-#>.:"):
-        return mentions[0]
-    return None
+def _leading(text: str, references: Sequence[Mention]) -> Mention | None:
+    """Return the label that a reply opens with, if it is not ruled out, taken back or part of a list."""
+    if not references or not _BEFORE_LEADING.fullmatch(text, 0, references[0].start):
+        return None
+    first = references[0]
+    return first if first.is_labelled and not (first.denied or first.withdrawn or first.listed) else None
 
 
-def _by_letters(letters: set[str], options: Sequence[str]) -> Choice:
-    inside = {letter for letter in letters if ord(letter) - ord("A") < len(options)}
-    if len(letters) > 1:
+def _left_over(references: Sequence[Mention], count: int) -> int | None:
+    """Return the option that is left where a reply rules out all others, at least two."""
+    denied = {mention.option for mention in references if mention.denied and 0 <= mention.option < count}
+    others = set(range(count)) - denied
+    return others.pop() if len(denied) >= 2 and len(others) == 1 else None
+
+
+def _by_places(places: set[int], options: Sequence[str]) -> Choice:
+    if len(places) > 1:
         return Choice(None, "ambiguous")
-    if not inside:
-        return Choice(None, "outside")
-    return Choice(ord(inside.pop()) - ord("A"), "letter")
+    place = places.pop()
+    return Choice(place, "letter") if 0 <= place < len(options) else Choice(None, "outside")
 
 
-def _contradicts(text: str, mention: Mention, texts: Sequence[_Text], index: int) -> bool:
-    """Whether another option's text stands right beside a letter, not ruled out: "B) the cat" where the cat is A."""
+def _is_contradicted(
+    text: str, standing: Sequence[Mention], references: Sequence[Mention], texts: Sequence[Mention]
+) -> bool:
+    """Return whether a reply rules out its own choice, or says another option's text for it ("B) the cat" for A)."""
+    index, is_final = standing[0].option, any(mention.final for mention in standing)
+    if not is_final and any(each.option == index and each.denied and not each.unsettled for each in references):
+        return True
+    if any(each.stands and not each.bare and each.final >= is_final and each.option != index for each in texts):
+        return True
+    for mention in standing:
+        options = {each.option for each in texts if is_beside(text, mention, each) and not each.denied}
+        if options and index not in options:
+            return True
+    return False
 
-    def beside(found: _Text) -> bool:
-        if found.start >= mention.end:
-            return not text[mention.end : found.start].strip(" \t\n).:,;-]>")
-        return text[mention.start] in "([" and not text[found.end : mention.start].strip()
 
-    options = {found.option for found in texts if beside(found) and not _is_denied(text, found)}
-    return bool(options) and index not in options
-
-
-def _by_texts(text: str, texts: Sequence[_Text], options: Sequence[str]) -> Choice:
-    """The option whose text a reply without letters contains, if it is the only one that is not ruled out."""
-    affirmed: set[int] = set()
-    claimed: set[int] = set()
-    for found in texts:
-        if _is_denied(text, found):
-            continue
-        is_claimed = bool(ASSERTED_BEFORE.search(text, max(0, found.start - REACH), found.start))
-        is_small = normal(options[found.option]) in _SMALL_WORDS or options[found.option].casefold() in _SMALL_WORDS
-        opens = is_small and found.start == 0 and bool(_OPENED.match(text, found.end))
-        if is_claimed or opens:
-            claimed.add(found.option)
-        if not is_small or is_claimed or opens:
-            affirmed.add(found.option)
-    standing = claimed or affirmed
+def _by_texts(text: str, texts: Sequence[Mention], options: Sequence[str]) -> Choice:
+    """Return the option whose text a reply without letters contains, if it is the only one that is not ruled out."""
+    affirmed = [each for each in texts if not (each.denied or each.withdrawn or each.unsettled)]
+    claimed = [each for each in affirmed if each.asserted and not each.bare]
+    finals = [each for each in claimed if each.final]
+    if claimed and not finals:  # a common word counts only where it answers, so it weighs as much as a claim
+        claimed += [each for each in affirmed if each.is_small]
+    standing = {each.option for each in finals or claimed or affirmed}
+    if not texts and (sides := polarity(tuple(options))) is not None:
+        standing = {sides[value] for value in _stated(text)}
     if len(standing) == 1:
         return Choice(standing.pop(), "text")
     return Choice(None, "ambiguous" if standing else "none")
 
 
-def _is_denied(text: str, found: _Text) -> bool:
-    first = max(0, found.start - REACH)
-    return bool(DENIED_BEFORE.search(text, first, found.start) or DENIED_AFTER.match(text, found.end))
-
-
-def _mask_options(text: str, options: Sequence[str]) -> tuple[str, list[_Text]]:
-    """The reply with every option's text masked, longest first, and where each was; equal options share a place."""
-    found: list[_Text] = []
-    alike: dict[str, list[int]] = {}
-    for index, option in enumerate(options):
-        alike.setdefault(normal(option), []).append(index)
-    for same in sorted(alike.values(), key=lambda indices: -len(options[indices[0]])):
-        if (pattern := _option_pattern(options[same[0]])) is None:
-            continue
-        found += [_Text(i, match.start(), match.end()) for match in pattern.finditer(text) for i in same]
-        text = pattern.sub(lambda match: MASK * len(match[0]), text)
-    return text, sorted(found, key=lambda each: each.start)
-
-
-def _option_pattern(option: str) -> re.Pattern[str] | None:
-    """An option's words with anything but letters between them; None for a single letter, which is read as one."""
-    found = words(option)
-    if not found or re.fullmatch("[a-z]", "".join(found)):
-        return None
-    parts = ["|".join(map(re.escape, spellings(word))) for word in found]
-    articles, gap = f"(?:{'|'.join(ARTICLES)})", rf"[^\w{MASK}]"
-    article = rf"(?:(?<!{LETTER}){articles}\s+(?!{NO_ARTICLE}))?"
-    between = rf"(?:{gap}+{articles}(?!{LETTER}))*{gap}*"
-    edge = rf"(?<!{LETTER})", rf"(?!{LETTER})"
-    first = "" if re.match(f"[{UNSPACED}]", found[0]) else edge[0]
-    last = "" if re.search(f"[{UNSPACED}]$", found[-1]) else edge[1]
-    return re.compile(article + first + between.join(f"(?:{part})" for part in parts) + last, re.IGNORECASE)
+def _stated(text: str) -> set[bool]:
+    """Return what a reply says of the statement in question, where it neither asks, doubts nor supposes."""
+    clauses = Clauses(text)
+    said = set()
+    for value, start, end in stated_polarity(text):
+        clause = clauses.at(start)
+        doubted = is_unsettled(text, clause, start, end) or is_withdrawn(text, clause, start, end, by_letter=False)
+        if not (doubted or is_denied_before(text, start, by_letter=False) or is_denied_after(text, end)):
+            said.add(value)
+    return said

@@ -6,18 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aviot.data.record import RepeatedKey
-from aviot.evaluation.choices import MAX_OPTIONS
-from aviot.evaluation.text import fold, normal
-from aviot.values import as_whole
+from aviot.evaluation.answers import indexed_option, right_option
+from aviot.evaluation.errors import ItemError as ItemError
+from aviot.evaluation.keys import FIELDS, Keys, Scalar, sort_keys
+from aviot.evaluation.options import Options, as_text, parse_options
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-_LABEL = re.compile(r"\s*[(\[]?([A-Z])\s*[.):\]]\s*(?=\S)")
-_LETTER = re.compile(r"[\s(\[]*([A-Za-z])[\s.):\]]*")
-FIELDS = ("id", "video", "question", "options", "answer")
-
-
-class ItemError(ValueError):
-    """Something that is no item, and why."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +40,7 @@ class Item:
     problem: str | None = None
     asked: Asked | None = None
     part: str | None = None
-    columns: Mapping[str, str | int | float | bool] = field(default_factory=dict, hash=False)
+    columns: Mapping[str, Scalar] = field(default_factory=dict, hash=False)
 
     @property
     def is_choice(self) -> bool:
@@ -65,17 +59,18 @@ def parse_item(value: Any, default_id: str) -> Item:
         raise ItemError(f"an item must be an object with {', '.join(FIELDS)}; got {type(value).__name__}")
     if isinstance(value, RepeatedKey):
         raise ItemError(f"the item has the key {value.key[:80]!r} twice; it is unclear which is meant")
-    options = _options(value.get("options"))
-    right, answers, problem = _answer(value.get("answer"), options)
+    keys = sort_keys(value)
+    options = parse_options(keys.options)
+    right, answers, problem = _answer(keys, options)
     return Item(
         id=_id(value.get("id"), default_id),
         video=_video(value.get("video")),
         question=_text(value.get("question"), "question"),
-        options=options,
+        options=options.texts,
         right=right,
         answers=answers,
         problem=problem,
-        columns={k: v for k, v in value.items() if k not in FIELDS and isinstance(v, str | int | float | bool)},
+        columns=keys.columns,
     )
 
 
@@ -115,62 +110,47 @@ def _sound(text: str, what: str) -> str:
     return text
 
 
-def _options(value: Any) -> tuple[str, ...]:
-    """Texts in the order of their letters; labels that the file itself wrote before them are taken off."""
-    if value is None:
-        return ()
-    if isinstance(value, Mapping):
-        expected = [chr(ord("A") + i) for i in range(len(value))]
-        if sorted(map(str, value)) != expected:
-            raise ItemError(f"options as an object must have the keys {expected}, got {sorted(map(str, value))}")
-        value = [value[letter] for letter in expected]
-    if not isinstance(value, list | tuple):
-        raise ItemError(f"options must be a list of texts, or an object of letters and texts; got {value!r:.80}")
-    if not value:
-        return ()
-    if not 2 <= len(value) <= MAX_OPTIONS:
-        raise ItemError(f"options must be 2 to {MAX_OPTIONS}, or left out for an open question; got {len(value)}")
-    texts = [_text(_as_text(option), f"option {number}") for number, option in enumerate(value, 1)]
-    labels = [_LABEL.match(text) for text in texts]
-    if all(label is not None and ord(label[1]) - ord("A") == place for place, label in enumerate(labels)):
-        texts = [text[label.end() :] for text, label in zip(texts, labels, strict=True) if label is not None]
-    return tuple(texts)
-
-
-def _as_text(value: Any) -> Any:
-    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
-
-
-def _answer(value: Any, options: tuple[str, ...]) -> tuple[int | None, tuple[str, ...], str | None]:
-    """The right option or the accepted texts; where there are none, why."""
-    if value is None or (isinstance(value, str) and not value.strip()):
+def _answer(keys: Keys, options: Options) -> tuple[int | None, tuple[str, ...], str | None]:
+    """Return the right option or the accepted texts; where there is neither, the reason."""
+    if options.texts:
+        return _choice(keys, options)
+    if not keys.answers:
         return None, (), "it has no answer"
-    if options:
-        right = _right_option(value, options)
-        return (right, (), None) if isinstance(right, int) else (None, (), right)
+    key, value = _one_answer(keys.answers)
     given = value if isinstance(value, list | tuple) else [value]
-    texts = tuple(_as_text(each) for each in given)
+    texts = tuple(as_text(each) for each in given)
     if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
-        return None, (), f"its answer must be text or a list of texts, got {value!r:.80}"
-    return None, tuple(_sound(text.strip(), "answer") for text in texts), None
+        return None, (), f"its {key} must be text or a list of texts, got {value!r:.80}"
+    return None, tuple(_sound(text.strip(), key) for text in texts), None
 
 
-def _right_option(value: Any, options: tuple[str, ...]) -> int | str:
-    """The number of the option that an answer means, or what is wrong with the answer."""
-    count = len(options)
-    index = as_whole(value)
-    if index is not None:
-        return index if 0 <= index < count else f"its answer {index} is no option's number, 0 to {count - 1}"
-    if not isinstance(value, str):
-        return f"its answer must be an option's letter, number or text, got {value!r:.80}"
-    meant = {i for i, option in enumerate(options) if normal(option) == normal(value)}
-    if letter := _LETTER.fullmatch(fold(value)):
-        place = ord(letter[1].upper()) - ord("A")
-        meant |= {place} if place < count else set()
-    if not meant and value.strip().isdecimal():
-        meant.add(int(value))
-    if len(meant) > 1:
-        return f"its answer {value!r:.80} means more than one option; give its number, from 0"
-    if not meant or not 0 <= min(meant) < count:
-        return f"its answer {value!r:.80} is none of the {count} options, by letter, number from 0 or text"
-    return meant.pop()
+def _choice(keys: Keys, options: Options) -> tuple[int | None, tuple[str, ...], str | None]:
+    """Return the right option, which all keys that name it have to agree on."""
+    meant: dict[str, int] = {}
+    problem: str | None = None
+    for key, value in keys.answers.items():
+        found = right_option(value, options)
+        if isinstance(found, int):
+            meant[key] = found
+        else:
+            problem = problem or found
+    for key, value in keys.indices.items():
+        if (place := indexed_option(value, options)) is not None:
+            meant[key] = place
+        elif not keys.answers:
+            problem = f"its {key} {value!r} is no option's index, 0 to {len(options.texts) - 1}, or letter"
+    if len(set(meant.values())) > 1:
+        told = ", ".join(f"{key!r} means {options.texts[place]!r:.60}" for key, place in meant.items())
+        raise ItemError(f"the item has answers that differ: {told}; keep one of them")
+    if problem is not None or not meant:
+        return None, (), problem or "it has no answer"
+    return next(iter(meant.values())), (), None
+
+
+def _one_answer(answers: Mapping[str, Any]) -> tuple[str, Any]:
+    """Return the one answer of an open question, which several keys may repeat."""
+    (key, value), *others = answers.items()
+    for other, said in others:
+        if said != value:
+            raise ItemError(f"the item has answers that differ under {key!r} and {other!r}; keep one of them")
+    return key, value

@@ -1,27 +1,33 @@
 """Items from a JSON array, JSONL, or a folder that holds a Hugging Face dataset."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from aviot.data.scan import Scanner
-from aviot.evaluation.item import Item, ItemError, parse_item
+from aviot.evaluation.errors import ItemError
+from aviot.evaluation.item import Item, parse_item
+from aviot.evaluation.keys import sort_keys
 from aviot.evaluation.tables import Columns, dataset_files, item_columns, read_table
 
 TABLES = (".parquet", ".arrow")
 NAMED = 20
-"""Mistakes that one message lists."""
+"""Mistakes, or keys, that one message lists."""
 
 
 @dataclass(frozen=True)
 class Items:
-    """Every item of a source, in its order; `digest` is the SHA-256 of its file, or of the files' in a row."""
+    """Every item of a source, in its order; `digest` is the SHA-256 of its file, or of the files' in a row.
+
+    `notes` tell what a reader of the scores should know of the files: which of their keys are not used.
+    """
 
     items: tuple[Item, ...]
     digest: str
     folder: Path  # that relative videos count from
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.items)
@@ -47,6 +53,7 @@ def read_items(source: Path, *, videos: Path | None = None, split: str | None = 
     found: list[Item] = []
     problems: list[str] = []
     seen: dict[str, str] = {}
+    keys = UnusedKeys()
     digests = []
     for file in files:
         place = str(file)
@@ -62,11 +69,40 @@ def read_items(source: Path, *, videos: Path | None = None, split: str | None = 
                 continue
             seen[item.id] = f"{place}, {where}"
             found.append(item)
+            keys.add(value, item)
         with file.open("rb") as handle:
             digests.append(hashlib.file_digest(handle, "sha256").hexdigest())
     refuse(problems, source, found)
     whole = digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
-    return Items(tuple(found), whole, videos or (source if source.is_dir() else source.parent))
+    return Items(tuple(found), whole, videos or (source if source.is_dir() else source.parent), keys.notes)
+
+
+class UnusedKeys:
+    """The keys of records that neither ask nor score, collected over all of them."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, None] = {}
+        self._dropped: dict[str, None] = {}
+
+    def add(self, record: Mapping[str, Any], item: Item) -> None:
+        """Add the keys of one record that was read as an item."""
+        self._kept |= dict.fromkeys(item.columns)
+        self._dropped |= dict.fromkeys(key for key in sort_keys(record).extra if key not in item.columns)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """One sentence per kind of key."""
+        dropped = [key for key in self._dropped if key not in self._kept]
+        kinds = (
+            (list(self._kept), "columns of the items that are kept and neither asked nor scored"),
+            (dropped, "keys of the items that are not used, because they hold no simple value"),
+        )
+        return tuple(f"{what}: {_named(names)}" for names, what in kinds if names)
+
+
+def _named(names: list[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(repr(name[:80]) for name in names[:NAMED]) + more
 
 
 def values_of(file: Path, columns: Columns = item_columns) -> Iterator[tuple[str, str, Any, str | None]]:

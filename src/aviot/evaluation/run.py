@@ -193,7 +193,7 @@ def _put_together(prepared: Prepared, shard: Shard, *, was_whole: bool) -> Summa
             digest=hashlib.sha256(data).hexdigest(),
             videos=str(prepared.items.folder.absolute()),
             by=prepared.config.by,
-            notes=_notes(run),
+            notes=[*prepared.items.notes, *_notes(run)],
         )
         _write_summary(run, summary)
         return summary

@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from aviot.evaluation.item import FIELDS, ItemError
+from aviot.evaluation.errors import ItemError
+from aviot.evaluation.keys import FIELDS
 
 USUAL_SPLITS = frozenset({"train", "validation", "valid", "val", "dev", "test"})
 Columns = Callable[[Any], list[str]]
@@ -13,8 +14,9 @@ Columns = Callable[[Any], list[str]]
 
 
 def item_columns(schema: Any) -> list[str]:
-    """Those an item has."""
-    return [name for name in schema.names if name in FIELDS]
+    """Return the columns of an item's fields, and all others but bytes."""
+    others = all_but_bytes(schema)
+    return [name for name in schema.names if name in FIELDS or name in others]
 
 
 def all_but_bytes(schema: Any) -> list[str]:

@@ -63,9 +63,9 @@ def words(text: str) -> list[str]:
 
 
 def spellings(word: str) -> tuple[str, ...]:
-    """A word as it may stand in a sentence: a number up to twelve in digits or letters, but "one" is no 1 there."""
-    same = [spelt for spelt, digits in _NUMBERS.items() if word in (spelt, digits) and spelt != "one"]
-    return (word, *(other for spelt in same for other in (spelt, _NUMBERS[spelt]) if other != word))
+    """Return a word as it may stand in a sentence: a number up to twelve in digits or letters."""
+    digits = _NUMBERS.get(word, word)
+    return tuple(dict.fromkeys([word, digits, *(spelt for spelt, number in _NUMBERS.items() if number == digits)]))
 
 
 def normal(text: str) -> str:

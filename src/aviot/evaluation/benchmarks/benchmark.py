@@ -4,7 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from aviot.evaluation.item import Asked, Item, ItemError, parse_item
+from aviot.evaluation.errors import ItemError
+from aviot.evaluation.item import Asked, Item, parse_item
+from aviot.evaluation.keys import scalars
+from aviot.values import as_whole
 
 Record = Mapping[str, Any]
 
@@ -74,7 +77,10 @@ class Benchmark:
             name, words = video or self.video(record), part.wording(record)
         except (KeyError, TypeError, AttributeError, IndexError) as error:
             raise ItemError(f"it is no record of {part.task}: {type(error).__name__} {error}") from None
-        told = {"video": name, "question": asked.text, "options": list(asked.options), "answer": asked.answer}
-        item = parse_item(told, number)
+        index = as_whole(asked.answer) if asked.options else None
+        answer = {"answer": asked.answer} if index is None else {"answer_index": index}
+        told = {"video": name, "question": asked.text, "options": list(asked.options)}
+        item = parse_item(told | answer, number)
         turn = words.around(asked.text, asked.listed)
-        return replace(item, asked=turn, part=part.name if len(self.parts) > 1 else None)
+        part_name = part.name if len(self.parts) > 1 else None
+        return replace(item, asked=turn, part=part_name, columns=scalars(record))

@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from aviot.evaluation.benchmarks.benchmark import Benchmark, Part
-from aviot.evaluation.item import Item, ItemError
+from aviot.evaluation.errors import ItemError
+from aviot.evaluation.item import Item
 from aviot.evaluation.reading import Items, refuse, values_of
 from aviot.evaluation.tables import USUAL_SPLITS, all_but_bytes
 

@@ -1,0 +1,1 @@
+"""Reading a reply: which options it mentions, and what it says of them."""

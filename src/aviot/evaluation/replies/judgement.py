@@ -1,0 +1,205 @@
+"""Every mention of an option with what the reply says of it."""
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import replace
+
+from aviot.evaluation.replies import discourse, stance, verdicts
+from aviot.evaluation.replies.clauses import Clause, Clauses
+from aviot.evaluation.replies.mention import REACH, Mention
+
+_JOINED = re.compile(
+    r"[\s)\].\"',]*(?:,|/|&|\+|\b(?:and/or|and|or|nor|as well as|plus|vs\.?|versus)\b|和|或者?|与|及|还是)"
+    r"(?:\s*(?:and|or|nor|either|both|also|maybe|possibly|perhaps|option|choice|the|选项)\b)*[\s(\[\"']*",
+    re.IGNORECASE,
+)
+_JOINING_WORD = re.compile(r"\b(?:and|or|nor)\b|和|或|与|及", re.IGNORECASE)
+_OPEN = re.compile(r"\b(?:or|vs|versus)\b|/|或|还是", re.IGNORECASE)
+_OPEN_BEFORE = re.compile(r"\b(?:between|either|both|of|among)\s+(?:(?:options?|choices?)\s+)?[(\[]*$", re.IGNORECASE)
+_OPEN_AFTER = re.compile(
+    r"[\s)\].]*(?:are|seem|look|appear|could be|might be|may be|were)\s+(?:\w+\s+){0,2}"
+    r"(?:plausible|possible|likely|close|similar|reasonable|candidates|contenders)",
+    re.IGNORECASE,
+)
+_LINE_START = re.compile(r"(?:^|\n)[\s\-|>#*\u2022]*[(\[]?$")
+_BETWEEN_LABEL_AND_TEXT = " \t\n).:,;-]>"
+_NEAR = 12
+"""Characters between a letter and an option's text that belong together."""
+
+_SHORTEST_LIST = 2
+"""Labels in a row that make a list of options."""
+
+
+def judge_references(text: str, found: Sequence[Mention], texts: Sequence[Mention], clauses: Clauses) -> list[Mention]:
+    """Return the letters and places that a reply mentions with what it says of each; joined ones share it."""
+    mentions = sorted(found, key=lambda mention: mention.start)
+    starts = [mention.start for mention in mentions]
+    judged: list[Mention] = []
+    for number, group in enumerate(_groups(text, mentions)):
+        heading = verdicts.heading_verdict(text, group[0].start)
+        told = [replace(each, group=number) for each in _judge_group(text, group, clauses, _near(texts, group))]
+        judged += [_with_verdict(text, each, clauses, starts, heading) for each in told]
+    return _settle(text, _mark_lists(text, judged, texts), clauses)
+
+
+def judge_texts(text: str, found: Sequence[Mention], clauses: Clauses) -> list[Mention]:
+    """Return the option texts that a reply contains with what it says of each."""
+    judged = []
+    starts = [mention.start for mention in found]
+    for number, mention in enumerate(found):
+        start, end, clause = mention.start, mention.end, clauses.at(mention.start)
+        bare = discourse.is_bare(text, clause, start, end, [])
+        told = replace(
+            mention,
+            group=number,
+            asserted=bare or stance.is_asserted(text, start, end, by_letter=False),
+            bare=bare,
+            final=stance.is_final(text, start),
+            denied=stance.is_denied_before(text, start, by_letter=False) or stance.is_denied_after(text, end),
+            unsettled=discourse.is_unsettled(text, clause, start, end),
+            withdrawn=discourse.is_withdrawn(text, clause, start, end, by_letter=False),
+            weak=discourse.is_weak(text, clause, start, end),
+        )
+        heading = verdicts.heading_verdict(text, start)
+        judged.append(told if mention.is_small else _with_verdict(text, told, clauses, starts, heading))
+    return _settle(text, judged, clauses)
+
+
+def _groups(text: str, mentions: Sequence[Mention]) -> list[list[Mention]]:
+    """Return mentions in groups of those joined by and, or, commas: what is said of one is said of all.
+
+    "Between A and C, A is more likely": after "and", a comma joins no more, and no option is in a group twice.
+    """
+    groups: list[list[Mention]] = []
+    for mention in mentions:
+        group = groups[-1] if groups else []
+        if group and _JOINED.fullmatch(text, group[-1].end, mention.start):
+            between = text[group[-1].end : mention.start]
+            closed = _JOINING_WORD.search(text, group[0].end, group[-1].start) and not _JOINING_WORD.search(between)
+            if not closed and all(each.option != mention.option for each in group):
+                group.append(mention)
+                continue
+        groups.append([mention])
+    return groups
+
+
+def _near(texts: Sequence[Mention], group: Sequence[Mention]) -> Sequence[Mention]:
+    """Return the option texts that can belong to a group of letters."""
+    low = bisect_left(texts, group[0].start - 2 * REACH, key=lambda each: each.start)
+    return texts[low : bisect_right(texts, group[-1].end + 2 * REACH, key=lambda each: each.start)]
+
+
+def _judge_group(text: str, group: Sequence[Mention], clauses: Clauses, texts: Sequence[Mention]) -> list[Mention]:
+    start, end = group[0].start, group[-1].end
+    clause = clauses.at(start)
+    options = {mention.option for mention in group}
+    spans = [(each.start, each.end) for each in texts if each.option in options]
+    excepted = stance.is_excepted(text, start, end)
+    denied_before = not excepted and stance.is_denied_before(text, start, by_letter=True)
+    bare = discourse.is_bare(text, clause, start, end, spans)
+    asserted = bare or stance.is_asserted(text, start, end, by_letter=True)
+    told = [
+        replace(
+            mention,
+            asserted=asserted or excepted or any(is_beside(text, mention, each) for each in texts),
+            final=stance.is_final(text, start),
+            denied=denied_before or (not excepted and stance.is_denied_after(text, end)),
+            unsettled=discourse.is_unsettled(text, clause, start, end),
+            withdrawn=discourse.is_withdrawn(text, clause, start, end, by_letter=True),
+            weak=discourse.is_weak(text, clause, start, end),
+            alternative=len(group) > 1 and _is_open(text, start, end),
+        )
+        for mention in group
+    ]
+    joined = stance.is_eliminated(text, start) or _JOINING_WORD.search(text, start, end)
+    if len(group) > 1 and denied_before and not joined:  # "not A, B": the first alone
+        first, second = told[0], group[1]
+        rest = discourse.is_bare(text, clauses.at(second.start), second.start, end, spans)
+        return [first, *(replace(each, denied=False, asserted=each.asserted or rest) for each in told[1:])]
+    return told
+
+
+def _is_open(text: str, start: int, end: int) -> bool:
+    """Return whether joined mentions are left open: "A or B", "between A and B", "A and B are plausible"."""
+    return bool(
+        _OPEN.search(text, start, end)
+        or _OPEN_BEFORE.search(text, max(0, start - REACH), start)
+        or _OPEN_AFTER.match(text, end)
+    )
+
+
+def is_beside(text: str, reference: Mention, found: Mention) -> bool:
+    """Return whether an option's text stands right after a letter, or right before a letter in brackets."""
+    if reference.end <= found.start <= reference.end + _NEAR:
+        return not text[reference.end : found.start].strip(_BETWEEN_LABEL_AND_TEXT + "(")
+    if found.end <= reference.start <= found.end + _NEAR:
+        between = text[found.end : reference.start].strip().lower()
+        return between in ("(option", "(choice", "(answer") or (not between and text[reference.start] in "([")
+    return False
+
+
+def _with_verdict(
+    text: str, mention: Mention, clauses: Clauses, starts: Sequence[int], verdict: bool | None
+) -> Mention:
+    """Return a mention with the verdict of a heading, a row or a question's answer, which outweigh other words."""
+    place = bisect_right(starts, mention.start)
+    limit = starts[place] if place < len(starts) else len(text)
+    if verdict is None:
+        verdict = verdicts.row_verdict(text, mention.start, mention.end, limit)
+    clause = clauses.at(mention.start)
+    if verdict is None and clause.asks:
+        verdict = verdicts.question_verdict(text, clause.end)
+    if verdict is None:
+        return mention
+    return replace(mention, asserted=verdict, denied=not verdict, unsettled=False)
+
+
+def _mark_lists(text: str, mentions: Sequence[Mention], texts: Sequence[Mention]) -> list[Mention]:
+    """Mark labels that list the options in their order: each opens a line, or stands before its option's text."""
+    owned = {(each.option, each.start) for each in texts}
+
+    def lists(mention: Mention) -> bool:
+        after = mention.end
+        while after < len(text) and text[after] in _BETWEEN_LABEL_AND_TEXT:
+            after += 1
+        opens = _LINE_START.search(text, max(0, mention.start - REACH), mention.start)
+        return mention.is_labelled and not mention.denied and bool(opens or (mention.option, after) in owned)
+
+    marked = list(mentions)
+    run: list[int] = []
+    for place, mention in enumerate([*mentions, None]):
+        follows = mention is not None and bool(run) and mention.option == marked[run[-1]].option + 1
+        if mention is not None and lists(mention) and (follows or not run) and not _is_answer(text, mention, run):
+            run.append(place)
+            continue
+        if len(run) >= _SHORTEST_LIST:
+            for member in run:
+                marked[member] = replace(marked[member], listed=True)
+        run = [place] if mention is not None and lists(mention) else []
+    return marked
+
+
+def _is_answer(text: str, mention: Mention, run: Sequence[int]) -> bool:
+    """Return whether words before a label that follows others announce the answer: it is not one of the list."""
+    return bool(run) and stance.is_asserted(text, mention.start, mention.start, by_letter=False)
+
+
+def _settle(text: str, mentions: Sequence[Mention], clauses: Clauses) -> list[Mention]:
+    """Withdraw what a later clause corrects, and a hedged assertion before a contrast ("A seems right, but C")."""
+    settled = list(mentions)
+    for mention in mentions:
+        clause = clauses.at(mention.start)
+        if not mention.stands or mention.weak or not (clause.is_correction or clause.is_contrast):
+            continue
+        for place, other in enumerate(settled):
+            said = other.stands or other.kind == "text"
+            if other.end > clause.start or other.option == mention.option or not said:
+                continue
+            if clause.is_correction or (other.weak and _precedes(clauses.at(other.start), clause)):
+                settled[place] = replace(other, withdrawn=True)
+    return settled
+
+
+def _precedes(earlier: Clause, clause: Clause) -> bool:
+    return clause.sentence - earlier.sentence <= 1

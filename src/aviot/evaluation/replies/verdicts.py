@@ -1,0 +1,67 @@
+"""Verdicts on options in the form of a table: "A: no", "B) the cat: seen", "Incorrect: A, C", "✓ B", "A? No."."""
+
+import re
+
+from aviot.evaluation.replies.mention import REACH
+
+TICKS, CROSSES = "\u2713\u2714\u2705\u2611\u221a", "\u2717\u2718\u274c\u2716\u00d7\u2612"
+_YES = (
+    r"yes|true|correct|right|seen|shown|visible|present|supported|confirmed|likely|plausible|possible|matche[sd]|match|"
+    r"fits?|\u662f|\u5bf9|\u6b63\u786e"
+)
+_NOT = (
+    r"(?:no(?!\s+(?:doubt|question|wonder|matter))|not|never|isn't|doesn't|wasn't|didn't|cannot|can't)\b"
+    r"[^\n,;.:()|?]{0,40}|false|incorrect|wrong|unseen|absent|"
+    r"unsupported|unlikely|impossible|implausible|ruled out|eliminated|excluded|rejected|"
+    r"\u4e0d\u662f|\u4e0d\u5bf9|\u9519\u8bef|\u9519|\u4e0d\u6b63\u786e|\u5426"
+)
+_VERDICT = rf"(?:(?P<no>{_NOT}|[{CROSSES}])|(?P<yes>(?:{_YES})(?![\w-])|[{TICKS}]))"
+_MARK = r"(?:[:=|(]|-+>?|\u2192|=>)(?:\s*(?:this|it|that)(?:\s+(?:is|was|option|one)|'s)+)?"
+_AT_ONCE = re.compile(
+    rf"[\s)\].]*(?:(?:{_MARK})\s*{_VERDICT}(?=[\s).,;|!]|$)|(?P<sign>[{TICKS}{CROSSES}]))", re.IGNORECASE
+)
+_AFTER_BRACKET = re.compile(rf"\s*{_VERDICT}\s*(?:[.;,!]|$)", re.IGNORECASE)
+_LABEL_ONLY = re.compile(rf"\s*[)\].]\s*{_VERDICT}\s*[.;!]?$", re.IGNORECASE)
+_AT_THE_END = re.compile(rf"(?:[:=|(,]|\s-+>?|\u2192|=>)\s*{_VERDICT}[\s).|!]*$", re.IGNORECASE)
+_AFTER_QUESTION = re.compile(rf"\?+\s*{_VERDICT}\s*(?:[.,;!\n]|$)", re.IGNORECASE)
+_SIGN_BEFORE = re.compile(
+    rf"(?:^|[\n,;|])[ \t\-*\u2022]*(?:(?P<yes>[{TICKS}]|\[[xX]\])|(?P<no>[{CROSSES}]|\[[ \t]*\]))[ \t(\[]*$"
+)
+_HEADING = re.compile(
+    rf"(?:^|[\n.;,|])[\s\-#>]*(?:(?P<no>{_NOT})|"
+    r"yes|true|correct|right|seen|shown|visible|supported|remaining|left|best|most likely)"
+    r"(?:\s+(?:options?|answers?|choices?|ones?|candidates?))?\s*:[\s(\[]*$",
+    re.IGNORECASE,
+)
+_ROW_ENDS = f",;.|/)({TICKS}{CROSSES}"
+_TO_NEXT = re.compile(r"[^,;.|/\n]*$")
+_LINE_START = re.compile(r"(?:^|\n)[\s\-|>#\u2022]*(?:options?\s+|choices?\s+)?[(\[]?$", re.IGNORECASE)
+
+
+def heading_verdict(text: str, start: int) -> bool | None:
+    """Return what a heading or a sign before an option says of it ("Incorrect: A", "✓ B"); None if nothing."""
+    first = max(0, start - REACH)
+    found = _SIGN_BEFORE.search(text, first, start) or _HEADING.search(text, first, start)
+    return None if found is None else found["no"] is None
+
+
+def row_verdict(text: str, start: int, end: int, limit: int) -> bool | None:
+    """Return the verdict that follows an option in its row, which ends with the line or with the next option."""
+    line = text.find("\n", end)
+    stop = min(limit, len(text) if line < 0 else line, end + 3 * REACH)
+    row = text[end:stop].rstrip()
+    if stop == limit < len(text) and not (row and row[-1] in _ROW_ENDS):
+        row = _TO_NEXT.sub("", row)  # what stands right before the next option is said of that one
+    found = _AT_ONCE.match(row) or (_AFTER_BRACKET.match(row) if text[end - 1] in ")]" else None)
+    if found is None and _LINE_START.search(text, max(0, start - REACH), start):
+        found = (_LABEL_ONLY.match(row) if stop < limit or stop == len(text) else None) or _AT_THE_END.search(row)
+    if found is None:
+        return None
+    sign = found.groupdict().get("sign")
+    return sign in TICKS if sign else found["no"] is None
+
+
+def question_verdict(text: str, clause_end: int) -> bool | None:
+    """Return the answer to a question that ends at a place ("A? No."); None if there is none."""
+    found = _AFTER_QUESTION.match(text, clause_end)
+    return None if found is None else found["no"] is None
