@@ -16,6 +16,18 @@ COUNTS = ("1", "2", "3", "4")
 # Replies to a question with the options A. a dog, B. the black cat, C. two birds, D. a horse
 READ = {
     "A": """
+        My initial guess was C, but I believe it is A.
+        I initially thought (B). On second thoughts, (A).
+        At first glance, B is correct, but actually it's A.
+        At first glance B seems right, but in fact the answer is A
+        A: yes\\nB: no\\nC: no
+        Correct: A\\n\\nIncorrect: B, C, D
+        Correct - A; incorrect - B, C, D
+        Right: A. Wrong: B.
+        Sorry, A
+        Option 1.
+        The first one
+        A) a dog: seen\\nB) the black cat: not seen\\n\\nFinal answer: A
         The first choice, a dog.
         Not B, C or D
         Not B. Not C. Not D.
@@ -105,6 +117,27 @@ READ = {
         a horse: no\\na dog: yes
     """,
     "B": """
+        At first I thought it was C. But it is B.
+        I guess A, but on reflection B
+        I'd guess A... on reflection, B.
+        Between options B and D, B seems more likely.
+        By elimination: B
+        By elimination - B
+        by process of elimination, B is the answer
+        a: no\\nb: yes\\nc: no
+        (a) no\\n(b) yes\\n(c) no
+        A. No\\nB. Yes\\nC. No
+        A - No, it is not visible.\\nB - Yes, it is visible.\\nC - No.
+        A: No, there is none.\\nB: Yes, it is there.\\nC: No.
+        sorry, it's b.
+        The second option.
+        Second option
+        The answer is option 2.
+        I choose option number two
+        The 2nd option is correct
+        A) a dog - not seen\\nB) the black cat - seen
+        - A: not seen\\n- B: seen\\n- Final answer: B
+        A. a dog\\nB. the black cat\\nC. two birds\\nD. a horse\\nThe answer is B.
         A is what I first believed, yet it is B.
         Hmm, A? No, B.
         You might think it's A, but it's B.
@@ -265,6 +298,20 @@ READ = {
         Not a dog. The black cat.
     """,
     "C": """
+        Sorry! C.
+        Sorry - C.
+        Sorry, the answer is C.
+        My apologies, C.
+        My mistake: C.
+        I apologize. C.
+        The third choice.
+        Option Three
+        The answer is the third option
+        a dog\\nthe black cat\\ntwo birds\\na horse\\nAnswer: C
+        a dog, the black cat, two birds, a horse. Answer: C
+        A. a dog\\nB. the black cat\\nC. two birds\\nD. a horse\\n\\n(C)
+        A. dog B. cat C. birds D. horse. Answer: C
+        Options: A, B, C, D. Answer: C
         I initially leaned towards A, but after reviewing the clip, the answer is C.
         Initially I leaned towards A; however, C is correct.
         My gut says A, but the evidence points to C.
@@ -411,6 +458,14 @@ READ = {
         There are 2 birds.
     """,
     "D": """
+        It first appears to be A; but it is in fact D.
+        Though I guessed A, D is right.
+        Between B and D, D is more likely.
+        Between (B) and (D), (D) is more likely.
+        A: no\\nB: no\\nC: no\\nD: yes
+        option 4
+        the last one
+        (A) a dog (B) the black cat (C) two birds (D) a horse\\nAnswer: D
         I was leaning toward B, but D is right.
         First I thought B. Then I realized it's D.
         It seems like A, but it's really D.
@@ -751,6 +806,37 @@ NOT_READ = """
     dog/horse
     The dog is not there, nor the horse.
     It's hard to say if it is a dog.
+    My initial thought was option B, but the video clearly shows C.
+    between b and d, d is more likely
+    Process of elimination gives B.
+    Elimination: B
+    It's the third.
+    Third
+    Opt. 3
+    Option III
+    The first.
+    Not sure.
+    The answer isn't clear: A or B.
+    I'd say it's not A.
+    Probably not B.
+    B? Probably not.
+    B is probably not correct.
+    It's definitely not C.
+    I can rule out A.
+    I can rule out A and B.
+    A is my initial guess.
+    My initial guess is A.
+    A? B? C?
+    A, then B.
+    First A then B.
+    A, followed by C.
+    From A to B.
+    A is before B.
+    Yes.
+    No.
+    True.
+    C or D, can't decide.
+    No clear answer: A.
 """
 
 OTHER = [

@@ -31,17 +31,20 @@ _CORRECTION = re.compile(
     r"(?:after\s+)?(?:re-?(?:watching|considering|thinking|checking|examining)|thinking\s+(?:about\s+it|again|it\s+over))|"
     r"looking\s+(?:closer|again|back|more\s+(?:closely|carefully))|scratch\s+that|correction|make\s+that|"
     r"i\s+(?:have\s+|now\s+)?(?:mean|meant|reconsider(?:ed)?|changed?\s+my\s+mind|correct\s+myself)|"
-    r"let\s+me\s+(?:correct|revise|change)|\u5176\u5b9e|\u5b9e\u9645\u4e0a|\u4e8b\u5b9e\u4e0a|\u4ed4\u7ec6)",
+    r"let\s+me\s+(?:correct|revise|change)|\u5176\u5b9e|\u5b9e\u9645\u4e0a|\u4e8b\u5b9e\u4e0a|\u4ed4\u7ec6)(?![a-z])",
     re.IGNORECASE,
 )
 
 
+_CONCESSION = re.compile(
+    r"\s*(?:although|though|even\s+(?:though|if)|while|whereas|despite|in\s+spite)\b[^,]*,", re.IGNORECASE
+)
 _ASIDE = re.compile(r"\((?!\s*[A-Za-z]\s*\))")
 
 
 @dataclass(frozen=True)
 class Clause:
-    """A clause of a reply; `sentence` counts the sentences."""
+    """A clause of a reply; `sentence` counts the sentences, `body` is where the words that correct have ended."""
 
     start: int
     end: int
@@ -49,6 +52,7 @@ class Clause:
     asks: bool
     is_contrast: bool
     is_correction: bool
+    body: int
 
 
 class Clauses:
@@ -75,7 +79,7 @@ def segment(text: str, clause: Clause, start: int, end: int) -> tuple[int, int]:
     low = max(text.rfind(",", clause.start, start), opened) + 1
     comma, aside = text.find(",", end, clause.end), _ASIDE.search(text, end, clause.end)
     ends = [clause.end, *([comma] if comma >= 0 else []), *([aside.start()] if aside else [])]
-    return max(low, clause.start), min(ends)
+    return max(low, clause.body if clause.body <= start else clause.start), min(ends)
 
 
 def _split(text: str) -> Sequence[Clause]:
@@ -84,10 +88,16 @@ def _split(text: str) -> Sequence[Clause]:
     start = 0
     for match in _BOUNDARY.finditer(text):
         if text[start : match.start()].strip():
+            if concession := _CONCESSION.match(text, start, match.start()):
+                pieces.append((start, concession.end(), ""))
+                start = concession.end()
             pieces.append((start, match.start(), match["end"] or ""))
         elif pieces and match["end"]:
             pieces[-1] = (*pieces[-1][:2], pieces[-1][2] + match["end"])
         start = match.end()
+    if concession := _CONCESSION.match(text, start):
+        pieces.append((start, concession.end(), ""))
+        start = concession.end()
     pieces.append((start, len(text), "."))
     clauses: list[Clause] = []
     sentence = first = 0
@@ -96,6 +106,7 @@ def _split(text: str) -> Sequence[Clause]:
             continue
         for begin, finish, _ in pieces[first : place + 1]:
             contrast, correction = _CONTRAST.match(text, begin, finish), _CORRECTION.match(text, begin, finish)
-            clauses.append(Clause(begin, finish, sentence, "?" in mark, bool(contrast), bool(correction)))
+            body = correction.end() if correction else begin
+            clauses.append(Clause(begin, finish, sentence, "?" in mark, bool(contrast), bool(correction), body))
         sentence, first = sentence + 1, place + 1
     return clauses

@@ -10,7 +10,8 @@ from aviot.evaluation.replies.clauses import Clause, Clauses
 from aviot.evaluation.replies.mention import REACH, Mention
 
 _JOINED = re.compile(
-    r"[\s)\].\"',]*(?:,|/|&|\+|\b(?:and/or|and|or|nor|as well as|plus|vs\.?|versus)\b|和|或者?|与|及|还是)"
+    r"[\s)\].\"',]*(?:,|/|&|\+|\b(?:and/or|and|or|nor|as well as|plus|vs\.?|versus|then|followed by)\b|"
+    r"和|或者?|与|及|还是)"
     r"(?:\s*(?:and|or|nor|either|both|also|maybe|possibly|perhaps|option|choice|the|选项)\b)*[\s(\[\"']*",
     re.IGNORECASE,
 )
@@ -28,7 +29,10 @@ _NEAR = 12
 """Characters between a letter and an option's text that belong together."""
 
 _SHORTEST_LIST = 2
-"""Labels in a row that make a list of options."""
+"""Labels in a row that make a list of options, each on its line or with its option's text."""
+
+_SHORTEST_INLINE = 3
+"""Labels in a row that make a list of options in running text, with other texts."""
 
 
 def judge_references(text: str, found: Sequence[Mention], texts: Sequence[Mention], clauses: Clauses) -> list[Mention]:
@@ -36,7 +40,7 @@ def judge_references(text: str, found: Sequence[Mention], texts: Sequence[Mentio
     mentions = sorted(found, key=lambda mention: mention.start)
     starts = [mention.start for mention in mentions]
     judged: list[Mention] = []
-    for number, group in enumerate(_groups(text, mentions)):
+    for number, group in enumerate(_groups(text, mentions, clauses)):
         heading = verdicts.heading_verdict(text, group[0].start)
         told = [replace(each, group=number) for each in _judge_group(text, group, clauses, _near(texts, group))]
         judged += [_with_verdict(text, each, clauses, starts, heading) for each in told]
@@ -66,17 +70,20 @@ def judge_texts(text: str, found: Sequence[Mention], clauses: Clauses) -> list[M
     return _settle(text, judged, clauses)
 
 
-def _groups(text: str, mentions: Sequence[Mention]) -> list[list[Mention]]:
+def _groups(text: str, mentions: Sequence[Mention], clauses: Clauses) -> list[list[Mention]]:
     """Return mentions in groups of those joined by and, or, commas: what is said of one is said of all.
 
-    "Between A and C, A is more likely": after "and", a comma joins no more, and no option is in a group twice.
+    "Between A and C, A is more likely": after "and", a comma joins no more, and no option is in a group twice. "Though
+    I guessed A, C": nor does the comma that ends a subordinate clause.
     """
     groups: list[list[Mention]] = []
     for mention in mentions:
         group = groups[-1] if groups else []
         if group and _JOINED.fullmatch(text, group[-1].end, mention.start):
             between = text[group[-1].end : mention.start]
-            closed = _JOINING_WORD.search(text, group[0].end, group[-1].start) and not _JOINING_WORD.search(between)
+            other_clause = clauses.at(group[-1].start) != clauses.at(mention.start)
+            ends = other_clause or _JOINING_WORD.search(text, group[0].end, group[-1].start)
+            closed = ends and not _JOINING_WORD.search(between)
             if not closed and all(each.option != mention.option for each in group):
                 group.append(mention)
                 continue
@@ -134,7 +141,7 @@ def is_beside(text: str, reference: Mention, found: Mention) -> bool:
     if reference.end <= found.start <= reference.end + _NEAR:
         return not text[reference.end : found.start].strip(_BETWEEN_LABEL_AND_TEXT + "(")
     if found.end <= reference.start <= found.end + _NEAR:
-        between = text[found.end : reference.start].strip().lower()
+        between = text[found.end : reference.start].strip(" \t").lower()
         return between in ("(option", "(choice", "(answer") or (not between and text[reference.start] in "([")
     return False
 
@@ -159,12 +166,15 @@ def _mark_lists(text: str, mentions: Sequence[Mention], texts: Sequence[Mention]
     """Mark labels that list the options in their order: each opens a line, or stands before its option's text."""
     owned = {(each.option, each.start) for each in texts}
 
-    def lists(mention: Mention) -> bool:
+    def lists(mention: Mention) -> int:
+        """Return how surely a label is one of a list: 2 on its own line or before its option's text, 1 if marked."""
         after = mention.end
         while after < len(text) and text[after] in _BETWEEN_LABEL_AND_TEXT:
             after += 1
         opens = _LINE_START.search(text, max(0, mention.start - REACH), mention.start)
-        return mention.is_labelled and not mention.denied and bool(opens or (mention.option, after) in owned)
+        marked_off = text[mention.end - 1] in ")]" or text[mention.end : mention.end + 1] in (".", ")")
+        own = bool(opens) or (mention.option, after) in owned
+        return 0 if not mention.is_labelled or mention.denied else 2 if own else 1 if marked_off else 0
 
     marked = list(mentions)
     run: list[int] = []
@@ -173,7 +183,7 @@ def _mark_lists(text: str, mentions: Sequence[Mention], texts: Sequence[Mention]
         if mention is not None and lists(mention) and (follows or not run) and not _is_answer(text, mention, run):
             run.append(place)
             continue
-        if len(run) >= _SHORTEST_LIST:
+        if len(run) >= (_SHORTEST_LIST if all(lists(marked[member]) == 2 for member in run) else _SHORTEST_INLINE):
             for member in run:
                 marked[member] = replace(marked[member], listed=True)
         run = [place] if mention is not None and lists(mention) else []

@@ -12,6 +12,8 @@ _AFTER_A = (
     r"works|fails|vs|versus|beats|does|doesn't|shows|contradicts|lacks|may|might|seemed|looked|appeared|not|wins|closely|"
     r"accurately|corresponds|captures|reflects|aligns|fit|stands|has|\w+n't|don't|do|implies|differs"
 )
+_ARTICLE_AFTER = re.compile(rf"\s+(?!(?i:{_AFTER_A})\b)[A-Za-z][\w'-]")
+_OPTION_BEFORE = re.compile(r"\b(?:option|choice|is)[\s:]*$", re.IGNORECASE)
 _NAMING = re.compile(
     r"\b(?:vitamin|plan|team|group|player|person|man|woman|speaker|scene|video|clip|frame|camera|part|section|point|figure|"
     r"type|grade|class|level|room|gate|building|street|block|hepatitis|model|version|side|bus|line|lane|row|"
@@ -49,22 +51,20 @@ def _mention(match: re.Match[str], *, is_labelled: bool, is_named: bool = False)
 
 
 def _is_label(text: str, match: re.Match[str]) -> bool:
-    """Whether a letter that stands alone is an option's and no word: an article, a pronoun, a stray small letter."""
+    """Return whether a letter that stands alone is an option's and no word: an article, a pronoun, a small letter."""
     letter, after = match[1], text[match.end() : match.end() + REACH]
     before = text[max(0, match.start() - REACH) : match.start()]
-    named = bool(ASSERTED_BEFORE.search(before) or _NAMED.search(before))
+    if letter.isupper() and letter != "I":
+        if _NAMING.search(before):
+            return False
+        is_article = letter == "A" and _ARTICLE_AFTER.match(after)
+        return not is_article or bool(_OPTION_BEFORE.search(before))
     leads = match.start() < REACH and not before.strip(" \t\n-*#>\"'")
-    opens_line = not before.rpartition("\n")[2].strip(" \t-*#>|") and bool(re.match(r"[).:]\s", after))
     ends = bool(re.match(r"\s*(?:[).:;,!?\]\n]|$)", after))
+    named = bool(ASSERTED_BEFORE.search(before) or _NAMED.search(before))
     if letter == "I":
         return ends and (named or leads) and not after.startswith(",")
-    if letter.isupper() and _NAMING.search(before):
-        return False
-    if letter == "A":
-        as_article = bool(re.match(rf"\s+(?!(?i:{_AFTER_A})\b)[A-Za-z][\w'-]", after))
-        return not as_article or bool(re.search(r"\b(?:option|choice|is)[\s:]*$", before, re.IGNORECASE))
-    if letter.isupper():
-        return True
+    opens_line = not before.rpartition("\n")[2].strip(" \t-*#>|") and bool(re.match(r"[).:]\s", after))
     if opens_line or (leads and re.match(r"\s+is\s+(?:the\s+)?(?:correct|right|best|answer)\b", after)):
         return True
     if letter in "ai":

@@ -65,7 +65,7 @@ _DENYING = (
     r"\breject\w*|\bdismiss\w*|"
     r"\bunlike|\bunlikely|\bnone of|(?<!no )(?<!without a )(?<!without )(?<!beyond )\bdoubt(?:s|ed)?\b|"
     r"\bhardly|\bagainst|\brefus\w+|\bdeclin\w+|\bavoid\w*|\bhesitat\w+|\breluctant|\bnobody|\bno one|"
-    r"\bby no means|\b(?:mistake|error|foolish|silly)|\bcompared (?:to|with)|\bcontradicts?|"
+    r"\bby no means|\b(?:mistake|error|foolish|silly)(?=\s+to)|\bcompared (?:to|with)|\bcontradicts?|"
     r"\bnothing (?:suggests|supports|indicates|points to)|\b(?:no|little) (?:evidence|support|sign) (?:for|of|that)|"
     r"\balthough|\bthough|\bwhile|\bwhereas|"
     r"\b(?:wrong|incorrect|false|least (?:likely|accurate|plausible)|worst)(?!\s*[:.;,])|"

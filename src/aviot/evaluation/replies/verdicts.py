@@ -30,7 +30,7 @@ _SIGN_BEFORE = re.compile(
 _HEADING = re.compile(
     rf"(?:^|[\n.;,|])[\s\-#>]*(?:(?P<no>{_NOT})|"
     r"yes|true|correct|right|seen|shown|visible|supported|remaining|left|best|most likely)"
-    r"(?:\s+(?:options?|answers?|choices?|ones?|candidates?))?\s*:[\s(\[]*$",
+    r"(?:\s+(?:options?|answers?|choices?|ones?|candidates?))?\s*(?::|\s-)[\s(\[]*$",
     re.IGNORECASE,
 )
 _ROW_ENDS = f",;.|/)({TICKS}{CROSSES}"
