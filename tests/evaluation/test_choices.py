@@ -503,6 +503,6 @@ def test_replies_as_models_write_them(reply, right):
     "piece", ["answer is ", "not ", "A, ", "the ", "(A) ", "a b c ", "can't x y ", "答案是", "\\boxed{"]
 )
 def test_a_long_reply_takes_no_long_time(piece):
-    start = time.perf_counter()
+    start = time.process_time()
     choose(piece * (8000 // len(piece)), ANIMALS)
-    assert time.perf_counter() - start < 3
+    assert time.process_time() - start < 3

@@ -120,7 +120,7 @@ def evaluate(
             return
         if items is None:
             raise ValueError("give ITEMS, or --verify RUN")
-        if not items.exists():
+        if suite is None and not items.exists():
             raise ValueError(f"{items}: no such file; give JSON, JSONL or a dataset folder")
         check_device_name(device)
         if retry and not resume:
