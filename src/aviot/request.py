@@ -82,6 +82,12 @@ def check_compressor(name: str) -> None:
         raise ValueError(f"compressor must be one of {', '.join(map(repr, COMPRESSORS))}, got {name!r}")
 
 
+def check_mixes(name: str) -> None:
+    """Refuse a compressor that makes no mixture to write or to explain."""
+    if name == "none":
+        raise ValueError("compressor none mixes nothing, so there is nothing to look at; choose aviot or a baseline")
+
+
 def checkpoint_folder(name: str | Path) -> Path:
     """Return a checkpoint's directory on this machine; what is not here is not looked for on the network."""
     folder = Path(name)

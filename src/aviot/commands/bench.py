@@ -47,7 +47,8 @@ def bench(
     """
     with mistakes():
         clip = _chosen_video(video or [], as_json=as_json)
-        _check_early(clip, model, ratio, device, output, plot)
+        read = None if scaling or compressor_only else clip  # else `Options` refuses it
+        _check_early(read, model, ratio, device, output, plot)
 
     from aviot.bench.check import CheckFailed
     from aviot.bench.options import Options

@@ -46,7 +46,7 @@ def compress(
     """
     with mistakes(), working() as report:
         from aviot.files import check_output
-        from aviot.request import Request
+        from aviot.request import Request, check_mixes
 
         request = Request(
             video=video,
@@ -60,8 +60,7 @@ def compress(
             source_fps=source_fps,
             device=device,
         )
-        if compressor == "none":
-            raise ValueError("compressor none leaves nothing to write; choose aviot, uniform or segment-mean")
+        check_mixes(compressor)
         check_output(output)
         loaded, processor = load_model(model, device, report)
         from aviot.models.answering import compress_video, save_compression

@@ -58,7 +58,7 @@ def explain(
     """
     with mistakes(), working() as report:
         from aviot.files import check_output
-        from aviot.request import Request
+        from aviot.request import Request, check_mixes
 
         request = Request(
             video=video,
@@ -73,6 +73,7 @@ def explain(
             source_fps=source_fps,
             device=device,
         )
+        check_mixes(compressor)
         check_output(output)
         from aviot.explain.build import Outputs
         from aviot.explain.build import explain as write_explanation

@@ -16,7 +16,7 @@ from aviot.models.modeling import AviotForConditionalGeneration
 from aviot.models.path import frame_relevance
 from aviot.models.processing import AviotProcessor
 from aviot.models.sequence import place_video
-from aviot.request import CompressorName
+from aviot.request import CompressorName, check_mixes
 from aviot.video import Video
 
 
@@ -86,10 +86,7 @@ class Session:
     @torch.inference_mode()
     def compress(self, heard: str | None, *, ratio: float, compressor: CompressorName = "aviot") -> Listened:
         """Compress for a question, or with every question route of the compressor off."""
-        if compressor == "none":
-            raise ValueError(
-                "compressor none mixes nothing, so there is nothing to look at; choose aviot or a baseline"
-            )
+        check_mixes(compressor)
         self.report("compress")
         row = self._row("-" if heard is None else heard)
         row = replace(row, question=None) if heard is None else row
