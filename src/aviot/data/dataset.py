@@ -48,7 +48,7 @@ class Processor(Protocol):
     def encode_conversation(
         self, turns: Sequence[Turn], duration: float, times: Sequence[float], system: str | None = None
     ) -> Tokens:
-        """Encode a conversation about a video; ValueError if its text cannot be. `system` None: the prompt's own text."""
+        """Encode a conversation about a video; ValueError if it cannot be. `system` None: the prompt's own text."""
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ _FREE = (
     "data.video_root",
     "engine",  # by its name, below
     "gradient_checkpointing",
+    "held_out",  # measured without a trace in weights and random states
     "loader",
     "logging",
     "optimization.micro_batch",
