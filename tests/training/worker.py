@@ -5,6 +5,7 @@ where the process kills itself: step:N in the middle of step N, save:N in the mi
 RANK sends itself SIGTERM as STEP begins; with `group`, to itself and all processes that it started.
 """
 
+import importlib
 import os
 import signal
 import subprocess
@@ -86,9 +87,8 @@ def main(path: str, *words: str) -> None:
     AviotTrainer.create_accelerator_and_postprocess = with_shards_on_cpus  # type: ignore[method-assign]
     config, callbacks = read_config(path), []
     if config.engine is not None and "zero" in config.engine:
-        import deepspeed.comm.torch
-
-        deepspeed.comm.torch.build_shm_op = lambda: None
+        module = importlib.import_module("deepspeed.comm.torch")  # as an attribute, the name is torch itself
+        module.build_shm_op = lambda: None  # type: ignore[attr-defined]
     for word in words:
         if word.startswith("kill=step:"):
             callbacks = [KillInStep(int(word.rpartition(":")[2]))]

@@ -128,7 +128,7 @@ class AviotTrainer(Trainer):
         finally:
             model.train(was_training)
         self._meters.leave_out(perf_counter() - start)
-        self.log(metrics)
+        self.log(dict(metrics))
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 
