@@ -96,13 +96,20 @@ def test_lengths_follow_the_published_names(source, seconds):
     assert parse_record(record(data_source=source, duration=7), "1").seconds == 7
 
 
+KEYS = (
+    *("id", "video", "videos", "conversations", "messages", "from", "value", "role", "content", "type"),
+    *("text", "system", "query", "response", "history", "data_source", "duration"),
+)
+
+
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
         lambda inner: (
             st.lists(inner, max_size=3)
             | st.dictionaries(
-                st.sampled_from(["id", "video", "conversations", "from", "value", "data_source", "duration"]), inner
+                st.sampled_from(KEYS),
+                inner,
             )
         ),
         max_leaves=25,

@@ -4,7 +4,9 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # tiny is used by the programs that tests start, too
-from tiny import make_set, make_start
+from tiny import config, make_set, make_start
+
+from aviot.training.run import train
 
 
 @pytest.fixture(scope="session")
@@ -15,3 +17,12 @@ def made(tmp_path_factory):
     make_start(folder / "start")
     make_set(folder / "set")
     return folder
+
+
+@pytest.fixture(scope="session")
+def run(made):
+    """A finished run."""
+    chosen = config(
+        made, output=str(made / "plain"), logging={"report_to": ["tensorboard"]}, saving={"keep": 2, "every": 1}
+    )
+    return chosen, train(chosen)

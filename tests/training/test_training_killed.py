@@ -25,7 +25,7 @@ def alone(request, made):
 def test_killed_and_resumed(made, alone, place):
     name, changes = alone
     run = f"{name}-{place.replace(':', '-')}"
-    killed = start(made, run, f"kill={place}", **changes)
+    (killed,) = start(made, run, f"kill={place}", **changes)
     assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
     assert not (made / run / "checkpoint-4").exists()
     assert (made / run / ".checkpoint-4.partial").exists() == place.startswith("save")
@@ -40,12 +40,14 @@ def test_killed_and_resumed(made, alone, place):
 @pytest.mark.parametrize("engine", ["replicas", "fsdp2"])
 def test_two_processes_killed_and_resumed(made, engine):
     """Across processes too, and as one process would have gone on; the first of them alone speaks."""
-    from test_training_processes import ENGINE, one_process
+    from test_training_processes import ENGINE, held_out, held_out_losses, one_process
 
-    changes = ENGINE[engine] | {"saving": {"every": 2}}
+    changes = ENGINE[engine] | {"saving": {"every": 2}, "held_out": held_out(made)}
     name = f"killed-{engine}"
-    assert start(made, name, "kill=step:4", processes=2, **changes).returncode != 0
-    again = start(made, name, "resume", processes=2, **changes)
-    assert again.returncode == 0, again.stderr[-4000:]
-    assert again.stderr.count("step 6/6:") == again.stderr.count("saved checkpoint-6") == 1
+    assert all(one.returncode for one in start(made, name, "kill=step:4", processes=2, **changes))
+    first, second = start(made, name, "resume", processes=2, **changes)
+    assert (first.returncode, second.returncode) == (0, 0), first.stderr[-4000:] + second.stderr[-4000:]
+    said = first.stderr + second.stderr
+    assert said.count("step 6/6: loss") == said.count("saved checkpoint-6") == 1
     assert whole_losses(made, name, 6) == pytest.approx(one_process(made), abs=1e-4)
+    assert held_out_losses(made, name)[-1] == pytest.approx(held_out_losses(made, "one")[-1], abs=1e-4)

@@ -1,8 +1,10 @@
 """However a run is spread over processes and micro steps, its losses are one process's with the same global batch."""
 
+import json
+
 import pytest
 import torch
-from tiny import ROOT, config, lines, start, whole_losses
+from tiny import ROOT, config, lines, start, torchrun, whole_losses
 
 from aviot.training.run import train
 
@@ -21,8 +23,19 @@ def one_process(made, **changes):
     """Losses of a run in this process, of examples of unlike lengths at unlike ratios."""
     name = "-".join(["one", *map(str, changes.values())])
     if not (made / name).exists():
-        train(config(made, output=str(made / name), optimization=CHOSEN | changes, saving={"every": STEPS}))
+        chosen = {"optimization": CHOSEN | changes, "saving": {"every": STEPS}}
+        train(config(made, output=str(made / name), held_out=held_out(made), **chosen))
     return [line["loss"] for line in lines(made / name / f"checkpoint-{STEPS}")]
+
+
+def held_out(made):
+    """Three examples, which two processes cannot share equally, in the middle of a run and at its end."""
+    return {"records": str(made / "set" / "train.json"), "every": STEPS // 2, "limit": 3}
+
+
+def held_out_losses(made, name):
+    history = json.loads((made / name / f"checkpoint-{STEPS}" / "trainer_state.json").read_text())["log_history"]
+    return [line["held_out_loss"] for line in history if "held_out_loss" in line]
 
 
 @pytest.mark.parametrize("micro_batch", [2, 4])
@@ -34,9 +47,11 @@ def test_micro_batches(made, micro_batch):
 
 @pytest.mark.parametrize("engine", ["zero1", "zero3"])
 def test_two_processes(made, engine):
-    done = start(made, engine, processes=2, **ENGINE[engine])
-    assert done.returncode == 0, done.stderr[-4000:]
+    done = start(made, engine, processes=2, held_out=held_out(made), **ENGINE[engine])
+    assert [one.returncode for one in done] == [0, 0], "".join(one.stderr[-4000:] for one in done)
     assert whole_losses(made, engine, STEPS) == pytest.approx(one_process(made), abs=1e-4)
+    assert held_out_losses(made, engine) == pytest.approx(held_out_losses(made, "one"), abs=1e-4)
+    assert len(held_out_losses(made, engine)) == 2
 
 
 def test_shards_that_would_not_be_are_refused(made):
@@ -49,7 +64,7 @@ def test_shards_that_would_not_be_are_refused(made):
 def test_two_processes_in_bfloat16(made):
     """Started by torchrun. Losses are float32, and what FSDP2 computes in bfloat16 is what replicas do."""
     changes = {"optimization": CHOSEN | {"steps": 2}, "precision": "bf16"}
-    done = start(made, "fsdp2-bf16", processes=2, engine=ENGINE["fsdp2"]["engine"], **changes)
+    done = torchrun(made, "fsdp2-bf16", processes=2, engine=ENGINE["fsdp2"]["engine"], **changes)
     assert done.returncode == 0, done.stderr[-4000:]
     losses = whole_losses(made, "fsdp2-bf16", 2)
     train(config(made, output=str(made / "one-bf16"), **changes))

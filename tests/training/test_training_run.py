@@ -23,15 +23,6 @@ TERMS = ("temporal", "regional", "continuity", "variation", "balance", "entropy"
 LEVELS = ("global", "medium", "local")
 
 
-@pytest.fixture(scope="session")
-def run(made):
-    """A finished run."""
-    chosen = config(
-        made, output=str(made / "plain"), logging={"report_to": ["tensorboard"]}, saving={"keep": 2, "every": 1}
-    )
-    return chosen, train(chosen)
-
-
 def losses(checkpoint):
     return [line["loss"] for line in lines(checkpoint)]
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -110,11 +111,25 @@ def lines(checkpoint: Path) -> list[dict]:
     return [line for line in history if "loss" in line]
 
 
-def start(folder: Path, name: str, *words: str, processes: int = 1, **changes) -> Ended:
-    """Run `worker.py` on a configuration, in one process or under torchrun, as a user starts several."""
-    path = write_settings(folder, name, **changes)
+def start(folder: Path, name: str, *words: str, processes: int = 1, **changes) -> list[Ended]:
+    """Run `worker.py` on a configuration in processes that know of each other as under torchrun."""
+    return forked(write_settings(folder, name, **changes), *words, processes=processes)
+
+
+def forked(path: Path, *words: str, processes: int = 1) -> list[Ended]:
     if processes == 1:
-        return run_forked(main, str(path), *words)[0]
+        return run_forked(main, str(path), *words)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    meeting |= {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes)}
+    ranks = [meeting | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(processes)]
+    return run_forked(main, str(path), *words, environments=tuple(ranks))
+
+
+def torchrun(folder: Path, name: str, *words: str, processes: int, **changes) -> Ended:
+    """The same, started as a user starts several processes."""
+    path = write_settings(folder, name, **changes)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     command += [str(Path(__file__).with_name("worker.py")), str(path), *words]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "DS_ACCELERATOR": "cpu", "PYTHONFAULTHANDLER": "1"}

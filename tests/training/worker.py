@@ -1,11 +1,14 @@
-"""What the tests start as a process of its own: `worker.py CONFIG [resume] [kill=PLACE]`.
+"""What the tests start as a process of its own: `worker.py CONFIG [resume] [kill=PLACE] [group] [signal=RANK:STEP]`.
 
 With FSDP2 on CPUs, which accelerate leaves out, and without DeepSpeed's shared memory, which it would compile. PLACE is
 where the process kills itself: step:N in the middle of step N, save:N in the middle of writing its checkpoint.
+RANK sends itself SIGTERM as STEP begins; with `group`, to itself and all processes that it started.
 """
 
+import importlib
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ from transformers import TrainerCallback
 
 from aviot.training import saving
 from aviot.training.ending import end_process
+from aviot.training.interruption import TrainingInterrupted
 from aviot.training.reading import read_config
 from aviot.training.run import train
 from aviot.training.trainer import AviotTrainer
@@ -50,6 +54,22 @@ class KillInStep(TrainerCallback):
             die()
 
 
+class SignalInStep(TrainerCallback):
+    """As a step begins, to one of the processes."""
+
+    def __init__(self, place: str, *, group: bool) -> None:
+        self.rank, self.step = map(int, place.split(":"))
+        self.group = group
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if state.global_step + 1 == self.step and int(os.environ.get("RANK", "0")) == self.rank:
+            if self.group:
+                # from a process of its own, since a worker obeys its parent
+                subprocess.run(["sh", "-c", f"trap '' TERM; kill -TERM -{os.getpgid(0)}"], check=True)
+            else:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+
 def kill_in_save(step: int) -> None:
     """With everything written and the name still to be given."""
     make_durable = saving.make_durable
@@ -67,15 +87,21 @@ def main(path: str, *words: str) -> None:
     AviotTrainer.create_accelerator_and_postprocess = with_shards_on_cpus  # type: ignore[method-assign]
     config, callbacks = read_config(path), []
     if config.engine is not None and "zero" in config.engine:
-        import deepspeed.comm.torch
-
-        deepspeed.comm.torch.build_shm_op = lambda: None
+        module = importlib.import_module("deepspeed.comm.torch")  # as an attribute, the name is torch itself
+        module.build_shm_op = lambda: None  # type: ignore[attr-defined]
     for word in words:
         if word.startswith("kill=step:"):
             callbacks = [KillInStep(int(word.rpartition(":")[2]))]
         elif word.startswith("kill=save:"):
             kill_in_save(int(word.rpartition(":")[2]))
-    train(config, resume="resume" in words, callbacks=callbacks)
+        elif word == "group":
+            os.setpgid(0, 0)
+        elif word.startswith("signal="):
+            callbacks = [SignalInStep(word.removeprefix("signal="), group="group" in words)]
+    try:
+        train(config, resume="resume" in words, callbacks=callbacks)
+    except TrainingInterrupted as stopped:
+        print(f"exit code {stopped.exit_code}: {stopped}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Everything about training data that can be chosen, checked once."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -17,7 +17,9 @@ class DataConfig:
     """Where the records are, in which order they come, and how much may be wrong with them.
 
     `records` is a JSON array, a JSONL file or a YAML manifest of such files; `video_root` the folder that videos are
-    named from (None: the folder of the file that names them). `bad_records` says whether records that break the format
+    named from (None: the folder of the file that names them). `absolute_paths` says which absolute paths outside that
+    folder records may name: true, all that are named like a video file; false, none; a list, what lies below these
+    folders. `bad_records` says whether records that break the format
     end the run before it begins or are left out with a warning. Examples that cannot be loaded are replaced, by
     at most `attempts` others in a row; the run ends once `min_failures` and more than `max_failed_share` of all tried
     have failed. An example of more than `max_tokens` tokens (None: no limit), `tokens_per_support` of them for each
@@ -27,6 +29,7 @@ class DataConfig:
 
     records: str
     video_root: str | None = None
+    absolute_paths: bool | Sequence[str] = True
     seed: int = 0
     ratios: Sequence[float] = TRAINING_RATIOS
     bad_records: BadRecords = "refuse"
@@ -51,6 +54,7 @@ class DataConfig:
         if not ratios:
             raise ValueError("ratios is empty; give at least one, such as (4.0,)")
         object.__setattr__(self, "ratios", ratios)
+        object.__setattr__(self, "absolute_paths", _absolute_paths(self.absolute_paths))
         for name in ("records", "video_root", "index_folder"):
             value = getattr(self, name)
             if value is None and name != "records":
@@ -58,3 +62,17 @@ class DataConfig:
             if not isinstance(value, str | Path) or not str(value):
                 raise ValueError(f"{name} must be a path, got {value!r}")
             object.__setattr__(self, name, os.path.expanduser(value))
+
+
+def _absolute_paths(value: object) -> bool | tuple[str, ...]:
+    """Return the setting checked: true, false, or absolute folders."""
+    if isinstance(value, bool):
+        return value
+    folders = (value,) if isinstance(value, str | Path) else value
+    if not isinstance(folders, Iterable) or not all(isinstance(folder, str | Path) for folder in folders):
+        raise ValueError(f"absolute_paths must be true, false or a list of folders, got {value!r}")
+    found = tuple(os.path.expanduser(folder) for folder in folders)
+    relative = next((folder for folder in found if not os.path.isabs(folder)), None)
+    if relative is not None:
+        raise ValueError(f"absolute_paths must list absolute folders, such as /data/videos, got {relative!r}")
+    return found

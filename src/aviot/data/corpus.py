@@ -15,6 +15,7 @@ from aviot.data.config import BadRecords, DataConfig
 from aviot.data.errors import DataError
 from aviot.data.index import RecordIndex, default_folder, open_index
 from aviot.data.manifest import Source, read_sources
+from aviot.data.paths import VideoFolder
 from aviot.data.record import Record
 
 logger = logging.getLogger(__name__)
@@ -43,7 +44,9 @@ class Corpus:
         """Find the records of every source, checked; a file that was seen before takes no time."""
         folder = default_folder() if config.index_folder is None else Path(config.index_folder)
         sources = read_sources(config.records, config.video_root)
-        indexes = tuple(open_index(source.path, folder) for source in sources)
+        absolute = config.absolute_paths
+        allowed = absolute if isinstance(absolute, bool) else tuple(absolute)
+        indexes = tuple(open_index(s.path, folder, VideoFolder(s.video_root, allowed)) for s in sources)
         _report_problems(indexes, config.bad_records)
         counts = tuple(s.selection.count(len(i), str(i.path)) for s, i in zip(sources, indexes, strict=True))
         if not sum(counts):
@@ -106,7 +109,7 @@ def _report_problems(indexes: Sequence[RecordIndex], policy: BadRecords) -> None
     kept = sum(map(len, indexes))
     if policy == "refuse":
         raise DataError(
-            f"{bad} of {bad + kept} records cannot be used; mend them, or leave them out with bad_records: skip"
+            f"{bad} of {bad + kept} records cannot be used; correct them, or leave them out with bad_records: skip"
             f"\n  {listing}"
         )
     logger.warning("%d of %d records cannot be used and are left out:\n  %s", bad, bad + kept, listing)

@@ -45,8 +45,10 @@ class Processor(Protocol):
     def pixels(self, frames: Any) -> Tensor:
         """Frames as the encoder takes them, [T,3,H,W]."""
 
-    def encode_conversation(self, turns: Sequence[Turn], duration: float, times: Sequence[float]) -> Tokens:
-        """A conversation about a video in tokens; ValueError if its text cannot be."""
+    def encode_conversation(
+        self, turns: Sequence[Turn], duration: float, times: Sequence[float], system: str | None = None
+    ) -> Tokens:
+        """Encode a conversation about a video; ValueError if it cannot be. `system` None: the prompt's own text."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,8 @@ class VideoDataset(Dataset[Example]):
         ratio = self.order.ratio(position)
         clip = self._clip(located.video)
         try:
-            tokens = self.processor.encode_conversation(located.record.turns, clip.duration, clip.times)
+            record = located.record
+            tokens = self.processor.encode_conversation(record.turns, clip.duration, clip.times, record.system)
         except ValueError as error:
             raise RecordError(str(error)) from error
         self._check_length(len(tokens.ids), len(clip), ratio)

@@ -15,13 +15,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from aviot.data.errors import DataError, RecordError
+from aviot.data.paths import ANYWHERE, VideoFolder
 from aviot.data.record import Record, parse_record
 from aviot.data.scan import Found, Scanner, decode_json
 from aviot.files import replacing
 
 logger = logging.getLogger(__name__)
 
-VERSION = 1
+VERSION = 2
 """Raised whenever an index would come out differently, so that older ones are not used."""
 
 PROBLEMS_KEPT = 20
@@ -48,6 +49,7 @@ class RecordIndex:
     seconds: NDArray[np.float32]  # NaN where the record does not tell
     bad: int
     problems: tuple[str, ...]
+    videos: VideoFolder
 
     def __len__(self) -> int:
         return len(self.offset)
@@ -62,7 +64,7 @@ class RecordIndex:
             file.seek(int(self.offset[index]))
             data = file.read(int(self.length[index]))
         try:
-            return parse_record(decode_json(data), self.where(index))
+            return parse_record(decode_json(data), self.where(index), self.videos)
         except ValueError as error:
             raise DataError(
                 f"{self.where(index)} was a good record when it was indexed and is none now ({error}); files must not "
@@ -70,17 +72,19 @@ class RecordIndex:
             ) from error
 
 
-def open_index(path: Path, folder: Path) -> RecordIndex:
-    """The index of a file, from `folder` if it is there and the file has not changed since, else built and put there.
+def open_index(path: Path, folder: Path, videos: VideoFolder = ANYWHERE) -> RecordIndex:
+    """Return the index of a file: from `folder` if it is there and the file has not changed since, else built and kept.
+
+    `videos` says which videos the records may name; those that name others are left out and listed.
 
     Several processes may do so at once: each writes a file of its own and renames it, and all come out the same.
     """
     path = path.absolute()
-    stored = folder / f"{_key(path)}.safetensors"
-    if (index := _load(stored, path)) is None:
+    stored = folder / f"{_key(path, videos)}.safetensors"
+    if (index := _load(stored, path, videos)) is None:
         logger.info("indexing %s", path)
-        _build(path, stored)
-        index = _load(stored, path)
+        _build(path, stored, videos)
+        index = _load(stored, path, videos)
     if index is None:
         raise DataError(f"the index {stored} cannot be read back; is another program changing that folder?")
     return index
@@ -96,19 +100,20 @@ def default_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aviot" / "index"
 
 
-def _key(path: Path) -> str:
-    """Path, size and time of change: what makes a file another one."""
+def _key(path: Path, videos: VideoFolder) -> str:
+    """Return a name that changes with path, size, time of change, and with the videos that records may name."""
     try:
         status = path.stat()
     except (OSError, ValueError) as error:
         raise DataError(f"there is no records file {path} ({error}); give a JSON, JSONL or YAML file") from None
     if not path.is_file():
         raise DataError(f"{path} is no regular file; give a JSON, JSONL or YAML file")
-    identity = [VERSION, os.fspath(path), status.st_size, status.st_mtime_ns]
+    allowed = [None if videos.root is None else os.fspath(videos.root.absolute()), videos.absolute]
+    identity = [VERSION, os.fspath(path), status.st_size, status.st_mtime_ns, allowed]
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32]
 
 
-def _build(path: Path, stored: Path) -> None:
+def _build(path: Path, stored: Path, videos: VideoFolder) -> None:
     columns = {name: array(kind) for name, kind in _COLUMNS.items()}
     problems: list[str] = []
     bad = 0
@@ -116,7 +121,7 @@ def _build(path: Path, stored: Path) -> None:
         scanner = Scanner(file, str(path))
         for found in scanner:
             try:
-                _add(columns, found, _record(found))
+                _add(columns, found, _record(found, videos))
             except RecordError as error:
                 bad += 1
                 if len(problems) < PROBLEMS_KEPT:
@@ -134,10 +139,10 @@ def _build(path: Path, stored: Path) -> None:
         ) from error
 
 
-def _record(found: Found) -> Record:
+def _record(found: Found, videos: VideoFolder) -> Record:
     if found.problem is not None:
         raise RecordError(found.problem)
-    return parse_record(found.value, str(found.number))
+    return parse_record(found.value, str(found.number), videos)
 
 
 def _add(columns: dict[str, array], found: Found, record: Record) -> None:
@@ -147,8 +152,8 @@ def _add(columns: dict[str, array], found: Found, record: Record) -> None:
         column.append(value)
 
 
-def _load(stored: Path, path: Path) -> RecordIndex | None:
-    """The stored index, or None if there is none or it is damaged."""
+def _load(stored: Path, path: Path, videos: VideoFolder) -> RecordIndex | None:
+    """Return the stored index, or None if there is none or it is damaged."""
     try:
         with safe_open(stored, "pt") as file:
             about = json.loads(file.metadata()["about"])
@@ -159,4 +164,4 @@ def _load(stored: Path, path: Path) -> RecordIndex | None:
         logger.warning("the index %s is damaged (%s) and is built again", stored, error)
         return None
     about["problems"] = tuple(about["problems"])
-    return RecordIndex(path=path, **columns, **about)
+    return RecordIndex(path=path, videos=videos, **columns, **about)

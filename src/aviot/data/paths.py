@@ -1,34 +1,83 @@
-"""The file that a record means by its video: inside the given folder, whatever the record says."""
+"""The file that a record means by its video, and which files records may name."""
 
 import re
-from pathlib import Path, PurePosixPath
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from aviot.data.errors import RecordError
-
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+from aviot.data.json_values import quoted
 
 MAX_PATH = 4096
 """Characters of a path that Linux opens."""
 
+SUFFIXES = (
+    *(".3gp", ".asf", ".avi", ".flv", ".gif", ".m2ts", ".m4v", ".mkv", ".mov", ".mp4"),
+    *(".mpeg", ".mpg", ".mts", ".ogg", ".ogm", ".ogv", ".ts", ".vob", ".webm", ".wmv"),
+)
+"""Names of video files; an absolute path outside every allowed folder must end in one."""
 
-def check_video_name(name: object) -> str:
-    """A relative path without a way out; symbolic links are not looked at, since the folder's owner put them there."""
-    if not isinstance(name, str):
-        raise RecordError(f"video must be the path of one video as text, got {_short(name)}")
-    if not name.strip() or len(name) > MAX_PATH:
-        raise RecordError(f"video must be a path of 1 to {MAX_PATH} characters, got {len(name)}: {_short(name)}")
-    if _CONTROL.search(name):
-        raise RecordError(f"video must be a path without control characters, got {_short(name)}")
-    if "://" in name:
-        raise RecordError(f"video must be a path below the video folder, got the address {_short(name)}; download it")
-    path = PurePosixPath(name)
-    if path.is_absolute() or Path(name).is_absolute():
-        raise RecordError(f"video must be a path below the video folder, got the absolute {_short(name)}")
-    if ".." in Path(name).parts or not path.parts:
-        raise RecordError(f"video must be a path below the video folder, got {_short(name)}")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+@dataclass(frozen=True)
+class VideoFolder:
+    """The files that the records of a source may name.
+
+    Relative paths lie below `root`; they never lead out of it by "..". Symbolic links are followed: the folder's owner
+    made them. Absolute paths may lie below `root` too. `absolute` says which others are accepted: True, every path that
+    is named like a video file; False, none; or the folders below which any path is accepted.
+    """
+
+    root: Path | None = None
+    absolute: bool | tuple[str, ...] = True
+
+    def check(self, name: object) -> str:
+        """Return the path that a record names; RecordError unless it may."""
+        if not isinstance(name, str):
+            raise RecordError(f"video must be the path of one video as text, got {quoted(name)}")
+        if not name.strip() or len(name) > MAX_PATH:
+            raise RecordError(f"video must be a path of 1 to {MAX_PATH} characters, got {len(name)}: {quoted(name)}")
+        name = _local(name)
+        if _CONTROL.search(name):
+            raise RecordError(f"video must be a path without control characters, got {quoted(name)}")
+        path = Path(name)
+        if ".." in path.parts or not path.parts:
+            raise RecordError(
+                f"video must be a path below the video folder, got {quoted(name)}; write it without '..', or set "
+                "data.video_root to a folder above the video"
+            )
+        if path.is_absolute():
+            self._check_absolute(path)
+        return name
+
+    def _check_absolute(self, path: Path) -> None:
+        roots = [] if self.root is None else [self.root.absolute(), self.root.resolve()]
+        if not isinstance(self.absolute, bool):
+            roots += [Path(root) for root in self.absolute]
+        if any(path.is_relative_to(root) for root in roots):
+            return
+        fix = f"set data.video_root to a folder above it, or data.absolute_paths to [{str(path.parent)!r}]"
+        got = f"got the absolute path {quoted(str(path))}"
+        if self.absolute is False:
+            raise RecordError(f"video must lie below the video folder (data.absolute_paths is false), {got}; {fix}")
+        if self.absolute is not True:
+            raise RecordError(f"video must lie below the video folder or a folder of data.absolute_paths, {got}; {fix}")
+        if path.suffix.lower() not in SUFFIXES:
+            raise RecordError(f"video must be named like a video file outside the video folder, {got}; {fix}")
+
+
+ANYWHERE = VideoFolder()
+"""Any relative path, and any absolute one that is named like a video file."""
+
+
+def _local(name: str) -> str:
+    """Return the path of a file:// address, or the name itself; other addresses are refused."""
+    parts = urlsplit(name) if name.startswith("file://") else None
+    if parts is not None and parts.netloc in ("", "localhost"):
+        return unquote(parts.path)
+    if "://" in name or name.startswith("data:"):
+        raise RecordError(
+            f"video must be the path of a local file, got the address {quoted(name)}; download it and name the file"
+        )
     return name
-
-
-def _short(value: object) -> str:
-    text = repr(value[:200]) if isinstance(value, str) else type(value).__name__
-    return f"{text}…" if isinstance(value, str) and len(value) > 200 else text

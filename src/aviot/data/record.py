@@ -1,23 +1,35 @@
-"""One record of LLaVA-Video-178K: a video and a conversation about it."""
+"""One training record: a video and a conversation about it, in any of the common formats."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from aviot.data.content import PLACEHOLDERS
 from aviot.data.errors import RecordError
-from aviot.data.paths import check_video_name
+from aviot.data.json_values import RepeatedKey, check_object, check_text, is_given, json_name
+from aviot.data.paths import ANYWHERE, VideoFolder
+from aviot.data.turns import Message, read_messages
 from aviot.values import as_number
 
-PLACEHOLDERS = ("<image>", "<video>")
-"""What marks the video in a question; the published files write the first even for videos."""
-
-QUESTION, ANSWER = "human", "gpt"
+__all__ = ["PLACEHOLDERS", "Record", "RepeatedKey", "Turn", "parse_record"]
 
 Turn = tuple[str, str]
 """A question and its answer."""
 
-_PLACEHOLDER = re.compile("|".join(PLACEHOLDERS))
+UNSUPPORTED = {
+    "image": "an image",
+    "images": "images",
+    "audios": "audio",
+    "objects": "boxes of objects",
+    "tools": "tools",
+    "chosen": "a preferred answer",
+    "rejected": "a rejected answer",
+    "rejected_response": "a rejected answer",
+    "rejected_messages": "a rejected answer",
+}
+"""Keys of the common formats that training has no use for; ignoring them would train on something else."""
+
 _BUCKET = re.compile(r"(?:^|[^0-9])(\d{1,4})_(\d{1,4})_([sm])(?:_|$)")  # 0_30_s_academic_v0_1, 1_2_m_youtube_v0_1
 
 
@@ -30,89 +42,135 @@ class Record:
     turns: tuple[Turn, ...]
     data_source: str
     seconds: float | None  # the video's length as far as the record tells
+    system: str | None = None  # None: the chat prompt's own
 
     @property
     def characters(self) -> int:
         """Length of the conversation."""
-        return sum(len(question) + len(answer) for question, answer in self.turns)
+        return len(self.system or "") + sum(len(question) + len(answer) for question, answer in self.turns)
 
 
-class RepeatedKey(dict[str, Any]):
-    """A JSON object that says the same key twice, and which."""
-
-    def __init__(self, pairs: list[tuple[str, Any]], key: str) -> None:
-        super().__init__(pairs)
-        self.key = key
-
-
-def parse_record(value: Any, default_id: str) -> Record:
-    """Check what JSON held, and say exactly what is wrong with it."""
-    _check_object(value, "a record")
-    if "video" not in value:
-        kind = "an image record" if "image" in value else "a text-only record"
-        raise RecordError(f"the record names no video; {kind} has nothing to compress, take it out of the training set")
-    name = value.get("id", default_id)
+def parse_record(value: Any, default_id: str, videos: VideoFolder = ANYWHERE) -> Record:
+    """Return the record that a JSON value is; RecordError, with what was expected, got and can be done, otherwise."""
+    check_object(value, "a record")
+    name = default_id if value.get("id") is None else value["id"]
     if isinstance(name, bool) or not isinstance(name, str | int):
         raise RecordError(f"id must be text or a whole number, got {type(name).__name__}")
-    source = value.get("data_source", "")
+    source = "" if value.get("data_source") is None else value["data_source"]
     if not isinstance(source, str):
         raise RecordError(f"data_source must be text, got {type(source).__name__}")
+    messages = read_messages(value)
+    video = _video(value, messages)
+    _refuse_unsupported(value)
+    system, said = _system(value, messages)
     return Record(
-        id=_checked_text(str(name), "id"),
-        video=_checked_text(check_video_name(value["video"]), "video"),
-        turns=_turns(value.get("conversations")),
-        data_source=_checked_text(source, "data_source"),
+        id=check_text(str(name), "id"),
+        video=check_text(videos.check(video), "video"),
+        turns=_turns(said),
+        data_source=check_text(source, "data_source"),
         seconds=_seconds(value, source),
+        system=system,
     )
 
 
-def _turns(conversation: Any) -> tuple[Turn, ...]:
-    if not isinstance(conversation, list) or not conversation:
+def _key_videos(value: Mapping[str, Any]) -> list[Any]:
+    """Return the videos that the keys "video" and "videos" name."""
+    found = [] if value.get("video") is None else [value["video"]]
+    several = value.get("videos")
+    if not is_given(several):
+        return found
+    return found + (list(several) if isinstance(several, list) else [several])
+
+
+def _video(value: Mapping[str, Any], messages: list[Message]) -> Any:
+    """Return the one video of a record; naming the same one twice, by key and by part, is no mistake."""
+    found = [*_key_videos(value), *(video for message in messages for video in message.content.videos)]
+    if not found:
+        raise RecordError(_no_video(value))
+    different = [video for number, video in enumerate(found) if video not in found[:number]]
+    if len(different) > 1 or len(value["videos"] if isinstance(value.get("videos"), list) else ()) > 1:
         raise RecordError(
-            'the record has no conversation; "conversations" must be a list of '
-            '{"from": "human" or "gpt", "value": text}, beginning with a question'
+            f'the record names {len(found)} videos ("video", "videos" or parts of turns); a record has one: join them '
+            "into one file, or make a record of each"
         )
-    said = [_said(turn, number) for number, turn in enumerate(conversation)]
-    if len(said) % 2:
-        raise RecordError(f"turn {len(said)} is a question without an answer; each question needs one")
-    _check_placeholders(said)
-    said[0] = _without_placeholder(said[0])
-    for number, text in enumerate(said, 1):
-        if not text.strip():
-            kind = "a question" if number % 2 else "an answer"
-            raise RecordError(f"turn {number}, {kind}, is empty; give it text or take the record out")
-    return tuple((said[i].strip(), said[i + 1].strip()) for i in range(0, len(said), 2))
+    return different[0]
 
 
-def _said(turn: Any, number: int) -> str:
-    """The text of a turn, which must be the one whose turn it is."""
-    _check_object(turn, f"turn {number + 1}")
-    speaker, text = turn.get("from"), turn.get("value")
-    expected = ANSWER if number % 2 else QUESTION
-    if speaker != expected:
-        if number == 0 and speaker == ANSWER:
-            raise RecordError('the conversation begins with an answer; its first turn must be from "human"')
-        got = repr(speaker[:40]) if isinstance(speaker, str) else type(speaker).__name__
-        raise RecordError(f'turn {number + 1} must be from "{expected}": questions and answers alternate; got {got}')
-    if not isinstance(text, str):
-        raise RecordError(f'turn {number + 1} must have text as its "value", got {type(text).__name__}')
-    return _checked_text(text, f"turn {number + 1}")
+def _no_video(value: Mapping[str, Any]) -> str:
+    kind = "an image record" if is_given(value.get("image")) or is_given(value.get("images")) else "a text-only record"
+    return (
+        'the record names no video; expected "video": path, "videos": [path], or a part {"type": "video", "video": '
+        f"path}} of the first question; {kind} has nothing to compress, leave it out with bad_records: skip"
+    )
 
 
-def _check_placeholders(said: list[str]) -> None:
-    """None, or one in the first question: a conversation is about one video, which the decoder reads first."""
-    counts = [len(_PLACEHOLDER.findall(text)) for text in said]
+def _refuse_unsupported(value: Mapping[str, Any]) -> None:
+    key = next((key for key in UNSUPPORTED if is_given(value.get(key))), None)
+    if key is not None:
+        raise RecordError(
+            f'the record has {UNSUPPORTED[key]} ("{key}"); expected one video, its questions and their answers: remove '
+            "the key, or leave the record out with bad_records: skip"
+        )
+
+
+def _system(value: Mapping[str, Any], messages: list[Message]) -> tuple[str | None, list[Message]]:
+    """Return the system text, by key or by a first turn, and the messages after it."""
+    given = value.get("system")
+    if given is not None and not isinstance(given, str):
+        raise RecordError(f'"system" must be text, got {json_name(given)}')
+    text = check_text(given or "", "system").strip()
+    if messages and messages[0].role == "system":
+        first, messages = messages[0], messages[1:]
+        if first.content.placeholders:
+            raise RecordError("turn 1, the system's, has the placeholder; it belongs in the first question")
+        said = first.content.words
+        if text and said and text != said:
+            raise RecordError('the record has both "system" and a system turn, and they differ; keep one of them')
+        text = text or said
+        if not messages:
+            raise RecordError(f'turn 1 must be from "human" or be followed by a turn that is; got {first.name!r} alone')
+    if any(mark in text for mark in PLACEHOLDERS):
+        raise RecordError('"system" has the placeholder; it belongs in the first question')
+    return text or None, messages
+
+
+def _turns(messages: list[Message]) -> tuple[Turn, ...]:
+    """Return questions and their answers, checked to alternate, with the video marked at most once."""
+    for place, message in enumerate(messages):
+        _check_speaker(message, place)
+    if len(messages) % 2:
+        raise RecordError(f"turn {messages[-1].number} is a question without an answer; each question needs one")
+    _check_placeholders(messages)
+    for message in messages:
+        if not message.content.words:
+            kind = "a question" if message.role == "user" else "an answer"
+            raise RecordError(f"turn {message.number}, {kind}, is empty; give it text or take the record out")
+    words = [message.content.words for message in messages]
+    return tuple(zip(words[::2], words[1::2], strict=True))
+
+
+def _check_speaker(message: Message, place: int) -> None:
+    expected = "assistant" if place % 2 else "user"
+    if message.role == expected:
+        return
+    if place == 0 and message.role == "assistant":
+        raise RecordError('the conversation begins with an answer; its first turn must be from "human" or "user"')
+    names = {"user": '"human" or "user"', "assistant": '"gpt" or "assistant"'}
+    order = "the system turn comes first" if message.role == "system" else "questions and answers alternate"
+    raise RecordError(f"turn {message.number} must be from {names[expected]}: {order}; got {message.name!r}")
+
+
+def _check_placeholders(messages: list[Message]) -> None:
+    """Refuse all but one placeholder in the first question: the decoder reads the video first in any case."""
+    counts = [message.content.placeholders for message in messages]
     if sum(counts) > 1:
         raise RecordError(
             f"the conversation has {sum(counts)} placeholders ({' or '.join(PLACEHOLDERS)}); it must have one, "
             "in its first question"
         )
     if sum(counts) and not counts[0]:
-        raise RecordError(f"turn {counts.index(1) + 1} has the placeholder; it belongs in the first question")
-
-
-def _without_placeholder(text: str) -> str:
-    return _PLACEHOLDER.sub("", text, count=1)
+        number = messages[counts.index(1)].number
+        raise RecordError(f"turn {number} has the placeholder; it belongs in the first question")
 
 
 def _seconds(value: Mapping[str, Any], source: str) -> float | None:
@@ -126,25 +184,3 @@ def _seconds(value: Mapping[str, Any], source: str) -> float | None:
         low, high, unit = match.groups()
         return (int(low) + int(high)) / 2 * (60 if unit == "m" else 1)
     return None
-
-
-def _check_object(value: Any, what: str) -> None:
-    if not isinstance(value, dict):
-        raise RecordError(f"{what} must be a JSON object, got {_json_name(value)}")
-    if isinstance(value, RepeatedKey):
-        raise RecordError(f"{what} has the key {value.key[:80]!r} twice; it is unclear which is meant")
-
-
-def _checked_text(text: str, what: str) -> str:
-    """Half of a surrogate pair is legal in JSON and no text anywhere else."""
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise RecordError(f"{what} holds half a character (a lone surrogate, such as \\ud800)") from None
-    return text
-
-
-def _json_name(value: Any) -> str:
-    names = {list: "an array", str: "text", bool: "true or false", type(None): "null"}
-    return names.get(type(value), "a number")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO, NoReturn
 
 from aviot.data.errors import DataError
-from aviot.data.record import RepeatedKey
+from aviot.data.json_values import RepeatedKey
 
 CHUNK = 2**20
 MAX_RECORD = 2**24

@@ -25,15 +25,17 @@ class Conversation:
     pieces: tuple[Piece, ...]
 
 
-def chat_conversation(turns: Sequence[tuple[str, str]], duration: float, times: Sequence[float]) -> Conversation:
-    """The prompt of the first question, its answer, the second question, …, up to the end of the last answer.
+def chat_conversation(
+    turns: Sequence[tuple[str, str]], duration: float, times: Sequence[float], system: str | None = None
+) -> Conversation:
+    """Lay out the prompt of the first question, its answer, the second question, …, up to the end of the last answer.
 
-    Text and layout are those that the prompts of answering have, so what is learnt is what is asked for. An answer is
-    supervised with the mark that ends it.
+    Text and layout are those of the prompts of answering, so that training and answering agree. An answer is supervised
+    with the mark that ends it. `system` is the text of the system turn (None: the prompts' own).
     """
     if not turns:
         raise ValueError("a conversation needs at least one question and its answer")
-    prompt = chat_prompt(turns[0][0], duration, times)
+    prompt = chat_prompt(turns[0][0], duration, times, system=system)
     pieces = [Piece(prompt.after, False, prompt.question), Piece(turns[0][1] + TURN_END, True)]
     opening = "\n<|im_start|>user\n"
     for question, answer in turns[1:]:

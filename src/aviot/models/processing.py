@@ -156,13 +156,18 @@ class AviotProcessor(ProcessorMixin):
         shift = len(before) + 1
         return TokenPrompt([*before, VIDEO_PLACEHOLDER, *after], (shift + first, shift + end))
 
-    def encode_conversation(self, turns: History, duration: float, times: Sequence[float]) -> TokenConversation:
-        """Questions and answers about one sampled video, for training: answers and the marks that end them supervised.
+    def encode_conversation(
+        self, turns: History, duration: float, times: Sequence[float], system: str | None = None
+    ) -> TokenConversation:
+        """Encode questions and answers about one sampled video for training: answers and their end marks supervised.
 
-        Tokens are those of the prompts that `encode_prompt` makes for each question in turn.
+        Tokens are those of the prompts that `encode_prompt` makes for each question in turn; `system` replaces the text
+        of their system turn.
         """
         refuse_marks(turns, self.tokenizer.all_special_tokens)
-        conversation = chat_conversation(turns, duration, times)
+        if system is not None:
+            refuse_mark("the system text", system, self.tokenizer.all_special_tokens)
+        conversation = chat_conversation(turns, duration, times, system)
         before, _ = self._encode(conversation.before)
         ids = [*before, VIDEO_PLACEHOLDER]
         labels = [IGNORED] * len(ids)

@@ -67,14 +67,16 @@ def chat_prompt(
     times: Sequence[float],
     history: Sequence[tuple[str, str]] = (),
     span: tuple[int, int] | None = None,
+    system: str | None = None,
 ) -> ChatPrompt:
     """ChatML: system turn, then the video with its time line and the first question, earlier answers, the question.
 
+    `system` is the text of the system turn (None: `SYSTEM`).
     The question's range is that of the last question without its answer-format instructions: `span` of its characters,
     or what its wording tells.
     """
     first = history[0][0] if history else question
-    before = f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\n"
+    before = f"<|im_start|>system\n{SYSTEM if system is None else system}<|im_end|>\n<|im_start|>user\n"
     after = f"\n{time_line(duration, times)}\n"
     if history:
         after += first

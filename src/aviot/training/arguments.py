@@ -44,6 +44,7 @@ def training_arguments(config: TrainingConfig, engine: Engine, layout: BatchLayo
         "bf16": config.precision == "bf16",
         "seed": config.seed % 2**32,  # NumPy takes no more
         "logging_steps": config.logging.every,
+        "logging_first_step": True,
         "logging_nan_inf_filter": False,  # such a loss ends the run
         "report_to": list(config.logging.report_to) or "none",
         "save_steps": config.saving.every,
@@ -55,6 +56,8 @@ def training_arguments(config: TrainingConfig, engine: Engine, layout: BatchLayo
         "use_cache": True,  # what checkpoints say of answering; steps turn it off
         "ddp_find_unused_parameters": False,  # the model gives every weight a gradient
     }
+    if config.held_out is not None:
+        arguments |= {"eval_strategy": "steps", "eval_steps": config.held_out.every}
     made = TrainingArguments(**arguments, **engine.arguments())
     if layout.ranks == 1 and made.n_gpu > 1:
         made._n_gpu = 1  # threads that share a model are no way to train one; torchrun is

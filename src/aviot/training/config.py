@@ -119,14 +119,43 @@ class SavingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class LoggingConfig:
-    """How often a line is logged, and to whom (names of the Trainer's `report_to`)."""
+    """How often a line is logged, beside the first and the last step, and to which trackers.
+
+    `report_to` takes the names of the Trainer's `report_to`: one, a list, or "none".
+    """
 
     every: int = 10
     report_to: tuple[str, ...] = ("tensorboard",)
 
     def __post_init__(self) -> None:
         require_whole(self, "every")
-        object.__setattr__(self, "report_to", as_tuple("report_to", self.report_to))
+        given = (self.report_to,) if isinstance(self.report_to, str) else self.report_to
+        names = as_tuple("report_to", () if given is None else given)
+        if not all(isinstance(name, str) for name in names):
+            raise ValueError(f"report_to must be names of trackers, such as wandb, or none, got {self.report_to!r}")
+        object.__setattr__(self, "report_to", tuple(name for name in names if name != "none"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOutConfig:
+    """Records that are not trained on: their loss is measured every so many steps, and at the last one.
+
+    `records` and `video_root` are as in `data` (`video_root` None: that of `data`). `limit` is the number of examples
+    (None: all); which ones follows from the seed.
+    """
+
+    records: str
+    video_root: str | None = None
+    every: int = 500
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        require_path(self, "records")
+        require_whole(self, "every")
+        if self.video_root is not None:
+            require_path(self, "video_root")
+        if self.limit is not None:
+            require_whole(self, "limit")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +178,7 @@ class TrainingConfig:
     engine: str | None = None
     lora: LoraSettings | None = None
     cache: CacheConfig | None = None
+    held_out: HeldOutConfig | None = None
     video: VideoConfig = field(default_factory=VideoConfig)
     optimization: OptimizationConfig = field(default_factory=OptimizationConfig)
     loader: LoaderConfig = field(default_factory=LoaderConfig)
@@ -174,6 +204,8 @@ class TrainingConfig:
         if "seed" in data:
             raise ValueError("data.seed follows from seed; leave it out and set seed")
         values["data"] = from_mapping(DataConfig, data | {"seed": values.get("seed", cls.seed)}, "data")
+        if isinstance(values.get("held_out"), str):
+            values["held_out"] = {"records": values["held_out"]}
         for name, group in _GROUPS.items():
             if values.get(name) is not None:
                 values[name] = from_mapping(group, _mapping(values[name], name), name)
@@ -192,6 +224,7 @@ class TrainingConfig:
 _GROUPS: Mapping[str, type] = {
     "lora": LoraSettings,
     "cache": CacheConfig,
+    "held_out": HeldOutConfig,
     "video": VideoConfig,
     "optimization": OptimizationConfig,
     "loader": LoaderConfig,

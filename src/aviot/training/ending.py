@@ -6,7 +6,7 @@ import sys
 from typing import NoReturn
 
 
-def end_process() -> NoReturn:
+def end_process(code: int = 0) -> NoReturn:
     """Call what libraries registered for the end, then end at once, without the interpreter's own clearing up.
 
     Gloo's threads let go of the last tensors a moment after a collective is over, and a group that anything still holds
@@ -16,4 +16,4 @@ def end_process() -> NoReturn:
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    os._exit(0)
+    os._exit(code)

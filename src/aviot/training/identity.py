@@ -13,6 +13,7 @@ FILE = "training.json"
 # They change where things are, how fast they go and what is shown, and not what is learnt.
 _FREE = (
     "cache",
+    "data.absolute_paths",
     "data.index_folder",
     "data.max_failed_share",
     "data.min_failures",
@@ -20,6 +21,7 @@ _FREE = (
     "data.video_root",
     "engine",  # by its name, below
     "gradient_checkpointing",
+    "held_out",  # measured without a trace in weights and random states
     "loader",
     "logging",
     "optimization.micro_batch",

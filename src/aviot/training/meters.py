@@ -36,6 +36,10 @@ class Meters:
         self._steps += 1
         self._waited += seconds
 
+    def leave_out(self, seconds: float) -> None:
+        """Take time that was not spent on training out of the speeds."""
+        self._since += seconds
+
     def observe(self, losses: Losses, batch: Batch, totals: Totals, compressions: Sequence[Compression]) -> None:
         """Count a micro batch."""
         self._per_step["lm_loss"] += losses.lm.detach()

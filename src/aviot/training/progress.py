@@ -32,19 +32,19 @@ class ProgressDisplay(TrainerCallback):
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         """Show the newest line."""
-        if not state.is_world_process_zero or not logs or "loss" not in logs:
+        if not state.is_world_process_zero or not logs:
             return
-        if self._bar is not None:
+        if "held_out_loss" in logs:
+            self._print(f"step {state.global_step}/{state.max_steps}: {held_out_sentence(logs)}")
+        elif "loss" in logs and self._bar is not None:
             self._bar.update(self._task, description=sentence(logs))
-        else:
-            text = f"step {state.global_step}/{state.max_steps}: {sentence(logs)}"
-            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        elif "loss" in logs:
+            self._print(f"step {state.global_step}/{state.max_steps}: {sentence(logs)}")
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Say that a checkpoint is whole."""
         if state.is_world_process_zero:
-            text = f"saved checkpoint-{state.global_step}"
-            self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+            self._print(f"saved checkpoint-{state.global_step}")
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Leave the bar as it ended."""
@@ -55,6 +55,18 @@ class ProgressDisplay(TrainerCallback):
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
+
+    def _print(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+class LogLastStep(TrainerCallback):
+    """Logs the last step, wherever it falls between two lines of the log."""
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Ask for a line at the end."""
+        if state.global_step >= state.max_steps:
+            control.should_log = True
 
 
 def sentence(logs: dict[str, float]) -> str:
@@ -73,3 +85,9 @@ def sentence(logs: dict[str, float]) -> str:
         if logs["failed_examples"]:
             parts.append(f"{logs['failed_examples']:.0f} passed over")
     return ", ".join(parts)
+
+
+def held_out_sentence(logs: dict[str, float]) -> str:
+    """Return the held-out loss in words."""
+    parts = f"language {logs['held_out_lm_loss']:.4f}, transport {logs['held_out_transport_loss']:.4f}"
+    return f"held-out loss {logs['held_out_loss']:.4f} ({parts}), {logs['held_out_examples']:.0f} examples"

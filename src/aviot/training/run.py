@@ -12,10 +12,12 @@ from aviot.training.arguments import layout_here, training_arguments
 from aviot.training.config import TrainingConfig
 from aviot.training.engine import read_engine
 from aviot.training.identity import ResumeError, check_identity, identity
-from aviot.training.progress import ProgressDisplay
+from aviot.training.interruption import StopOnSignal, TrainingInterrupted
+from aviot.training.progress import LogLastStep, ProgressDisplay
 from aviot.training.record import RUN, record_run
+from aviot.training.reporting import require_trackers
 from aviot.training.sharding import HoldFront
-from aviot.training.source import training_data
+from aviot.training.source import open_held_out, training_data
 from aviot.training.start import load_model, load_processor
 from aviot.training.trainer import AviotTrainer
 
@@ -29,13 +31,14 @@ def train(
     callbacks: Sequence[TrainerCallback] = (),
     report: Report = lambda _: None,
 ) -> Path:
-    """Train, or go on with what was begun; returns the last checkpoint."""
+    """Train, or resume what was begun; returns the last checkpoint. TrainingInterrupted if a signal ended the run."""
     run = Path(config.output)
+    require_trackers(config.logging.report_to)
     checkpoint = find_start(run, resume=resume)
     engine, layout = read_engine(config.engine), layout_here(config)
     arguments = training_arguments(config, engine, layout)
     with arguments.main_process_first(local=False, desc="reading records"):
-        corpus = Corpus.open(config.data)
+        corpus, held_out = Corpus.open(config.data), open_held_out(config)
     same = identity(config, engine, corpus.fingerprint)
     if checkpoint is not None:
         check_identity(checkpoint, same)
@@ -45,16 +48,17 @@ def train(
     report("load")
     processor = load_processor(config, checkpoint)
     model = load_model(config, checkpoint, getattr(arguments, "hf_deepspeed_config", None))
-    data = training_data(config, corpus, model, processor, layout)
+    data = training_data(config, corpus, model, processor, layout, held_out)
     if layout.rank == 0:
         saving.remove_leftovers(run)
         record_run(run, config, same, examples=len(corpus), processes=layout.ranks)
-    display = ProgressDisplay()
-    needed = [HoldFront()] if engine.name == "zero3" else []
-    trainer = AviotTrainer(model, arguments, data, processor, identity=same, callbacks=[*callbacks, *needed, display])
+    display, stop = ProgressDisplay(), StopOnSignal(speaks=layout.rank == 0)
+    needed = [*([HoldFront()] if engine.name == "zero3" else []), stop, LogLastStep(), display]
+    trainer = AviotTrainer(model, arguments, data, processor, identity=same, callbacks=[*callbacks, *needed])
     trainer.remove_callback(PrinterCallback)
     try:
-        trainer.train(checkpoint)
+        with stop:
+            trainer.train(checkpoint)
     except DataError:
         raise
     except ValueError as error:  # past all checks it is no mistake of the user's, and where it came from has to show
@@ -63,7 +67,10 @@ def train(
         display.close()
     if torch.distributed.is_initialized():  # its threads would abort a process that ends with them
         torch.distributed.destroy_process_group()
-    return saving.whole_path(run, config.optimization.steps)
+    last = saving.whole_path(run, trainer.state.global_step)
+    if stop.stopped_by:
+        raise TrainingInterrupted(stop.stopped_by, last, config.optimization.steps)
+    return last
 
 
 def find_start(run: Path, *, resume: bool) -> Path | None:

@@ -40,11 +40,16 @@ class HoldFront(TrainerCallback):
                 module._forward_hooks.clear()
 
     def on_step_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
-        """Gather those that are not whole, which all processes do together; the optimizer's step lets go of them."""
-        weights = list(_front_weights(model))
-        weights[0].all_gather(weights)
-        for weight in weights:
-            weight.ds_active_sub_modules.add(_NO_MODULE)
+        """Hold the weights; the optimizer's step lets go of them."""
+        hold_front(model)
+
+
+def hold_front(model: AviotForConditionalGeneration) -> None:
+    """Gather the weights before the decoder that are not whole, which all processes do together."""
+    weights = list(_front_weights(model))
+    weights[0].all_gather(weights)
+    for weight in weights:
+        weight.ds_active_sub_modules.add(_NO_MODULE)
 
 
 def _front(model: AviotForConditionalGeneration) -> Iterator[nn.Module]:

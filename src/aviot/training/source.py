@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,6 +25,10 @@ from aviot.data import (
 )
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.training.config import TrainingConfig
+from aviot.training.held_out import HeldOut
+from aviot.training.interruption import shield_worker
+
+Positions = StepBatches | list[list[int]]
 
 
 class Unending:
@@ -45,6 +50,7 @@ class TrainingData:
     cost: CostModel
     config: TrainingConfig
     pad_token_id: int
+    held_out: HeldOut | None = None
 
     @property
     def cache(self) -> FeatureCache | None:
@@ -52,24 +58,10 @@ class TrainingData:
         return None if self.dataset.features is None else self.dataset.features.cache
 
     def batches(self, start_step: int) -> Unending:
-        """This process's micro batches from a step on; nothing before it is read or decoded.
-
-        The loader has a generator of its own: it must not take numbers out of the one that is resumed.
-        """
-        steps, loader = self.config.optimization.steps, self.config.loader
+        """This process's micro batches from a step on; nothing before it is read or decoded."""
+        steps = self.config.optimization.steps
         order = StepBatches(self.dataset.order, self.layout, self.cost, steps=steps, start_step=start_step)
-        ahead: dict[str, Any] = {"prefetch_factor": loader.ahead} if loader.workers else {}
-        return Unending(
-            DataLoader(
-                self.dataset,
-                batch_sampler=order,
-                collate_fn=Collate(self.pad_token_id),
-                num_workers=loader.workers,
-                pin_memory=torch.cuda.is_available(),
-                generator=torch.Generator(),
-                **ahead,
-            )
-        )
+        return Unending(_loader(self.config, self.pad_token_id, self.dataset, order))
 
 
 def data_config(config: TrainingConfig, model: AviotForConditionalGeneration) -> DataConfig:
@@ -78,24 +70,59 @@ def data_config(config: TrainingConfig, model: AviotForConditionalGeneration) ->
     return replace(config.data, max_tokens=limit, tokens_per_support=model.model.connector.tokens_per_support)
 
 
+def _loader(config: TrainingConfig, pad_token_id: int, dataset: VideoDataset, positions: Positions) -> DataLoader:
+    """Return batches ahead of the step that asks for them.
+
+    The loader has a generator of its own: it must not take numbers out of the one that is resumed.
+    """
+    loader = config.loader
+    ahead: dict[str, Any] = {"prefetch_factor": loader.ahead} if loader.workers else {}
+    return DataLoader(
+        dataset,
+        batch_sampler=positions,
+        collate_fn=Collate(pad_token_id),
+        num_workers=loader.workers,
+        worker_init_fn=shield_worker,
+        pin_memory=torch.cuda.is_available(),
+        generator=torch.Generator(),
+        **ahead,
+    )
+
+
+def open_held_out(config: TrainingConfig) -> Corpus | None:
+    """Find the held-out records, checked, if the configuration names any."""
+    chosen = config.held_out
+    if chosen is None:
+        return None
+    root = config.data.video_root if chosen.video_root is None else chosen.video_root
+    return Corpus.open(replace(config.data, records=chosen.records, video_root=root))
+
+
 def training_data(
     config: TrainingConfig,
     corpus: Corpus,
     model: AviotForConditionalGeneration,
     processor: AviotProcessor,
     layout: BatchLayout,
+    held_out: Corpus | None = None,
 ) -> TrainingData:
-    """Everything put together for one process."""
+    """Put everything together for one process."""
     data = data_config(config, model)
     features = _features(config, model.model.vision_tower, processor)
     tokenizer = processor.tokenizer
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
+    pad = 0 if pad is None else pad
+    loader = partial(_loader, config, pad)
+    limit = None if config.held_out is None else config.held_out.limit
     return TrainingData(
         dataset=VideoDataset(corpus, processor, data, features=features),
         layout=layout,
         cost=CostModel(processor.fps, processor.max_frames, data.tokens_per_support),
         config=config,
-        pad_token_id=0 if pad is None else pad,
+        pad_token_id=pad,
+        held_out=None
+        if held_out is None
+        else HeldOut(VideoDataset(held_out, processor, data, features=features), limit, layout, loader),
     )
 
 

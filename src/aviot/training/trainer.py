@@ -19,7 +19,7 @@ from aviot.training.config import LoraSettings
 from aviot.training.identity import write_identity
 from aviot.training.loss import Losses, Totals, TrainingStopped, described, losses_of, require_finite, supervised
 from aviot.training.meters import Meters
-from aviot.training.sharding import only_plain_objects, weights_alone_in_bfloat16
+from aviot.training.sharding import hold_front, only_plain_objects, weights_alone_in_bfloat16
 from aviot.training.source import TrainingData, feature_dtype
 
 
@@ -36,7 +36,10 @@ class AviotTrainer(Trainer):
         identity: dict[str, Any],
         callbacks: Sequence[TrainerCallback] = (),
     ) -> None:
-        super().__init__(model=model, args=args, train_dataset=data.dataset, callbacks=list(callbacks))
+        held_out = None if data.held_out is None else data.held_out.dataset
+        super().__init__(
+            model=model, args=args, train_dataset=data.dataset, eval_dataset=held_out, callbacks=list(callbacks)
+        )
         if self.args.fsdp and not self.is_fsdp_enabled:
             raise ValueError("fsdp needs several processes with a GPU each; give torchrun more, or set engine=null")
         if self.is_fsdp_enabled and args.bf16:
@@ -80,7 +83,17 @@ class AviotTrainer(Trainer):
         self, model: nn.Module, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
         """This micro batch's part of the global loss, times the processes, over which gradients are averaged."""
-        batch, totals, step = inputs, num_items_in_batch, self.state.global_step
+        batch, totals = inputs, num_items_in_batch
+        out = self._forward(model, batch)
+        losses: Losses = losses_of(out, batch, totals, self._weight)
+        require_finite(losses, batch, self.state.global_step, out.compressions)
+        self._meters.observe(losses, batch, totals, out.compressions)
+        loss = losses.total * self.accelerator.num_processes
+        return (loss, out) if return_outputs else loss
+
+    def _forward(self, model: nn.Module, batch: Batch) -> Any:
+        """Run the model on a batch as it stands at this step; features of the encoder that are new are cached."""
+        step = self.state.global_step
         try:
             out = model(
                 **model_inputs(batch),
@@ -92,13 +105,38 @@ class AviotTrainer(Trainer):
             )
         except ValueError as error:
             raise TrainingStopped(f"step {step}: {error}, on {described(batch)}") from error
-        losses: Losses = losses_of(out, batch, totals, self._weight)
-        require_finite(losses, batch, step, out.compressions)
-        self._meters.observe(losses, batch, totals, out.compressions)
         if self.data.cache is not None:
             keep_features(batch, out.encoded, self.data.cache, feature_dtype(self.data.config))
-        loss = losses.total * self.accelerator.num_processes
-        return (loss, out) if return_outputs else loss
+        return out
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """Measure and log the loss on held-out records; weights, random states and the train mode stay as they are."""
+        held_out, model, start = self.data.held_out, self.model_wrapped, perf_counter()
+        if held_out is None:
+            raise ValueError("there are no held-out records; set held_out.records to a file of them")
+        was_training = model.training
+        model.eval()
+        if self.is_deepspeed_enabled and self.args.hf_deepspeed_config.is_zero3():
+            hold_front(self.model)
+        try:
+            metrics = held_out.losses(
+                lambda batch: self._forward(model, self._prepare_inputs(batch)),
+                lambda sums: self.accelerator.reduce(sums, "sum"),
+                self._weight,
+                self.args.device,
+            )
+        finally:
+            model.train(was_training)
+        self._meters.leave_out(perf_counter() - start)
+        self.log(dict(metrics))
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+    def _init_training_state(self, max_steps: int, *rest: Any) -> Any:
+        """Take intervals from the configuration, which may have changed since the checkpoint was written."""
+        found = super()._init_training_state(max_steps, *rest)
+        self.state.compute_steps(self.args, max_steps)
+        return found
 
     def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
         norm = super()._get_grad_norm(model, grad_norm=grad_norm)

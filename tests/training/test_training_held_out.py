@@ -1,0 +1,133 @@
+"""The loss on held-out records while training: the training loss, and no trace of it in the run."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from tiny import config, lines
+
+from aviot.data import BatchLayout, Corpus, DataError
+from aviot.training.arguments import training_arguments
+from aviot.training.engine import Engine
+from aviot.training.run import train
+from aviot.training.source import open_held_out, training_data
+from aviot.training.start import load_model, load_processor
+from aviot.training.trainer import AviotTrainer
+
+SHORT = {"steps": 2, "global_batch": 2, "micro_batch": 2}
+
+
+@pytest.fixture(scope="module")
+def records(made):
+    """Five records of the set in a file of their own, and one about a video that is not there."""
+    values = json.loads((made / "set" / "train.json").read_text())[:5]
+    values.append(values[0] | {"id": "gone", "video": "gone.mp4"})
+    path = made / "set" / "held_out.json"
+    path.write_text(json.dumps(values))
+    return path
+
+
+def trainer_of(made, path):
+    chosen = config(made, held_out={"records": str(path)})
+    model, processor = load_model(chosen, None), load_processor(chosen, None)
+    layout = BatchLayout(4)
+    data = training_data(chosen, Corpus.open(chosen.data), model, processor, layout, open_held_out(chosen))
+    return AviotTrainer(model, training_arguments(chosen, Engine(), layout), data, processor, identity={})
+
+
+def held_out_lines(checkpoint):
+    history = json.loads((checkpoint / "trainer_state.json").read_text())["log_history"]
+    return [line for line in history if "held_out_loss" in line]
+
+
+def test_it_is_logged_and_leaves_no_trace(made, records, tmp_path, capfd):
+    """With dropout, so that a disturbed random state or mode would show in the losses."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    dropout = {"lora": {"rank": 2, "dropout": 0.5}, "optimization": SHORT}
+    without = train(config(made, output=str(tmp_path / "without"), **dropout))
+    held_out = {"records": str(records), "every": 1}
+    logging = {"every": 1, "report_to": "tensorboard"}
+    last = train(config(made, output=str(tmp_path / "with"), held_out=held_out, logging=logging, **dropout))
+    assert [line["loss"] for line in lines(last)] == [line["loss"] for line in lines(without)]
+    first, second = held_out_lines(last)
+    assert (first["step"], second["step"]) == (1, 2)
+    assert first["held_out_loss"] == pytest.approx(first["held_out_lm_loss"] + first["held_out_transport_loss"])
+    assert first["held_out_examples"] == second["held_out_examples"] == 5  # no record stands in for the missing one
+    assert first["held_out_loss"] != second["held_out_loss"]
+    said = capfd.readouterr().err
+    assert f"step 2/2: held-out loss {second['held_out_loss']:.4f} (language" in said
+    (events,) = {path.parent for path in (tmp_path / "with").rglob("events.out.tfevents.*")}
+    board = EventAccumulator(str(events)).Reload()
+    assert [event.step for event in board.Scalars("train/held_out_loss")] == [1, 2]
+
+
+def test_it_may_be_added_when_a_run_is_resumed(made, records, tmp_path):
+    """And comes out as if it had been there from the beginning: it depends on weights and seed alone."""
+    chosen = {"optimization": SHORT, "saving": {"every": 1}}
+    held_out = {"records": str(records), "every": 2}
+    whole = train(config(made, output=str(tmp_path / "whole"), held_out=held_out, **chosen))
+    parts = train(config(made, output=str(tmp_path / "parts"), **chosen))
+    parts.rename(tmp_path / "set-aside")
+    resumed = train(config(made, output=str(tmp_path / "parts"), held_out=held_out, **chosen), resume=True)
+    assert resumed == parts
+    (expected,), (found,) = held_out_lines(whole), held_out_lines(resumed)
+    assert found["held_out_loss"] == expected["held_out_loss"]
+
+
+def test_it_is_the_loss_of_training(made):
+    """Of the set as one global batch: the same records at the same positions have the same ratios."""
+    optimization = {"steps": 1, "global_batch": 12, "micro_batch": 4}
+    last = train(config(made, output=str(made / "one-step"), optimization=optimization))
+    trainer = trainer_of(made, made / "set" / "train.json")
+    trainer.model.train()
+    state = torch.get_rng_state()
+    found = trainer.evaluate()
+    assert trainer.model.training
+    assert torch.equal(torch.get_rng_state(), state)
+    assert not any(weight.grad is not None for weight in trainer.model.parameters())
+    assert found["held_out_loss"] == pytest.approx(lines(last)[0]["loss"], abs=1e-5)
+    assert found["held_out_lm_loss"] == pytest.approx(lines(last)[0]["lm_loss"], abs=1e-5)
+    assert found["held_out_examples"] == 12
+
+
+def test_processes_share_it_out(made, records):
+    """As many passes in each, since sharded models need every process for each, and every example once."""
+    alone = trainer_of(made, records)
+    expected = alone.evaluate()
+    parts, passes = [], []
+    for rank in range(4):
+        held_out = replace(alone.data.held_out, layout=BatchLayout(4, ranks=4, rank=rank))
+        passes.append([batch["ids"] for batch, _ in held_out.batches()])
+
+        def reduce(sums):
+            parts.append(sums)
+            return sum(parts)
+
+        found = held_out.losses(lambda batch: alone._forward(alone.model.eval(), batch), reduce, 1.0, alone.args.device)
+    assert [len(one) for one in passes] == [2, 2, 2, 2]
+    assert found == pytest.approx(expected)
+
+
+def test_a_limit_takes_the_first_of_the_order(made, records):
+    held_out = trainer_of(made, records).data.held_out
+    few, all_of_them = ([batch["ids"] for batch, _ in replace(held_out, limit=limit).batches()] for limit in (2, None))
+    assert few == all_of_them[:2]
+
+
+def test_records_that_are_not_there_are_found_before_the_model_is_loaded(made, tmp_path, monkeypatch):
+    monkeypatch.setattr("aviot.training.run.load_model", None)
+    with pytest.raises(DataError, match=r"there is no records file .*nowhere\.json"):
+        train(config(made, output=str(tmp_path / "run"), held_out=str(tmp_path / "nowhere.json")))
+
+
+def test_its_settings():
+    from aviot.training.config import HeldOutConfig, TrainingConfig
+
+    base = {"model": "m", "output": "o", "data": {"records": "a.json"}}
+    found = TrainingConfig.from_dict(base | {"held_out": "b.json"})
+    assert found.held_out == HeldOutConfig(records="b.json")
+    assert TrainingConfig.from_dict(found.to_dict()) == found
+    with pytest.raises(ValueError, match="every must be a whole number of at least 1, got 0"):
+        TrainingConfig.from_dict(base | {"held_out": {"records": "b.json", "every": 0}})
