@@ -1,11 +1,11 @@
 """`aviot train`."""
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from aviot.launcher import World
 from aviot.terminal import mistakes, refuse, say
 
 
@@ -24,7 +24,9 @@ def train(
 
     Example: torchrun --nproc-per-node 8 -m aviot train --config configs/llava_video_178k.yaml
     """
-    first = os.environ.get("RANK", "0") == "0"
+    with mistakes():
+        world = World.here()
+    first = world.rank == 0
     with mistakes(silent=not first):
         if not config.is_file():
             raise ValueError(f"{config}: no such file; expected a YAML file, see configs/")
@@ -49,7 +51,7 @@ def train(
                 say(f"aviot: {stopped}")
         except TrainingStopped as error:
             refuse(str(error), code=1)
-    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+    if world.processes > 1:
         from aviot.training.ending import end_process
 
         end_process(code)

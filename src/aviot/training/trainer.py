@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from accelerate.utils import save_fsdp_optimizer
 from torch import Tensor, nn
-from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers import Trainer, TrainerCallback, TrainerControl, TrainingArguments
 from transformers.trainer import SCHEDULER_NAME, TRAINER_STATE_NAME
 
 from aviot.data import Batch, FailureTally, keep_features, model_inputs
@@ -25,6 +25,8 @@ from aviot.training.source import TrainingData, feature_dtype
 
 class AviotTrainer(Trainer):
     """Trains a model whose weights have been chosen already; `identity` is written into every checkpoint."""
+
+    control: TrainerControl
 
     def __init__(
         self,
