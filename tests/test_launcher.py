@@ -58,6 +58,7 @@ def test_a_device_that_is_named_is_taken_as_it_is():
         process_device("tpu", TWO_OF_FOUR, gpus=8)
 
 
+MPIRUN = {"OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
 STEP = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "16", "SLURM_NTASKS": "16", "SLURM_LOCALID": "3"}
 
 
@@ -70,7 +71,10 @@ STEP = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "16", "SLURM_NTASKS": "16"
         ({"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_LOCALID": "0"}, World(0, 1, 0)),  # a batch script
         ({"SLURM_NTASKS": "8"}, World(0, 1, 0)),  # salloc's shell
         ({"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "8"}, World(0, 1, 0)),
-        ({"OMPI_COMM_WORLD_RANK": "5", "OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}, World(5, 8, 1)),
+        (MPIRUN, World(5, 8, 1)),
+        (MPIRUN | {"SLURM_PROCID": "0", "SLURM_LOCALID": "0"}, World(5, 8, 1)),  # mpirun in a batch script
+        (MPIRUN | STEP | {"SLURM_PROCID": "1", "SLURM_LOCALID": "0"}, World(5, 8, 1)),  # its daemon is a step of srun
+        ({"RANK": "3", "WORLD_SIZE": "8", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}, World(3, 8, None)),
         ({"PMI_RANK": "1", "PMI_SIZE": "2", "MPI_LOCALRANKID": "1"}, World(1, 2, 1)),
         ({"PMI_RANK": "1", "PMI_SIZE": "2"}, World(1, 2, None)),
         ({}, World(0, 1, 0)),

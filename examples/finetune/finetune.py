@@ -87,7 +87,7 @@ def evaluate(folder: Path, model: Path, name: str) -> float:
     """Ask the held-out questions; return the share of answers that are right."""
     out = folder / name
     how = ["--ratio", "4", "--max-frames", str(FRAMES), "--open-instruction", ""]
-    aviot("evaluate", str(folder / "items.jsonl"), "--model", str(model), *how, "--out", str(out))
+    aviot("evaluate", str(folder / "items.jsonl"), "--model", str(model), *how, "--output", str(out))
     rows = [json.loads(line) for line in (out / "results.jsonl").read_text(encoding="utf-8").splitlines()]
     return sum(bool(row["correct"]) for row in rows) / len(rows)
 

@@ -1,5 +1,6 @@
 """The command line's entry point: `aviot`, and `python -m aviot`, which torchrun and accelerate can start."""
 
+import errno
 import os
 import signal
 import sys
@@ -7,6 +8,7 @@ from types import FrameType
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 UNWRITABLE = 2
+CANNOT_WRITE = (errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT, errno.EFBIG)
 
 
 class _Interrupts:
@@ -22,7 +24,8 @@ class _Interrupts:
 def main() -> None:
     """Run the command line; neither Ctrl-C nor an output that cannot be written ends in a traceback."""
     interrupts = _Interrupts()
-    signal.signal(signal.SIGINT, interrupts)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as in a shell's background job
+        signal.signal(signal.SIGINT, interrupts)
     try:
         from aviot.cli import app
 
@@ -39,7 +42,7 @@ def main() -> None:
             _end(INTERRUPTED, "interrupted")
         if isinstance(error, BrokenPipeError):
             _end(128 + signal.SIGPIPE)
-        if isinstance(error, OSError):
+        if isinstance(error, OSError) and error.errno in CANNOT_WRITE:
             _end(UNWRITABLE, f"the output cannot be written ({error.strerror or error})")
         raise
 

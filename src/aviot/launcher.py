@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 Environment = Mapping[str, str]
 
+SLURM_LOCAL_RANK = "SLURM_LOCALID"
+
 LOCAL_RANKS = (
     "LOCAL_RANK",  # torchrun, accelerate, deepspeed
-    "SLURM_LOCALID",
     "OMPI_COMM_WORLD_LOCAL_RANK",  # Open MPI
     "MPI_LOCALRANKID",  # MPICH's and Intel's hydra
     "MV2_COMM_WORLD_LOCAL_RANK",  # MVAPICH
@@ -16,6 +17,7 @@ LOCAL_RANKS = (
     "FLUX_TASK_LOCAL_ID",
     "JSM_NAMESPACE_LOCAL_RANK",  # jsrun
     "PMI_LOCAL_RANK",
+    SLURM_LOCAL_RANK,  # last: mpirun inside a Slurm job sets its own, and Slurm's is that of the job's first process
 )
 """Variables with a process's number on its machine, in the order of precedence."""
 
@@ -57,19 +59,29 @@ def _names(environment: Environment) -> tuple[str, str]:
     """Return the variables that tell rank and number of processes."""
     if "RANK" in environment or "WORLD_SIZE" in environment:
         return "RANK", "WORLD_SIZE"
-    rank = environment.get("SLURM_PROCID")
-    if rank is not None and (rank != "0" or "SLURM_STEP_ID" in environment):
+    mpi = next((names for names in _MPI if all(name in environment for name in names)), None)
+    if mpi is not None:  # before Slurm's: mpirun's own daemons are steps of srun
+        return mpi
+    if _in_step(environment):
         return "SLURM_PROCID", "SLURM_STEP_NUM_TASKS" if "SLURM_STEP_NUM_TASKS" in environment else "SLURM_NTASKS"
-    return next((names for names in _MPI if all(name in environment for name in names)), ("RANK", "WORLD_SIZE"))
+    return "RANK", "WORLD_SIZE"
+
+
+def _in_step(environment: Environment) -> bool:
+    """Return whether srun started this process; a batch script has most of Slurm's variables too."""
+    rank = environment.get("SLURM_PROCID")
+    return rank is not None and ("SLURM_STEP_ID" in environment or rank != "0")
 
 
 def _local_rank(environment: Environment, processes: int) -> int | None:
     """Return the number of this process on its machine; None if several could share it and nothing tells."""
-    told = next((name for name in LOCAL_RANKS if name in environment), None)
-    if told is not None:
-        found = _number(environment, told, 0)
+    known = [name for name in LOCAL_RANKS if name in environment]
+    if "SLURM_PROCID" in environment and not _in_step(environment):  # the batch script's, not this process's
+        known = [name for name in known if name != SLURM_LOCAL_RANK]
+    if known:
+        found = _number(environment, known[0], 0)
         if found < 0:
-            raise ValueError(f"{told} must be a number of at least 0, got {environment[told]!r}")
+            raise ValueError(f"{known[0]} must be a number of at least 0, got {environment[known[0]]!r}")
         return found
     alone = any(environment.get(name) == "1" for name in LOCAL_SIZES)
     return 0 if processes == 1 or alone else None

@@ -355,3 +355,12 @@ def test_the_span_has_the_options_and_not_the_instruction():
     odd = ask_item(item, Instructions(choice="Say it in Klingon."))
     assert odd.text[slice(*odd.span)] == asked.text[low:high]
     assert ask_item(parse_item(OPEN, "1"), Instructions(open="")).text == "Which colour?"
+
+
+def test_labels_order_options_and_numbers_may_have_units():
+    labelled = [{"label": "B", "text": "x"}, {"label": "A", "text": "y"}]
+    item = parse_item(OPEN | {"options": labelled, "answer": "A"}, "1")
+    assert item.options[item.right] == "y"
+    with pytest.raises(ItemError, match="two meanings"):
+        parse_item(OPEN | {"options": ["1 dog", "2 dogs", "3 dogs"], "answer": 2}, "1")
+    assert parse_item(OPEN | {"answer": "A", "frames": [1, 2, 3]}, "1").answers == ("A",)

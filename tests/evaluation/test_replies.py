@@ -1167,3 +1167,32 @@ def test_what_reads_a_word_reads_its_opposite(pair):
         second = choose(sentence.format(x=pair[1], y=pair[0]), order)
         swapped = None if first.index is None else 1 - first.index
         assert (second.index, second.how) == (swapped, first.how), sentence
+
+
+ACTS = ("running", "walking", "swimming", "dancing")
+FURTHER = {
+    "Answer: A\nThe dog is seen at 0:10.": (ANIMALS, 0),
+    "A\nThe dog is seen.": (ANIMALS, 0),
+    "Final answer: A\nExplanation: B is never shown.": (ANIMALS, 0),
+    "Final Answer: A\nFinal Answer: B": (ANIMALS, None),
+    "A: No dogs are seen.\nB: Yes a dog\nAnswer: A": (ANIMALS, 0),
+    "My answer is B. Oops, I meant C.": (ANIMALS, 2),
+    "A - or rather, B.": (ANIMALS, 1),
+    "It is not true that the answer is B.": (ANIMALS, None),
+    "I disagree that the answer is B.": (ANIMALS, None),
+    "It would be premature to pick B.": (ANIMALS, None),
+    "He is now swimming.": (ACTS, 2),
+    "Note that he is swimming.": (ACTS, 2),
+    "He was running; now he is swimming.": (ACTS, None),
+    "Previously dancing, she is now swimming.": (ACTS, None),
+    "It goes up first, and finally down.": (UP_DOWN, None),
+    "It moves up initially and down later.": (UP_DOWN, None),
+    "It goes up in the beginning but down at the end.": (UP_DOWN, None),
+    "First it waits, then it moves up, not down.": (UP_DOWN, 0),
+}
+
+
+@pytest.mark.parametrize("reply", FURTHER)
+def test_replies_of_an_attacker(reply):
+    options, expected = FURTHER[reply]
+    assert choose(reply, options).index == expected

@@ -10,7 +10,7 @@ from aviot.terminal import load_model, mistakes, printable, say, working
 
 def app(
     model: Model = None,
-    host: Annotated[str, typer.Option(help="Address to serve at; others than this machine's can be reached.")] = (
+    host: Annotated[str, typer.Option(help="Bind address. Anything but localhost exposes the app to your network.")] = (
         "127.0.0.1"
     ),
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to serve at; 0: any free one.")] = 8765,

@@ -70,8 +70,12 @@ def evaluate(
     split: Annotated[str | None, typer.Option(help="Which split of a dataset folder.")] = None,
     batch: Annotated[int, typer.Option(help="Questions of a video at a time.")] = 1,
     max_new_tokens: MaxNewTokens = None,
-    choice_instruction: Annotated[str | None, typer.Option(help="Said after options; empty for nothing.")] = None,
-    open_instruction: Annotated[str | None, typer.Option(help="Said after a question without options.")] = None,
+    choice_instruction: Annotated[
+        str | None, typer.Option(help="Instruction appended after the options; pass '' for none.")
+    ] = None,
+    open_instruction: Annotated[
+        str | None, typer.Option(help="Instruction appended after a question without options.")
+    ] = None,
     judge: JudgeUrl = None,
     judge_model: Annotated[str, typer.Option(help="The judge's model.")] = "gpt-4o",
     judge_key: JudgeKey = None,

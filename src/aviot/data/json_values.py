@@ -46,4 +46,4 @@ def quoted(value: object) -> str:
 def json_name(value: Any) -> str:
     """Return the name that JSON has for a value's type."""
     names = {list: "an array", str: "text", bool: "true or false", type(None): "null"}
-    return names.get(type(value), "a number")
+    return "an object" if isinstance(value, dict) else names.get(type(value), "a number")

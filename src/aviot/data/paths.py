@@ -7,15 +7,10 @@ from urllib.parse import unquote, urlsplit
 
 from aviot.data.errors import RecordError
 from aviot.data.json_values import quoted
+from aviot.video.paths import VIDEO_SUFFIXES
 
 MAX_PATH = 4096
 """Characters of a path that Linux opens."""
-
-SUFFIXES = (
-    *(".3gp", ".asf", ".avi", ".flv", ".gif", ".m2ts", ".m4v", ".mkv", ".mov", ".mp4"),
-    *(".mpeg", ".mpg", ".mts", ".ogg", ".ogm", ".ogv", ".ts", ".vob", ".webm", ".wmv"),
-)
-"""Names of video files; an absolute path outside every allowed folder must end in one."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
@@ -63,7 +58,7 @@ class VideoFolder:
             raise RecordError(f"video must lie below the video folder (data.absolute_paths is false), {got}; {fix}")
         if self.absolute is not True:
             raise RecordError(f"video must lie below the video folder or a folder of data.absolute_paths, {got}; {fix}")
-        if path.suffix.lower() not in SUFFIXES:
+        if path.suffix.lower() not in VIDEO_SUFFIXES:
             raise RecordError(f"video must be named like a video file outside the video folder, {got}; {fix}")
 
 

@@ -27,6 +27,8 @@ UNSUPPORTED = {
     "rejected": "a rejected answer",
     "rejected_response": "a rejected answer",
     "rejected_messages": "a rejected answer",
+    "video_start": "a part of its video",
+    "video_end": "a part of its video",
 }
 """Keys of the common formats that training has no use for; ignoring them would train on something else."""
 
@@ -77,13 +79,13 @@ def _key_videos(value: Mapping[str, Any]) -> list[Any]:
     """Return the videos that the keys "video" and "videos" name."""
     found = [] if value.get("video") is None else [value["video"]]
     several = value.get("videos")
-    if not is_given(several):
-        return found
-    return found + (list(several) if isinstance(several, list) else [several])
+    if is_given(several):
+        found += several if isinstance(several, list) else [several]
+    return [video["path"] if isinstance(video, dict) and video.get("path") else video for video in found]
 
 
 def _video(value: Mapping[str, Any], messages: list[Message]) -> Any:
-    """Return the one video of a record; naming the same one twice, by key and by part, is no mistake."""
+    """Return the one video of a record; naming it by key and by part is not a mistake."""
     found = [*_key_videos(value), *(video for message in messages for video in message.content.videos)]
     if not found:
         raise RecordError(_no_video(value))
@@ -163,6 +165,8 @@ def _check_speaker(message: Message, place: int) -> None:
 def _check_placeholders(messages: list[Message]) -> None:
     """Refuse all but one placeholder in the first question: the decoder reads the video first in any case."""
     counts = [message.content.placeholders for message in messages]
+    if counts[0] == 2 and messages[0].content.videos:  # a part that names the video, and its mark in the text
+        counts[0] = 1
     if sum(counts) > 1:
         raise RecordError(
             f"the conversation has {sum(counts)} placeholders ({' or '.join(PLACEHOLDERS)}); it must have one, "

@@ -65,13 +65,11 @@ def _as_integer(value: Any) -> int | None:
 
 
 def _is_value(text: str, value: float) -> bool:
-    """Return whether an option's text is a value: the same number, or true or false."""
+    """Return whether an option's text is a value: the same number, also with a unit ("2 dogs"), or true or false."""
     if isinstance(value, bool):
         return normal(text) == str(value).lower()
-    try:
-        return float(normal(text)) == value
-    except ValueError:
-        return False
+    number = re.match(r"-?\d+(?:\.\d+)?(?![\w.])", normal(text))
+    return number is not None and float(number[0]) == value
 
 
 def _are_numbers(options: Options) -> bool:

@@ -12,7 +12,7 @@ from aviot.evaluation.replies.letters import find_letters
 from aviot.evaluation.replies.mention import Mention
 from aviot.evaluation.replies.option_texts import as_count, mask_texts
 from aviot.evaluation.replies.places import find_places
-from aviot.evaluation.replies.small_words import polarity, stated_polarity
+from aviot.evaluation.replies.small_words import becomes_opposite, polarity, stated_polarity
 from aviot.evaluation.replies.stance import is_denied_after, is_denied_before
 from aviot.evaluation.replies.verdicts import CROSSES
 from aviot.evaluation.text import LETTER, fold
@@ -196,7 +196,10 @@ def _by_texts(text: str, texts: Sequence[Mention], options: Sequence[str]) -> Ch
     if not texts and (sides := polarity(tuple(options))) is not None:
         standing = {sides[value] for value in _stated(text)}
     if len(standing) == 1:
-        return Choice(standing.pop(), "text")
+        index = standing.pop()
+        if becomes_opposite(text, options[index], [other for other in options if other is not options[index]]):
+            return Choice(None, "ambiguous")
+        return Choice(index, "text")
     return Choice(None, "ambiguous" if standing else "none")
 
 

@@ -178,7 +178,8 @@ def _refuse_hidden_options(keys: Keys) -> None:
         )
     answers = {value.strip() for value in keys.answers.values() if isinstance(value, str)}
     for key, value in keys.extra.items():
-        letters = [chr(ord("A") + place) for place in range(len(value))] if isinstance(value, list | Mapping) else []
+        texts = isinstance(value, Mapping) or (isinstance(value, list) and all(isinstance(one, str) for one in value))
+        letters = [chr(ord("A") + place) for place in range(len(value))] if texts else []
         listed = (
             isinstance(value, list) and len(value) >= 2 and bool(answers.intersection([*map(str, value), *letters]))
         )

@@ -97,7 +97,7 @@ def _without_missing(values: list[Any]) -> list[Any]:
 
 
 def _of_object(option: Mapping[str, Any], place: int) -> Any:
-    """Return the text of an option such as {"label": "A", "text": "x"}, after checking that its label is in order."""
+    """Return the text of an option such as {"label": "A", "text": "x"}, with its label in front."""
     text = next((option[key] for key in ("text", "option", "choice", "value", "content") if key in option), None)
     if text is None:
         raise ItemError(f"option {place + 1} must be text, or an object with 'label' and 'text'; got {option!r:.80}")
@@ -106,11 +106,12 @@ def _of_object(option: Mapping[str, Any], place: int) -> Any:
 
 
 def _without_labels(texts: Sequence[str]) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """Take off the labels that all options carry in order, letters from A or numbers from 0 or 1."""
+    """Take off the labels that all options carry: letters from A, which also order them, or numbers from 0 or 1."""
     letters = [_LABEL.match(text) for text in texts]
     places = [ord(fold(label[1] or label[2]).lower()) - ord("a") for label in letters if label]
-    if places == list(range(len(texts))):
-        return _cut(texts, letters), ()
+    if sorted(places) == list(range(len(texts))):
+        bare = _cut(texts, letters)
+        return tuple(bare[places.index(place)] for place in range(len(texts))), ()
     numbers = [_NUMBER.match(text) for text in texts]
     found = tuple(int(number[1] or number[2]) for number in numbers if number)
     if found in (tuple(range(len(texts))), tuple(range(1, len(texts) + 1))):

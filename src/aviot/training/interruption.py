@@ -55,7 +55,8 @@ class StopOnSignal(TrainerCallback):
 
     def __enter__(self) -> "StopOnSignal":
         if threading.current_thread() is threading.main_thread():  # no other thread may install handlers
-            self._before = {number: signal.signal(number, self._handle) for number in SIGNALS}
+            heard = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+            self._before = {number: signal.signal(number, self._handle) for number in heard}
         return self
 
     def __exit__(
@@ -71,6 +72,7 @@ class StopOnSignal(TrainerCallback):
         self.stopped_by = self._agreed(args.device)
         if self.stopped_by:
             control.should_training_stop = control.should_save = control.should_log = True
+            control.should_evaluate = False  # a held-out pass could outlast the time until the process is killed
 
     def _agreed(self, device: torch.device) -> int:
         """Return the signal that any process got, the same number in all of them."""

@@ -1,5 +1,5 @@
 from aviot.video.errors import VideoError as VideoError
-from aviot.video.read import VIDEO_SUFFIXES as VIDEO_SUFFIXES
+from aviot.video.paths import VIDEO_SUFFIXES as VIDEO_SUFFIXES
 from aviot.video.read import Source as Source
 from aviot.video.read import read_video as read_video
 from aviot.video.result import Damage as Damage

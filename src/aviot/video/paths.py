@@ -5,6 +5,14 @@ from pathlib import Path
 
 from aviot.video.errors import VideoError, reason
 
+VIDEO_SUFFIXES = (
+    *(".mp4", ".m4v", ".mov", ".qt", ".3gp", ".3g2", ".f4v", ".mkv", ".mk3d", ".webm", ".avi", ".ogg", ".ogv", ".ogm"),
+    *(".gif", ".apng", ".mpg", ".mpeg", ".m1v", ".m2v", ".vob", ".ts", ".mts", ".m2t", ".m2ts", ".flv", ".wmv", ".asf"),
+    *(".mxf", ".nut", ".dv", ".ivf", ".obu", ".h264", ".264", ".hevc", ".h265", ".265", ".vc1", ".mjpeg", ".mjpg"),
+    ".y4m",
+)
+"""Usual suffixes of the files that are read, for file pickers. The content alone decides whether a file is a video."""
+
 IMAGE_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 
 

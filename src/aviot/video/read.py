@@ -20,13 +20,6 @@ logger = logging.getLogger(__name__)
 
 Source: TypeAlias = str | os.PathLike[str] | Frames
 
-VIDEO_SUFFIXES = (
-    *(".mp4", ".m4v", ".mov", ".qt", ".3gp", ".3g2", ".f4v", ".mkv", ".mk3d", ".webm", ".avi", ".ogg", ".ogv", ".gif"),
-    *(".apng", ".mpg", ".mpeg", ".m1v", ".m2v", ".vob", ".ts", ".mts", ".m2t", ".m2ts", ".flv", ".wmv", ".asf", ".mxf"),
-    *(".nut", ".dv", ".ivf", ".obu", ".h264", ".264", ".hevc", ".h265", ".265", ".vc1", ".mjpeg", ".mjpg", ".y4m"),
-)
-"""Usual suffixes of the files that are read, for file pickers. The content alone decides whether a file is a video."""
-
 
 def read_video(
     source: Source,

@@ -16,7 +16,8 @@ _BOUNDARY = re.compile(
     re.IGNORECASE,
 )
 _LEAD_IN = (
-    r"[\s,]*(?:(?:but|no|oh|hm+|well|wait|and|however|ok|okay|sorry|\u4f46\u662f?|\u4e0d\u8fc7|\u7136\u800c)[\s,.!]*)*"
+    r"[\s,]*(?:(?:but|no|oh|oops|whoops|hm+|well|wait|and|however|ok|okay|sorry|"
+    r"\u4f46\u662f?|\u4e0d\u8fc7|\u7136\u800c)[\s,.!]*)*"
 )
 _CONTRAST = re.compile(
     r"[\s,]*(?:but|however|yet|nevertheless|nonetheless|instead|\u4f46|\u4e0d\u8fc7|\u7136\u800c)", re.IGNORECASE
@@ -29,7 +30,7 @@ _CORRECTION = re.compile(
     rf"{_LEAD_IN}(?:actually|in\s+(?:actual\s+)?(?:fact|reality|truth)|really|"
     rf"(?:up)?on\s+{_SECOND_LOOK}|after\s+(?:a\s+)?{_SECOND_LOOK}|"
     r"(?:after\s+)?(?:re-?(?:watching|considering|thinking|checking|examining)|thinking\s+(?:about\s+it|again|it\s+over))|"
-    r"looking\s+(?:closer|again|back|more\s+(?:closely|carefully))|scratch\s+that|correction|make\s+that|"
+    r"looking\s+(?:closer|again|back|more\s+(?:closely|carefully))|scratch\s+that|correction|make\s+that|or\s+rather|"
     r"i\s+(?:have\s+|now\s+)?(?:mean|meant|reconsider(?:ed)?|changed?\s+my\s+mind|correct\s+myself)|"
     r"let\s+me\s+(?:correct|revise|change)|\u5176\u5b9e|\u5b9e\u9645\u4e0a|\u4e8b\u5b9e\u4e0a|\u4ed4\u7ec6)(?![a-z])",
     re.IGNORECASE,

@@ -36,7 +36,8 @@ _UNCERTAIN = re.compile(
     r"(?:sure|certain|confident|convinced|clear|know|knows|tell|say|determine|confirm|verify|decide|exclude|possible)\b"
     r"|\b(?:unsure|uncertain|unclear|unknown|whether|wonder\w*|debatable|doubtful|undecided)\b"
     r"|(?<!no )(?<!without )(?<!without a )(?<!beyond )\bdoubt\b|\b(?:impossible|hard|difficult) to\b|"
-    r"\bdepend\w*\b|不确定|是否",
+    r"\bdepend\w*\b|(?:\bnot|n't) true that\b|\bdisagree\b|\bfail(?:s|ed)? to see\b|\bpremature\b|\btoo early\b|"
+    r"\bneed (?:more|to see)\b|\bhardly anyone\b|\bfew (?:would|people)\b|不确定|是否",
     re.IGNORECASE,
 )
 _FORCED = (

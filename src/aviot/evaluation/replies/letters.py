@@ -12,7 +12,7 @@ _AFTER_A = (
     r"works|fails|vs|versus|beats|does|doesn't|shows|contradicts|lacks|may|might|seemed|looked|appeared|not|wins|closely|"
     r"accurately|corresponds|captures|reflects|aligns|fit|stands|has|\w+n't|don't|do|implies|differs"
 )
-_ARTICLE_AFTER = re.compile(rf"\s+(?!(?i:{_AFTER_A})\b)[A-Za-z][\w'-]")
+_ARTICLE_AFTER = re.compile(rf"[ \t]+(?!(?i:{_AFTER_A})\b)[A-Za-z][\w'-]")
 _OPTION_BEFORE = re.compile(r"\b(?:option|choice|is)[\s:]*$", re.IGNORECASE)
 _NAMING = re.compile(
     r"\b(?:vitamin|plan|team|group|player|person|man|woman|speaker|scene|video|clip|frame|camera|part|section|point|figure|"

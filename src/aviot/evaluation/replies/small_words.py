@@ -11,6 +11,7 @@ from aviot.evaluation.replies.clauses import Clauses
 from aviot.evaluation.replies.discourse import is_bare
 from aviot.evaluation.replies.mention import REACH
 from aviot.evaluation.replies.stance import ASSERTED_BEFORE, is_denied_before
+from aviot.evaluation.text import fold
 
 _POLAR = {
     "yes": True,
@@ -22,6 +23,13 @@ _POLAR = {
     "incorrect": False,
     "wrong": False,
 }
+_IN_ORDER = re.compile(
+    r"\b(?:first(?!\s+(?:glance|sight|look|guess|thought|impression))|finally|later|"
+    r"initially|eventually|afterwards?|subsequently|then|at the (?:end|start|beginning)|"
+    r"in the (?:end|beginning))\b",
+    re.IGNORECASE,
+)
+_CORRECTED = re.compile(r"\b(?:actually|in fact|in reality|really|correction|on reflection)\b", re.IGNORECASE)
 _WAYS = frozenset(
     {"up", "down", "left", "right", "in", "out", "on", "off", "forward", "backward", "forwards", "backwards"}
 )
@@ -29,6 +37,7 @@ _RELATIONS = frozenset(
     ("in", "on", "at", "by", "under", "over", "above", "below", "behind", "beside", "near", "inside", "between")
 )
 _SIDES = frozenset({"left", "right"})
+_DIRECTIONS = _SIDES | {"up", "down", "forward", "backward", "forwards", "backwards"}
 _OTHERS = frozenset({"it", "he", "she", "they", "i", "we", "you", "not", "none", "both", "neither", "all", "at", "by"})
 _COUNTS = frozenset("one two three four five six seven eight nine ten eleven twelve once twice thrice".split())  # noqa: SIM905
 SMALL = frozenset(_POLAR) | _WAYS | _OTHERS | _COUNTS
@@ -182,3 +191,12 @@ def _is_count(text: str, word: str, first: int, start: int, end: int) -> bool:
         is_conjunction = _SENTENCE_START.search(text[first:start]) and _NEXT_WORD.match(text, end)
         return not (pronoun or is_conjunction or _ONCE_MORE.match(text, end))
     return not (pronoun and _PRONOUN_AFTER.match(text, end)) and not _ONE_ANOTHER.match(text, end)
+
+
+def becomes_opposite(text: str, chosen: str, others: Sequence[str]) -> bool:
+    """Return whether a reply tells of one way first and of another option's later ("up first, and finally down")."""
+    way, *rest = (fold(option).casefold().strip(" .!") for option in (chosen, *others))
+    if way not in _DIRECTIONS or not _IN_ORDER.search(text) or _CORRECTED.search(text):
+        return False
+    later = [other for other in rest if other in _DIRECTIONS]
+    return any(re.search(rf"(?<!not )(?<!n't )\b{other}(?:wards?)?\b", text, re.IGNORECASE) for other in later)

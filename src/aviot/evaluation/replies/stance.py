@@ -58,6 +58,7 @@ _FINAL = re.compile(
     r"\bfinal(?:ly)?\s+(?:answer|choice|verdict|decision|response|selection|pick|conclusion)\b[^\n.;!?]{0,30}$",
     re.IGNORECASE,
 )
+_ANSWER_LINE = re.compile(r"\W*(?:the\s+|my\s+)?(?:correct\s+)?answer(?:\s+is)?\s*[:\uff1a]\W*", re.IGNORECASE)
 _DENYING = (
     r"(?<!there's )(?:\bnot(?!\s+(?:only|just|merely|sure))|n't\b|\bcannot|\bneither|\bnor|\bnever|\bno)|\brather than|"
     r"\binstead of|(?<!none )\bother than|\bexcept(?: for)?|\bapart from|\bas opposed to|\banything but|\ball but|"
@@ -94,7 +95,7 @@ _LETTER_DENIED_BEFORE = re.compile(
     r"\b(?<!other )(?:than|over|beats?)\s+(?:(?:the\s+)?(?:option|choice)\s+)?[(\[]?$", re.IGNORECASE
 )
 _TEXT_DENIED_BEFORE = re.compile(
-    r"(?:\b(?:not(?!\s+(?:only|just|merely))|never|no(?!\s+doubt)|without|cannot|nobody)|n't)"
+    r"(?:\b(?:not(?!\s+(?:only|just|merely))|never|no(?!\s+doubt)|without|cannot|nobody)|n't)(?![a-z])"
     r"(?:\s*(?:(?!(?:but|it|rather)\b)[^\W\d_]+|\ue000+)){0,4}\s+$",
     re.IGNORECASE,
 )
@@ -133,8 +134,11 @@ def is_excepted(text: str, start: int, end: int) -> bool:
 
 
 def is_final(text: str, start: int) -> bool:
-    """Return whether what precedes a place announces the final answer."""
-    return bool(_FINAL.search(text, max(0, start - REACH), start))
+    """Return whether what precedes a place announces the final answer, or opens the last line with "Answer:"."""
+    if _FINAL.search(text, max(0, start - REACH), start):
+        return True
+    line = text.rfind("\n", 0, start) + 1
+    return bool(line and "\n" not in text[start:].strip() and _ANSWER_LINE.fullmatch(text, line, start))
 
 
 def is_denied_before(text: str, start: int, *, by_letter: bool) -> bool:
