@@ -96,8 +96,8 @@ def main(words: list[str]) -> tuple[float, float]:
     """Run the example; return the share of right answers before and after."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path, default=Path("runs/finetune"), help="default: runs/finetune")
-    parser.add_argument("--scenes", type=int, default=48, help="videos to train on, default 48")
-    parser.add_argument("--steps", type=int, default=20, help="optimizer steps of 8 examples, default 20")
+    parser.add_argument("--scenes", type=int, default=32, help="videos to train on, default 32")
+    parser.add_argument("--steps", type=int, default=24, help="optimizer steps of 4 examples, default 24")
     chosen = parser.parse_args(words)
     chosen.folder.mkdir(parents=True, exist_ok=True)
     write_data(chosen.folder, chosen.scenes)

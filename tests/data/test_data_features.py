@@ -1,12 +1,12 @@
 """Cached features: the right ones, whole, shared by processes, and never more than fit."""
 
-import multiprocessing
 import os
 import time
 from pathlib import Path
 
 import pytest
 import torch
+from forked import run_forked
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -138,9 +138,9 @@ def test_a_cache_needs_room():
         FeatureCache("x", 0)
 
 
-def _work(folder: str, worker: int) -> int:
+def work(folder: str) -> None:
     """Put and get under few keys, each twice in a row, in little room; whatever comes back must be whole."""
-    cache = FeatureCache(folder, 20_000)
+    cache, worker = FeatureCache(folder, 20_000), int(os.environ["WORKER"])
     hits = 0
     for turn in range(150):
         number = (turn // 2 * 7 + worker * 3) % 12
@@ -151,13 +151,14 @@ def _work(folder: str, worker: int) -> int:
             hits += 1
             assert (found.features == number).all()
             assert len(found.times) == 40
-    return hits
+    print(hits)
 
 
 def test_processes_share_a_cache(tmp_path):
-    with multiprocessing.get_context("spawn").Pool(3) as pool:
-        hits = pool.starmap(_work, [(str(tmp_path), worker) for worker in range(3)])
-    assert sum(hits) > 0
+    workers = tuple({"WORKER": str(worker)} for worker in range(3))
+    ended = run_forked(work, str(tmp_path), environments=workers)
+    assert [one.returncode for one in ended] == [0, 0, 0], ended
+    assert sum(int(one.stdout) for one in ended) > 0
     assert not list(tmp_path.glob("*.tmp"))
 
 

@@ -66,26 +66,17 @@ def test_the_slurm_example_stops_on_sigterm_and_is_queued_again(made, slurm):
     assert job.wait(60) != 0
     (step,) = saving.checkpoints(output)
     assert f"stopped by SIGTERM after step {step} of 400; wrote {output / f'checkpoint-{step}'}" in "".join(said)
-    assert Path(slurm["SCONTROL_LOG"]).read_text().splitlines() == [
-        "show hostnames here",
-        f"requeue {slurm['SLURM_JOB_ID']}",
-    ]
+    asked = Path(slurm["SCONTROL_LOG"]).read_text().splitlines()
+    assert asked == ["show hostnames here", f"requeue {slurm['SLURM_JOB_ID']}"]
 
 
 def test_the_accelerate_example(made):
     """With the file's settings but for the number of machines and processes."""
     path = write_settings(made, "accelerated", optimization={"steps": 1, "global_batch": 2})
-    here = ["--cpu", "--num_machines", "1", "--num_processes", "2", "--main_process_port", "0"]
-    command = [
-        sys.executable,
-        "-m",
-        "accelerate.commands.launch",
-        "--config_file",
-        str(CLUSTER / "accelerate.yaml"),
-        *here,
-    ]
+    here = ["--num_machines", "1", "--num_processes", "2", "--main_process_port", "0"]
+    launch = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(CLUSTER / "accelerate.yaml")]
     done = subprocess.run(
-        [*command, "-m", "aviot", "train", "--config", str(path)],
+        [*launch, *here, "-m", "aviot", "train", "--config", str(path)],
         env=os.environ | {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
