@@ -134,6 +134,7 @@ def test_the_command_says_so_and_ends_with_the_signals_code(made, monkeypatch, p
 
     monkeypatch.setattr("aviot.training.run.train", interrupted)
     monkeypatch.setattr("aviot.training.ending.end_process", end)
+    monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", str(processes))
     done = CliRunner().invoke(app, ["train", "--config", str(write_settings(made, "command"))])
     assert done.exit_code == 143

@@ -63,7 +63,6 @@ SILENT = {  # containers that are only known to be incomplete
     "gif": ("gif", {"pixels": "rgb8", "rate": 10}),
     "mpg": ("mpeg2video", {"options": GOP}),
     "apng": ("apng", {"pixels": "rgb24"}),
-    "h264": ("libx264", {"options": GOP, "container": "h264"}),
     "mp4": ("libx264", {"options": GOP, "muxing": {"movflags": "frag_keyframe+empty_moov"}}),
 }
 
