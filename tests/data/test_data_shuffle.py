@@ -46,8 +46,8 @@ def test_a_permutation_is_well_mixed():
     numbers = shuffled(np.arange(size), size, 5, 0)
     assert abs(np.corrcoef(np.arange(size), numbers)[0, 1]) < 0.03
     assert abs(np.mean(np.abs(np.diff(numbers))) / (size / 3) - 1) < 0.03
-    starts = Counter(int(shuffled(np.array([0]), 7, seed, 0)[0]) for seed in range(700))
-    assert all(70 < starts[number] < 130 for number in range(7))
+    starts = Counter(int(shuffled(np.array([0]), 7, seed, 0)[0]) for seed in range(2100))
+    assert all(220 < starts[number] < 380 for number in range(7))
 
 
 def test_choices_are_uniform_and_independent_of_their_neighbours():
