@@ -4,12 +4,14 @@ BIN := .venv/bin
 # Constraints hold for build environments too, so that nothing can pull another torch.
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
-.PHONY: demo test lint unit lmms-eval test-lmms-eval clean
+MINUTES ?= 10
+
+.PHONY: demo test lint unit docs fuzz lmms-eval test-lmms-eval lock clean
 
 demo: .venv/ready
 	$(BIN)/aviot demo
 
-test: lint unit
+test: lint docs unit
 
 lint: .venv/ready
 	$(BIN)/ruff check .
@@ -20,6 +22,14 @@ lint: .venv/ready
 unit: .venv/ready
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal --cov --cov-report=term -q
 	$(BIN)/coverage report --include='*/aviot/ot/*,*/aviot/compressor/*' --fail-under=95 --format=total
+
+# Ten minutes of all fuzzers with a fresh seed; make fuzz MINUTES=1 SEED=7. docs/fuzzing.md
+fuzz: .venv/ready
+	$(BIN)/python tests/fuzz --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
+
+# The documentation site, into site/; a broken link, a missing page or an unknown name is an error.
+docs: .venv/ready
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # lmms-eval wants an older PyAV. It imports without torchvision and timm, and PyPI's torchvision breaks beside a CPU's torch.
 lmms-eval: .venv-lmms-eval/ready
@@ -34,11 +44,26 @@ test-lmms-eval: .venv-lmms-eval/ready
 	.venv-lmms-eval/bin/pip uninstall --quiet --yes timm torchvision
 	touch $@
 
-.venv/ready: pyproject.toml constraints.txt
+# Every file is checked against its hash but torch's, whose build differs by machine (CPU or CUDA) and is only pinned,
+# and what such a build needs beside. HASHES=no takes the constraints alone, on systems that the hashes do not cover.
+HASHES ?= yes
+.venv/ready: pyproject.toml constraints.txt requirements-build.txt requirements-ci.txt
 	@echo "Setting up .venv: a minute or two, most of it torch."
 	$(PYTHON) -m venv .venv
+ifeq ($(HASHES),yes)
+	$(BIN)/pip install --quiet --no-deps --require-hashes --requirement requirements-build.txt
+	$(BIN)/pip install --quiet --no-deps --require-hashes --no-build-isolation --requirement requirements-ci.txt
+	$(BIN)/pip install --quiet torch
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	$(BIN)/pip check
+else
 	$(BIN)/pip install --quiet --editable '.[dev]'
+endif
 	touch $@
+
+# Writes requirements-build.txt and requirements-ci.txt anew from constraints.txt; needs the package index.
+lock:
+	$(PYTHON) .ci/lock.py
 
 clean:
 	rm -rf .venv .venv-lmms-eval .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

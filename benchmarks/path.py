@@ -54,10 +54,10 @@ def main() -> None:
     for method in METHODS:
 
         def eager(method: CompressorName = method) -> torch.Tensor:
-            return path._to_tokens(asked, a.ratio, method, u, questions)
+            return path._to_tokens(asked, a.ratio, method, u, questions).tokens
 
         def replayed(method: CompressorName = method) -> torch.Tensor:
-            return path.video_tokens(u, questions, asked, ratio=a.ratio, compressor=method)
+            return path.video_tokens(u, questions, asked, ratio=a.ratio, compressor=method).tokens
 
         row = {"method": method, "frames": a.frames, "batch": a.batch, "eager": clock(eager, a.repeats)}
         torch.cuda.empty_cache()

@@ -1,4 +1,5 @@
 import os
+import signal
 from dataclasses import dataclass
 from functools import cache
 
@@ -14,6 +15,10 @@ from torch import Tensor
 
 from aviot import Compression, Compressor, CompressorConfig
 from aviot.convert import compressor_weights
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell starts background jobs with SIGINT ignored, and every process of the tests would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=60)
 settings.load_profile("repeatable")

@@ -1,5 +1,6 @@
 """The command line as a user meets it: streams and exit codes."""
 
+import itertools
 import json
 import os
 import resource
@@ -75,6 +76,14 @@ def test_mistakes_are_one_sentence_and_exit_code_2(arguments, sentence):
 def test_help_without_arguments_and_unknown_commands():
     assert "account" in aviot("--help").stdout
     assert aviot("fly").returncode == 2
+
+
+@pytest.mark.parametrize("command", ["answer", "evaluate", "bench", "train", "demo"])
+def test_help_breaks_lines_where_the_terminal_does(command):
+    shown = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "80"}).stdout
+    told = [line.strip() for line in shown.partition("\u256d")[0].splitlines()]
+    for line, following in itertools.pairwise(told):  # 78 characters wide: the next word would not have fitted
+        assert not (line and following) or len(f"{line} {following.split()[0]}") > 78, line
 
 
 GOLDEN = str(Path(__file__).parent / "golden" / "checkpoint")

@@ -81,6 +81,17 @@ def test_frozen():
         ({"gate": {"global_floor": 1.5}}, r"global_floor must lie in \[0, 1\]"),
         ({"objective": {"balance_weight": float("inf")}}, "balance_weight must be a finite number"),
         ({"depth": 3}, "CompressorConfig has no field 'depth'"),
+        ({"rounds": (10**9, 1)}, "rounds must hold at most 1,000 each, got 1,000,000,000"),
+        ({"rounds": (1000,), "transport": {"updates": 1000}}, "rounds times updates must be at most 20,000 a level"),
+        ({"rounds": [1] * 10**6}, "rounds must hold at most 8 values, got 1,000,000"),
+        ({"fractions": [0.5] * 10**6}, "fractions must hold at most 64 values, got 1,000,000"),
+        ({"transport": {"updates": 10**18}}, "updates must be at most 10,000, got 1,000,000,000,000,000,000"),
+        ({"segments": 10**9}, "segments must be at most 65,536"),
+        ({"dim": 10**9}, "dim must be at most 65,536"),
+        ({"cost_dim": 10**9}, "cost_dim must be at most 65,536"),
+        ({"grid": (10**6, 10**6)}, "grid must have at most 1,024 patches along a side"),
+        ({"position": {"bands": 10**9}}, "bands must be at most 64"),
+        ({"gate": {"hidden": 10**9}}, "hidden must be at most 65,536"),
     ],
 )
 def test_mistakes_are_named(values, sentence):

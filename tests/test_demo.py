@@ -11,12 +11,12 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
 from aviot.cli import app
 from aviot.commands.demo import _described
 from aviot.demo import Asked, Demo, draw_scene
+from aviot.printing import SafeConsole
 from aviot.small.architecture import new_model, small_processor
 from aviot.small.tokenizer import build_tokenizer
 from aviot.synthetic import World, WorldConfig
@@ -109,7 +109,7 @@ def test_words_do_not_steer_the_terminal():
     steering = "a\x1b[2Jb\rc\x0bd\x85e"
     asked = Asked(question=f"q{steering}", answer=f"w{steering}", truth=None, budgets=((1, 1),))
     shown = Demo(Path(f"v{steering}"), Path(f"p{steering}"), 4, (4, 2), 8, 4, ((0.0, 1.0), (1.0, 2.0)), (asked, asked))
-    console = Console(width=200, record=True, file=StringIO())
+    console = SafeConsole(width=200, record=True, file=StringIO())
     for part in _described(shown):
         console.print(part)
     text = console.export_text()

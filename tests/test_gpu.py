@@ -278,7 +278,7 @@ def test_tokens_of_the_graph_are_those_without_it(compressor):
     finally:
         torch.cuda.set_sync_debug_mode("default")
     with torch.no_grad():
-        assert torch.equal(replayed, path._to_tokens((0, 0), 4.0, compressor, other, asked))
+        assert torch.equal(replayed.tokens, path._to_tokens((0, 0), 4.0, compressor, other, asked).tokens)
     assert len(path._replays._graphs) == (compressor != "none")  # without one there is nothing worth a graph
 
 
@@ -295,4 +295,44 @@ def test_streams_that_share_a_graph_wait_for_each_other():
         with torch.cuda.stream(streams[number % 2]):
             found.append(path.video_tokens(videos[number % 2], question, (0,), ratio=4.0))
     torch.cuda.synchronize()
-    assert all(torch.equal(tokens, alone[number % 2]) for number, tokens in enumerate(found))
+    assert all(torch.equal(made.tokens, alone[number % 2].tokens) for number, made in enumerate(found))
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+@pytest.mark.parametrize("compressor", ["aviot", "uniform", "segment-mean", "none"])
+def test_no_answer_from_features_that_are_not_finite(compressor, bad):
+    """Eager, captured and replayed, with sound videos before, between and after."""
+    model, expected = golden_model()
+    (u,) = model.encode(expected["pixel_values"], [25])
+    sound = u.detach()
+    spoilt = sound.clone()
+    spoilt[11, 300, 5] = bad
+    how = {"question_span": expected["question_token_ranges"][:, 0], "ratio": 4.0, "compressor": compressor}
+
+    def answer(video):
+        return model.generate(expected["input_ids"], encoded=[video], **how, max_new_tokens=4, do_sample=False)
+
+    with pytest.raises(ValueError, match="not finite"):
+        answer(spoilt)
+    first = answer(sound)
+    for _ in range(3):
+        with pytest.raises(ValueError, match="not finite"):
+            answer(spoilt)
+        assert torch.equal(answer(sound), first)
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+@pytest.mark.parametrize(
+    "name", ["connector.projector.2.weight", "compressor.gate.3.bias", "compressor.metric.embed.0.bias"]
+)
+def test_a_replayed_graph_notices_weights_that_turn_bad(name, bad):
+    model, expected = golden_model()
+    (u,) = model.encode(expected["pixel_values"], [25])
+    how = {"question_span": expected["question_token_ranges"][:, 0], "ratio": 4.0, "encoded": [u.detach()]}
+    for _ in range(3):
+        model.generate(expected["input_ids"], **how, max_new_tokens=2, do_sample=False)
+    with torch.no_grad():
+        model.model.get_parameter(name).flatten()[0] = bad
+    for _ in range(2):
+        with pytest.raises(ValueError, match="not finite"):
+            model.generate(expected["input_ids"], **how, max_new_tokens=2, do_sample=False)

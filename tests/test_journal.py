@@ -77,6 +77,48 @@ def test_damage_elsewhere_is_an_error(tmp_path):
         read_rows(path)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"a": NaN}',
+        b'{"a": -Infinity}',
+        b'{"a": "\xff"}',
+        b'{"a": "\xed\xa0\x80"}',
+        '{"a": 1}'.encode("utf-16"),
+        b"\xef\xbb\xbf{}",
+        b'{"a": 1}\r{"b": 2}',
+        b'{"a": ' + b"[" * 3000 + b"]" * 3000 + b"}",
+        b'{"a": "' + b"x" * 2**26 + b'"}',
+        b"\0",
+        b"",
+        b"5",
+    ],
+    ids=lambda line: ascii(line[:20]),
+)
+def test_a_line_that_no_journal_holds_is_refused(tmp_path, line):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'{"text": 1}\n' + line + b'\n{"text": 3}\n')
+    for use in (read_rows, Journal):
+        with pytest.raises(JournalError, match="line 2 is no row"):
+            use(path)
+
+
+def test_a_whole_last_row_that_no_journal_holds_is_not_cut_off(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'{"text": 1}\n{"text": NaN}\n')
+    with pytest.raises(JournalError, match="line 2 is no row"):
+        Journal(path)
+    assert path.read_bytes().endswith(b"NaN}\n")
+
+
+def test_steering_characters_and_halves_of_pairs_come_back_escaped(tmp_path):
+    path, text = tmp_path / "rows.jsonl", "\x1b\x9b\u202e\ud800\x7f狗"
+    with Journal(path) as journal:
+        journal.add({"text": text})
+    assert read_rows(path) == [{"text": text}]
+    assert not set("\x1b\x9b\u202e\x7f") & set(path.read_text(encoding="utf-8"))
+
+
 def test_two_writers_are_refused(tmp_path):
     with Journal(tmp_path / "rows.jsonl"), pytest.raises(JournalError, match="another process is writing"):
         Journal(tmp_path / "rows.jsonl")

@@ -64,7 +64,21 @@ def clip(tmp_path):
 
 def test_mistakes_are_found_before_anything_heavy_is_imported(clip, tmp_path):
     video, question, output = str(clip), ("-q", "Why?"), ("-o", str(tmp_path / "out"))
+    items, misspelt = tmp_path / "items.jsonl", tmp_path / "misspelt.jsonl"
+    items.write_text('{"video": "v.mp4", "question": "Why?", "options": ["x", "y"], "answer": "A"}')
+    misspelt.write_text('{"video": "v.mp4", "question": "Why?", "optoins": ["x", "y"], "answer": "A"}')
     mistakes = {
+        "nowhere is not a directory": ["evaluate", str(items), "--videos", "nowhere"],
+        "no item has the column 'nothing'": ["evaluate", str(items), "--by", "nothing"],
+        "did you mean 'options'?": ["evaluate", str(misspelt)],
+        "frames must be a whole number of at least 1, got 0": ["evaluate", str(items), "--frames", "0"],
+        "got 0.125": ["evaluate", str(items), "-r", "0.125"],
+        "got 'kettle'": ["demo", "--device", "kettle"],
+        "at most 4 questions at a time": ["explain", video, *question * 5, *output],
+        "--support counts from 0, got -1": ["explain", video, *question, *output, "--support", "-1"],
+        "--frame chooses what figures show": ["explain", video, *question, *output, "--frame", "1"],
+        "got 'huge'": ["bench", "--size", "huge"],
+        "repeats must be whole numbers": ["bench", "--repeats", "0"],
         "there is no file /nowhere.mp4": ["answer", "/nowhere.mp4", *question],
         "got 0.5": ["answer", video, *question, "-r", "0.5"],
         "got 'magic'": ["compress", video, *question, *output, "--compressor", "magic"],
@@ -83,6 +97,17 @@ def test_mistakes_are_found_before_anything_heavy_is_imported(clip, tmp_path):
     said = probe(*mistakes.values())
     assert [sentence for sentence in mistakes if sentence not in said] == []
     assert said.count("code 2 imported []") == len(mistakes)
+    assert "bundled demo model" not in said  # who would answer is said where there is something to answer
+
+
+@pytest.mark.parametrize("command", [("compress", "-q", "Why?"), ("explain", "-q", "Why?"), ("bench",)])
+def test_no_output_takes_the_place_of_the_video(clip, command):
+    picture = clip / "0.png"
+    before, (verb, *words) = picture.read_bytes(), command
+    said = probe([verb, str(picture), *words, "-o", str(picture)])
+    assert f"{picture} is the video itself; name another file" in said
+    assert "code 2 imported []" in said
+    assert picture.read_bytes() == before
 
 
 @pytest.mark.parametrize("seconds", [0.15, 0.6])

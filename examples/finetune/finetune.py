@@ -99,6 +99,8 @@ def main(words: list[str]) -> tuple[float, float]:
     parser.add_argument("--scenes", type=int, default=32, help="videos to train on, default 32")
     parser.add_argument("--steps", type=int, default=24, help="optimizer steps of 4 examples, default 24")
     chosen = parser.parse_args(words)
+    if (chosen.folder / "before").exists():
+        parser.error(f"{chosen.folder} holds a run of this example; remove it, or name another folder")
     chosen.folder.mkdir(parents=True, exist_ok=True)
     write_data(chosen.folder, chosen.scenes)
     before = evaluate(chosen.folder, embedded_model(), "before")

@@ -43,7 +43,7 @@ def main() -> None:
         if isinstance(error, BrokenPipeError):
             _end(128 + signal.SIGPIPE)
         if isinstance(error, OSError) and error.errno in CANNOT_WRITE:
-            _end(UNWRITABLE, f"the output cannot be written ({error.strerror or error})")
+            _end(UNWRITABLE, f"the output cannot be written ({os.strerror(error.errno)})")
         raise
 
 

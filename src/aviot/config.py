@@ -26,6 +26,20 @@ T = TypeVar("T")
 
 TRAINING_RATIOS = tuple(2 + 0.5 * i for i in range(17))  # 2, 2.5, ..., 10, one drawn uniformly for every example
 
+# Upper bounds, so that no config, a stranger's among them, makes a compressor that never comes to an end or that no
+# memory holds. They stand far above the paper's values, which are given with them.
+MOST_UPDATES = 10_000  # 20; in float32 a plan has long stopped changing
+MOST_ROUNDS = 1_000  # 5
+MOST_SOLVES = 20_000  # updates in all rounds of one level: 100
+MOST_LEVELS = 8  # 3
+MOST_SIDE = 1_024  # 27 patches along a side of the grid
+MOST_CHANNELS = 65_536  # 1152 channels of the encoder, 256 of the cost
+MOST_HIDDEN = 65_536  # 32 hidden units of the gate
+MOST_BANDS = 64  # 16; band b has the frequency 2^b, and float32 ends near 2^128
+MOST_SEGMENTS = 65_536  # 4; more segments than frames are never made
+MOST_STAGES = 64  # 3 intermediate cardinalities
+MOST_STEPS = 10**12  # 500 steps of warm-up
+
 Fusion = Literal["adaptive", "equal"]
 Pilot = Literal["balanced", "unbalanced"]
 Granularities = Literal["all", "global"]
@@ -42,7 +56,7 @@ class TransportConfig:
     stabilizer: float = 1e-8  # delta, in the cost scale and the barycentric update
 
     def __post_init__(self) -> None:
-        require_whole(self, "updates")
+        require_whole(self, "updates", most=MOST_UPDATES)
         require_positive(self, "source_relaxation", "target_relaxation", "cost_bound", "stabilizer")
 
 
@@ -68,7 +82,7 @@ class GateConfig:
     global_floor: float = 0.20  # delta_G
 
     def __post_init__(self) -> None:
-        require_whole(self, "hidden")
+        require_whole(self, "hidden", most=MOST_HIDDEN)
         require_positive(self, "temperature")
         require_fraction(self, "global_floor")
 
@@ -83,7 +97,7 @@ class PositionConfig:
     region_bands: int = 8
 
     def __post_init__(self) -> None:
-        require_whole(self, "bands", "region_bands")
+        require_whole(self, "bands", "region_bands", most=MOST_BANDS)
         require_finite(self, "temporal_scale", "spatial_scale")
 
 
@@ -162,7 +176,9 @@ class CompressorConfig:
 
     def __post_init__(self) -> None:
         self._canonicalise()
-        require_whole(self, "dim", "cost_dim", "segments", "stage_multiple", "warmup_steps")
+        require_whole(self, "dim", "cost_dim", most=MOST_CHANNELS)
+        require_whole(self, "segments", "stage_multiple", most=MOST_SEGMENTS)
+        require_whole(self, "warmup_steps", most=MOST_STEPS)
         if self.cost_dim % 2:
             raise ValueError(
                 f"cost_dim must be even (the question's map has cost_dim/2 hidden units), got {self.cost_dim}"
@@ -174,6 +190,7 @@ class CompressorConfig:
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
         self._check_levels()
+        self._check_work()
         inside = numbers("fractions", self.fractions, "lie strictly between 0 and 1", lambda value: 0 < value < 1)
         if list(inside) != sorted(set(inside), reverse=True):
             raise ValueError(f"fractions must fall, got {self.fractions}; stages only get smaller")
@@ -182,10 +199,12 @@ class CompressorConfig:
         """Turn lists (as JSON gives them) into tuples, mappings into groups, and the switch's bool into its word."""
         put = object.__setattr__
         for name in ("epsilons", "parent_weights", "fractions"):
-            put(self, name, as_tuple(name, getattr(self, name)))
+            put(self, name, _short(name, as_tuple(name, getattr(self, name))))
         for name in ("grid", "rounds"):
-            put(self, name, counts(name, getattr(self, name)))
-        cells = (counts("each entry of regions", entry) for entry in as_tuple("regions", self.regions))
+            put(self, name, counts(name, _short(name, as_tuple(name, getattr(self, name)))))
+        cells = (
+            counts("each entry of regions", entry) for entry in _short("regions", as_tuple("regions", self.regions))
+        )
         put(self, "regions", tuple(cells))
         if isinstance(self.granularities, bool):
             put(self, "granularities", "all" if self.granularities else "global")
@@ -214,6 +233,17 @@ class CompressorConfig:
         put(self, "epsilons", numbers("epsilons", self.epsilons, "be positive", lambda value: value > 0))
         weights = numbers("parent_weights", self.parent_weights, "lie in [0, 1]", lambda value: 0 <= value <= 1)
         put(self, "parent_weights", weights)
+
+    def _check_work(self) -> None:
+        """Refuse sizes and rounds that no computation would come to the end of."""
+        if max(self.grid) > MOST_SIDE:
+            raise ValueError(f"grid must have at most {MOST_SIDE:,} patches along a side, got {self.grid}")
+        if max(self.rounds) > MOST_ROUNDS:
+            raise ValueError(f"rounds must hold at most {MOST_ROUNDS:,} each, got {max(self.rounds):,}")
+        if (solves := max(self.rounds) * self.transport.updates) > MOST_SOLVES:
+            raise ValueError(
+                f"rounds times updates must be at most {MOST_SOLVES:,} a level, got {solves:,}; lower one of them"
+            )
 
     @property
     def patches(self) -> int:
@@ -261,6 +291,14 @@ def level_names(regions: tuple[tuple[int, int], ...]) -> tuple[str, ...]:
     if len(regions) == 3:
         return ("global", "medium", "local")
     return ("global", *(f"{rows}x{columns}" for rows, columns in regions[1:]))
+
+
+def _short(name: str, values: tuple[T, ...]) -> tuple[T, ...]:
+    """Refuse a list that is longer than any chain of levels or stages."""
+    most = MOST_STAGES if name == "fractions" else MOST_LEVELS
+    if len(values) > most:
+        raise ValueError(f"{name} must hold at most {most} values, got {len(values):,}")
+    return values
 
 
 def _at(values: tuple[T, ...], index: int) -> T:

@@ -10,8 +10,13 @@ from types import TracebackType
 from typing import Any
 
 from aviot.files import sync
+from aviot.printing import json_text
 
 Row = dict[str, Any]
+
+
+LONGEST_LINE = 2**26
+"""Bytes of a row at most; the longest that is written has a few hundred thousand."""
 
 
 class JournalError(ValueError):
@@ -59,8 +64,8 @@ class Journal:
 
 
 def as_line(row: Mapping[str, Any]) -> bytes:
-    """A row as it is written: keys in their order, text as it is, no NaN."""
-    return json.dumps(row, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    """A row as it is written: keys in their order, letters as they are, no NaN."""
+    return json_text(row).encode() + b"\n"
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -68,9 +73,9 @@ def read_rows(path: Path) -> list[Row]:
     if not path.is_file():
         return []
     rows = []
-    for number, line in enumerate(_whole_lines(path.read_bytes()).splitlines(), 1):
+    for number, line in enumerate(_whole_lines(path.read_bytes()).split(b"\n")[:-1], 1):
         row = _parsed(line)
-        if row is None:
+        if row is None or not _could_be_written(row):
             raise JournalError(
                 f"{path}, line {number} is no row of a run; the file was changed or is another's, name another folder"
             )
@@ -106,8 +111,20 @@ def _whole_lines(data: bytes) -> bytes:
 
 
 def _parsed(line: bytes) -> Row | None:
+    """An object of JSON in UTF-8; None for anything else."""
+    if len(line) > LONGEST_LINE:
+        return None
     try:
-        row = json.loads(line)
+        row = json.loads(line.decode())
     except (ValueError, RecursionError):
         return None
     return row if isinstance(row, dict) else None
+
+
+def _could_be_written(row: Row) -> bool:
+    """Whether a journal can hold a row: NaN and infinity are no JSON, though Python reads them."""
+    try:
+        as_line(row)
+    except (ValueError, RecursionError):
+        return False
+    return True

@@ -1,6 +1,6 @@
 """What is asked of a model about a video, checked when it is made: before torch is imported or a frame is decoded."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -14,6 +14,8 @@ from aviot.video.sample import Sampling, check_rate
 CompressorName = Literal["aviot", "uniform", "segment-mean", "none"]
 COMPRESSORS: tuple[str, ...] = get_args(CompressorName)
 MAX_NEW_TOKENS = 64
+"""Longest answer, where neither a person nor a task says."""
+
 MOST_QUESTIONS = 4  # compared on one page of the explorer
 
 
@@ -43,9 +45,7 @@ class Request:
         if self.ratio is not None:
             support_count(1, self.ratio)
         require_whole(self, "max_new_tokens")
-        Sampling(**{name: self.sampling[name] for name in ("fps", "max_frames", "frames") if name in self.sampling})
-        if self.source_fps is not None:
-            check_rate("source_fps", self.source_fps)
+        check_sampling(self.sampling)
         check_device_name(self.device)
         check_source(self.video, source_fps=self.source_fps)
         if self.model is not None:
@@ -56,6 +56,15 @@ class Request:
         """The choices of frames that were made, as `read_video` takes them."""
         names = ("fps", "max_frames", "frames", "source_fps")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+
+def check_sampling(chosen: Mapping[str, Any]) -> None:
+    """Refuse rates and numbers of frames that no video could be sampled with; None stands for the checkpoint's own."""
+    given = {name: value for name, value in chosen.items() if value is not None}
+    source_fps = given.pop("source_fps", None)
+    Sampling(**given)
+    if source_fps is not None:
+        check_rate("source_fps", source_fps)
 
 
 def check_question(question: str) -> None:

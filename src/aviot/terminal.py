@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import typer
-from rich.console import Console
 
+from aviot.printing import SafeConsole, SafeProgress
 from aviot.small.embedded import KNOWS
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ EXTRAS = {
 
 
 @cache
-def stderr_console() -> Console:
+def stderr_console() -> SafeConsole:
     """Return the one console on stderr: lines printed beside a live spinner must go through its console."""
-    return Console(stderr=True)
+    return SafeConsole(stderr=True)
 
 
 def chosen_model(model: Path | None) -> Path:
@@ -74,11 +74,11 @@ def load_model(
 @contextmanager
 def working() -> Iterator[Callable[[str], None]]:
     """Show a spinner on stderr that names the current step, where stderr is a terminal."""
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    with Progress(
+    with SafeProgress(
         SpinnerColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         TimeElapsedColumn(),
         console=stderr_console(),
         transient=True,
@@ -126,11 +126,6 @@ def _how_to_install(module: str) -> str:
 def counted(number: int, noun: str) -> str:
     """Return a number and its noun."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def printable(text: str) -> str:
-    """Return a model's or a stranger's words without what would steer the terminal."""
-    return "".join(c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def say(text: str) -> None:

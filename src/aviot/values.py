@@ -30,12 +30,14 @@ def as_number(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def require_whole(config: object, *names: str) -> None:
-    """Check that fields are whole numbers of at least one, and store them as Python's."""
+def require_whole(config: object, *names: str, most: int | None = None) -> None:
+    """Check that fields are whole numbers of at least one and at most `most`, and store them as Python's."""
     for name in names:
         value = as_whole(getattr(config, name))
         if value is None or value < 1:
             raise ValueError(f"{name} must be a whole number of at least 1, got {getattr(config, name)!r}")
+        if most is not None and value > most:
+            raise ValueError(f"{name} must be at most {most:,}, got {value:,}")
         object.__setattr__(config, name, value)
 
 

@@ -187,6 +187,39 @@ def test_overflow_inside_names_stage_and_granularity(compressor):
         compressor(features(), ratio=4)
 
 
+@pytest.fixture
+def captured(monkeypatch):
+    """Nothing may be read, as while a CUDA graph is captured."""
+    monkeypatch.setattr("aviot.compressor.finite._being_captured", lambda _: True)
+
+
+@ALL
+@pytest.mark.usefixtures("captured")
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_a_graph_carries_its_checks_along(make, bad):
+    x = features(batch=(2,))
+    assert torch.isfinite(make(CONFIG)(x, ratio=4).flags().largest).all()
+    x[1, 7, 3, 2] = bad
+    flags = make(CONFIG)(x, ratio=4).flags()
+    with pytest.raises(ValueError, match="features x are not finite"):
+        flags.raise_first()
+
+
+@pytest.mark.usefixtures("captured")
+def test_a_graph_names_what_it_found(compressor):
+    asks = {"question": torch.ones(6), "relevance": torch.full((12,), torch.nan, dtype=torch.float64)}
+    with pytest.raises(ValueError, match="relevance is not finite"):
+        compressor(features(), **asks, ratio=4).flags().raise_first()
+    with torch.no_grad():
+        compressor.region_position.weight.fill_(torch.inf)
+    with pytest.raises(ValueError, match=r"stage 1 \(12 to 8 frames\): the medium plan is not finite"):
+        compressor(features(), ratio=4).flags().raise_first()
+
+
+def test_a_cpu_has_read_its_checks_already(compressor):
+    assert compressor(features(), ratio=4).flags() is None
+
+
 @ALL
 @pytest.mark.parametrize(
     ("x", "sentence"),

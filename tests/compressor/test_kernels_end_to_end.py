@@ -151,6 +151,21 @@ def test_features_that_are_not_finite_are_reported():
         module(**given, supports=4).check()
 
 
+@pytest.mark.usefixtures("by_kernels")
+def test_a_graph_of_kernels_carries_its_checks_along(monkeypatch):
+    monkeypatch.setattr("aviot.compressor.finite._being_captured", lambda _: True)
+    module, given = tiny(**ONE_STAGE), on_device(inputs(9, grid=GRID))
+    with torch.no_grad():
+        assert torch.isfinite(module(**given, supports=4).flags().largest).all()
+        given["x"][3, 5, 1] = torch.nan
+        with pytest.raises(ValueError, match="features x are not finite"):
+            module(**given, supports=4).flags().raise_first()
+        given["x"][3, 5, 1] = 0.0
+        module.gate[1].weight[0, 0] = torch.nan
+        with pytest.raises(ValueError, match=r"stage 1 .*: the fusion weights are not finite"):
+            module(**given, supports=4).flags().raise_first()
+
+
 def serves(module, dtype=torch.float32, path=(40, 32, 10)):
     x = torch.empty(1, path[0], module.config.patches, module.config.dim, dtype=dtype, device="meta")
     modules = StageModules(module.metric, module.region_position, module.gate)

@@ -45,6 +45,25 @@ TEXT = {"type": "text", "text": "What happens?"}
         {"messages": parts({"type": "video", "video": "a.mp4", "text": None}, "What ", "happens?")},
         {"query": "<video>What happens?", "response": "A dog runs.", "videos": ["a.mp4"]},
         {"instruction": "What happens?", "input": "", "output": "A dog runs.", "videos": ["a.mp4"], "history": []},
+        {"conversation": [{"human": "<video>What happens?", "assistant": "A dog runs."}], "videos": ["a.mp4"]},
+        {"query": "<video>a.mp4</video>What happens?", "response": "A dog runs."},
+        {"messages": spoken("<video> a.mp4 </video>\nWhat happens?", "A dog runs.")},
+        {"messages": parts("<video>a.mp4</video>", TEXT)},
+        {"messages": spoken("<video></video>What happens?", "A dog runs."), "videos": ["a.mp4"]},
+        {"messages": spoken("What happens?", "A dog runs."), "videos": ["a.mp4"], "tools": "[]", "objects": " {} "},
+        {"messages": spoken("What happens?", "A dog runs."), "videos": ["a.mp4"], "label": True},
+        *(
+            {"messages": spoken(f"{mark}What happens?", "A dog runs."), "videos": ["a.mp4"]}
+            for mark in (
+                "<|vision_start|><|video_pad|><|vision_end|>",
+                "<|video_pad|><|video_pad|>\n",
+                "<|vision_bos|><|VIDEO|><|vision_eos|>",
+                "<|image|>",
+                "<VIDEO>",
+                "<video/>",
+                "<ImageHere>",
+            )
+        ),
         {"messages": [*spoken("What happens?"), {"role": "assistant", "content": "A dog runs.", "weight": 1}]}
         | {"videos": ["a.mp4"]},
         {"messages": [{"role": "user", "content": "What happens?", "loss": False}, spoken("", "A dog runs.")[1]]}
@@ -62,9 +81,10 @@ def test_conversations_of_several_turns():
     values = [
         {"messages": spoken("<video>First?", "One.", "Second?\nIn short.", "Two."), "videos": ["a.mp4"]},
         {"query": "Second?\nIn short.", "response": "Two."} | history,
+        {"videos": ["a.mp4"], "conversation": [{"human": asked, "assistant": told} for asked, told in expected]},
         {"instruction": "Second?", "input": "In short.", "output": "Two."} | history,
     ]
-    assert [parse_record(value, "1").turns for value in values] == [expected] * 3
+    assert [parse_record(value, "1").turns for value in values] == [expected] * 4
 
 
 @pytest.mark.parametrize(
@@ -106,7 +126,15 @@ def answer(**keys):
         (change(videos=[]), 'names no video; expected "video": path, "videos": \\[path\\]'),
         (change(videos=None, images=["a.png"]), "an image record has nothing to compress"),
         (change(images=["a.png"]), r'has images \("images"\); expected one video.*remove the key'),
-        (change(tools="[]"), r'has tools \("tools"\)'),
+        (change(tools='[{"name": "f"}]'), r'has tools \("tools"\)'),
+        (change(label=False), '"label": false, so its answer is one to avoid'),
+        (change(kto_tag=False), '"kto_tag": false, so its answer is one to avoid'),
+        (change(videos='["a.mp4"]'), '"videos" must be a list of one path, got text that holds a list'),
+        (change(messages=spoken("<image>a.png</image>A?", "a")), "turn 1 names an image .'a.png'"),
+        (change(messages=spoken("<video>b.mp4</video>A?", "a")), "names 2 videos"),
+        (change(messages=spoken("<video><|video_pad|>A?", "a")), "2 placeholders"),
+        (change(messages=spoken("A?", "a <|video_pad|>")), "turn 2 has the placeholder"),
+        ({"conversation": [{"human": "A?"}], "videos": ["a.mp4"]}, "turn 1 must be from"),
         (change(rejected_response="No."), r'a rejected answer \("rejected_response"\)'),
         (change(conversations=said("A?", "a")), 'both "conversations" and "messages"; keep the one'),
         (change(system=["x"]), '"system" must be text, got an array'),

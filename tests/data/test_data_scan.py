@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from aviot.data import scan
 from aviot.data.errors import DataError
-from aviot.data.record import RepeatedKey
+from aviot.data.json_values import RepeatedKey
 from aviot.data.scan import Found, Scanner, decode_json
 
 VALUES = st.recursive(

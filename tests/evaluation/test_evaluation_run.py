@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import torch
 from evaluation_sets import SETTINGS, load, rows, run, write_items
 
 from aviot.evaluation import asking
@@ -13,6 +14,7 @@ from aviot.evaluation.item import parse_item
 from aviot.evaluation.plan import Shard
 from aviot.evaluation.prompts import Instructions, ask_item
 from aviot.evaluation.rows import key_of
+from aviot.models import AviotForConditionalGeneration
 from aviot.models.answering import answer_question
 
 
@@ -37,6 +39,22 @@ def test_problems_are_counted_and_listed(whole):
     assert counted[("aviot@2", "multiple choice")] == (7, 1)
     assert counted[("none", "exact match")] == (4, 1)
     assert json.loads((out / "summary.json").read_text())["results_sha256"] == summary.results_sha256
+
+
+def test_an_answer_from_nan_is_a_failed_row(made, tmp_path):
+    def spoilt(folder):
+        model, processor = AviotForConditionalGeneration.from_pretrained(folder).eval(), load(folder)[1]
+        with torch.no_grad():
+            model.model.connector.row_separator[0] = torch.nan
+        return model, processor
+
+    summary = run(made, tmp_path / "run", loading=spoilt, batch=2)
+    found = rows(tmp_path / "run" / "results.jsonl")
+    assert {row["status"] for row in found} == {"failed"}
+    reasons = {row["setting"]: row["reason"] for row in found if row["id"] == "open-0"}
+    assert set(reasons) == set(SETTINGS)
+    assert all("not finite (NaN or infinity)" in reason for reason in reasons.values())
+    assert all(measure.counted == measure.failed for measure in summary.measures)
 
 
 def test_rows_do_not_tell_where_the_videos_lie(made, whole, tmp_path, monkeypatch):

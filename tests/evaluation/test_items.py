@@ -148,6 +148,11 @@ def test_an_answer_by_label_text_or_both(options, answer):
         ({"options": ["x", "y"], "answerKey": "B"}, 1),
         ({"options": ["x", "y"], "correct_answer": "y"}, 1),
         ({"options": [3, 4, 5], "answer_index": 1}, 1),
+        ({"options": ["1. x", "2. y", "3. z"], "answer_index": 3}, 2),
+        ({"options": ["1. x", "2. y", "3. z"], "answer_index": 1, "answer": "y"}, 1),
+        ({"options": ["1. x", "2. y", "3. z"], "answer_index": 2, "answer": "y"}, 1),
+        ({"options": ["0. x", "1. y"], "answer_index": 1}, 1),
+        ({"options": ["x", "y"], "answer": ["y"]}, 1),
     ],
 )
 def test_numbers_and_index_keys_with_one_meaning(record, right):
@@ -175,6 +180,11 @@ def test_numbers_and_index_keys_with_one_meaning(record, right):
         ({"answer": "red", "ground_truth": "blue"}, "answers that differ under 'answer' and 'ground_truth'"),
         ({"options": ["x", "y"], "choices": ["x", "z"]}, "different options under 'options' and 'choices'"),
         ({"answer_idx": 2}, "'answer_idx' and no options"),
+        ({"options": ["1. x", "2. y"], "answer_idx": 1}, "two meanings: 'y' .as an index from 0. or 'x' .as its label"),
+        ({"options": {"1": "x", "2": "y"}, "answer_idx": "1"}, "two meanings"),
+        ({"option1": "x", "option2": "y", "answer_idx": 1}, "two meanings"),
+        ({"options": {"A": "x", " A": "y"}}, "the same label twice"),
+        ({"options": {"text": ["x", "y"], "label": ["A", "A"]}}, "the same label twice"),
         ({"choices": {"text": ["x", "y"], "label": ["A"]}}, "2 texts and 1 labels"),
         ({"choices": [{"x": 1}, {"x": 2}]}, "an object with 'label' and 'text'"),
     ],
@@ -246,6 +256,31 @@ def test_what_is_no_item(change, sentence):
         parse_item(CHOICE | change, "1")
 
 
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ('{"A": "x", "A": "y", "B": "z"}', "the object of options has the key 'A' twice"),
+        (
+            '[{"label": "A", "text": "x", "text": "w"}, {"label": "B", "text": "z"}]',
+            "option 1 has the key 'text' twice",
+        ),
+    ],
+)
+def test_a_key_twice_inside_options_is_refused(tmp_path, options, sentence):
+    path = tmp_path / "items.jsonl"
+    path.write_text(f'{{"video": "v.mp4", "question": "Which?", "options": {options}, "answer": "A"}}\n')
+    with pytest.raises(ItemError, match=sentence):
+        read_items(path)
+
+
+def test_equal_options_are_noted(tmp_path):
+    equal = CHOICE | {"id": "twice", "options": ["red", "Red.", "blue"], "answer": "C"}
+    path = write_items(tmp_path / "items.jsonl", [CHOICE | {"id": "once", "answer": "A"}, equal])
+    assert read_items(path).notes == (
+        "items that have the same option twice; a reply in its words chooses neither: 'twice'",
+    )
+
+
 def test_json_and_jsonl_give_the_same(tmp_path):
     values = [CHOICE | {"answer": "A"}, OPEN | {"id": "second", "answer": "red"}]
     lines = read_items(write_items(tmp_path / "a.jsonl", values))
@@ -287,7 +322,7 @@ def test_sources_that_are_none(tmp_path):
     ):
         with pytest.raises(ItemError, match=sentence):
             read_items(path)
-    with pytest.raises(ItemError, match="--videos names"):
+    with pytest.raises(ItemError, match="is not a directory; name the one"):
         read_items(write_items(tmp_path / "a.jsonl", [CHOICE]), videos=tmp_path / "nowhere")
     with pytest.raises(ItemError, match="is a file"):
         read_items(tmp_path / "a.jsonl", split="test")

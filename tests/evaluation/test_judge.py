@@ -8,7 +8,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from aviot.evaluation.endpoint import Endpoint, EndpointError
+from aviot.evaluation.item import Item
 from aviot.evaluation.judge import judge_messages, parse_verdict
+from aviot.evaluation.judging import GIVEN_UP_AFTER, judge_rows
 
 
 class Server:
@@ -76,6 +78,29 @@ def breaks_off(handler):
     handler.wfile.write(b'{"choices"')
 
 
+def endless_head(handler):
+    for _ in range(40):
+        handler.wfile.write(b"HTTP/1.1 100 Continue\r\nX: " + b"x" * 8000 + b"\r\n\r\n")
+
+
+def drips_head(handler):
+    handler.wfile.write(b"HTTP/1.1 ")
+    for _ in range(30):
+        handler.wfile.write(b"1")
+        time.sleep(0.05)
+
+
+def goes_on(handler):
+    """Say for ever that a reply will come."""
+    for _ in range(60):
+        handler.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        time.sleep(0.05)
+
+
+def bad_chunks(handler):
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\nabcde\r\nzz\r\n")
+
+
 YES = says("{'pred': 'yes', 'score': 4}")
 
 
@@ -130,6 +155,26 @@ def test_a_verdict(serve):
         reply(b" " * (2**20 + 10)),
         reply(b"[" * 100_000),
         says("{'pred': " + "[" * 100_000 + "}"),
+        says("{[1]: 2}"),
+        says("{{1: 2}: 3}"),
+        says("{'pred': 'yes', 'score': " + "-" * 1500 + "1}"),
+        says("{'pred': 'yes', 'score': " + "-" * 90_000 + "1}"),
+        says("{'pred': 'yes', 'score': " + "9" * 1500 + "}"),
+        says('{"pred": "yes", "score": NaN}'),
+        says('{"pred": "yes", "score": 1e999}'),
+        says('{"pred": "yes", "score": true}'),
+        says('{"pred": "yes", "score": [4]}'),
+        says("{**{}, 'pred': 'yes', 'score': 4}"),
+        says("{'pred', 'yes'}"),
+        says("\ud800"),
+        reply({"choices": [{"message": {"content": {"pred": "yes", "score": 4}}}]}),
+        reply({"choices": {"0": 1}}),
+        reply(b'{"choices": ' + b"9" * 5000 + b"}"),
+        reply(b"\xff\xfe\x00"),
+        reply(b""),
+        reply(b"\x1f\x8b\x08", Content_Encoding="gzip"),
+        endless_head,
+        bad_chunks,
     ],
 )
 def test_trouble_is_retried_then_reported(serve, trouble):
@@ -142,13 +187,14 @@ def test_trouble_is_retried_then_reported(serve, trouble):
     assert waits == [0.5, 1.0]
 
 
-@pytest.mark.parametrize("slow", [hangs, drips])
+@pytest.mark.parametrize("slow", [hangs, drips, drips_head, goes_on])
 def test_slow_servers_are_timed_out(serve, slow):
     assert asked(serve(slow, slow, YES), timeout=0.4, attempts=9).correct
-    server = serve(slow)
+    server, began = serve(slow), time.monotonic()
     with pytest.raises(EndpointError, match=r"no reply: .* \(asked 2 times\)"):
         asked(server, timeout=0.4, attempts=2)
     assert len(server.requests) == 2
+    assert time.monotonic() - began < 2.5
 
 
 def test_a_server_that_is_not_there():
@@ -158,7 +204,23 @@ def test_a_server_that_is_not_there():
 
 @pytest.mark.parametrize(
     ("header", "low", "high"),
-    [("7", 7, 7), ("9999", 120, 120), ("nonsense", 0.5, 0.5), ("0", 0.5, 0.5), ("nan", 0.5, 0.5)],
+    [
+        ("7", 7, 7),
+        ("9999", 120, 120),
+        ("nonsense", 0.5, 0.5),
+        ("0", 0.5, 0.5),
+        ("nan", 0.5, 0.5),
+        ("1e300", 120, 120),
+        ("1e999", 120, 120),
+        ("-1e300", 0.5, 0.5),
+        ("9" * 5000, 120, 120),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", 120, 120),
+        ("Fri, 31 Dec 9999 23:59:59 -2359", 0.5, 120),
+        ("Mon, 01 Jan 99999999999999999999 00:00:00 GMT", 0.5, 0.5),
+        ("Mon, 01 Jan 2030 00:00:00 +99999999999999999999", 0.5, 0.5),
+        ("Mon, 01 Jan 0001 00:00:00 GMT", 0.5, 0.5),
+        ("Mon, 99 Jan 2030 99:99:99 GMT", 0.5, 0.5),
+    ],
 )
 def test_retry_after_is_obeyed(serve, header, low, high):
     waits = []
@@ -198,6 +260,11 @@ def test_the_key_is_sent_and_never_told(serve, monkeypatch):
     ("change", "sentence"),
     [
         ({"url": "ftp://host"}, "http or https"),
+        ({"url": "http://[::1/v1"}, "http or https"),
+        ({"url": "http://host:99999/v1"}, "http or https"),
+        ({"url": "http://host:port/v1"}, "http or https"),
+        ({"url": "http://host/v1\r\nX: y"}, "http or https"),
+        ({"url": "http://höst/v1"}, "http or https"),
         ({"url": "http://user:pass@host/v1"}, "no user, password"),
         ({"url": "http://host/v1?key=1"}, "no user, password or query"),
         ({"model": " "}, "name of its model"),
@@ -229,3 +296,60 @@ def test_a_key_that_would_show_in_an_error_is_refused(monkeypatch):
 def test_verdicts_as_models_write_them(text, verdict):
     found = parse_verdict(text)
     assert (found.correct, found.score) == verdict
+
+
+def test_many_attempts_wait_no_longer_than_the_longest():
+    waits = []
+    with pytest.raises(EndpointError, match="asked 1200 times"):
+        Endpoint(url="http://127.0.0.1:9/v1", model="m", attempts=1200).complete([], str, waits.append)
+    assert max(waits) <= 120
+
+
+@pytest.mark.parametrize("status", [400, 429, 200])
+def test_a_server_s_words_are_one_short_line_that_steers_no_terminal(serve, monkeypatch, status):
+    monkeypatch.setenv("JUDGE_KEY", "sk-very-secret")
+    words = "sk-very-secret\x1b[2J\x9b\u202e\r\nforged: line\x07" + "long " * 1000
+    with pytest.raises(EndpointError) as error:
+        asked(serve(reply(words.encode(), status)), key_variable="JUDGE_KEY")
+    said = str(error.value)
+    assert said.isprintable()
+    assert len(said) < 450
+    assert "very-secret" not in said
+
+
+def open_items(count):
+    return [
+        Item(id=str(n), video="v.mp4", question="What?", options=(), right=None, answers=("cat",)) for n in range(count)
+    ]
+
+
+def open_rows(count):
+    return [{"item": n, "setting": "none", "prediction": "cat"} for n in range(count)]
+
+
+def test_a_judge_that_never_answers_is_given_up(serve):
+    """Not every one of thousands of answers waits for as long as a judge says."""
+    server = serve(reply({}, 503))
+    endpoint = Endpoint(url=server.url, model="m", attempts=1, parallel=4)
+    found = list(judge_rows(endpoint, open_rows(60), open_items(60)))
+    assert len(found) == 60
+    assert all("HTTP 503" in row["unjudged"] for row in found)
+    assert GIVEN_UP_AFTER <= len(server.requests) < GIVEN_UP_AFTER + 4
+    assert sum("not asked, after 24 answers in a row" in row["unjudged"] for row in found) == 60 - len(server.requests)
+
+
+def test_failures_now_and_then_do_not_end_the_judging(serve):
+    script = [says("no idea") if n % 3 else YES for n in range(60)]
+    endpoint = Endpoint(url=serve(*script).url, model="m", attempts=1, parallel=1)
+    found = list(judge_rows(endpoint, open_rows(60), open_items(60)))
+    assert sum("correct" in row for row in found) == 20
+
+
+def test_an_interrupt_does_not_wait_for_a_judge_that_says_to_wait(serve):
+    server = serve(YES, reply({}, 429, Retry_After="100"))
+    endpoint = Endpoint(url=server.url, model="m", attempts=2, parallel=2)
+    began = time.monotonic()
+    judging = judge_rows(endpoint, open_rows(6), open_items(6))
+    assert next(judging)["correct"]
+    judging.close()
+    assert time.monotonic() - began < 10

@@ -117,6 +117,7 @@ READ = {
         a horse: no\\na dog: yes
     """,
     "B": """
+        A: 0%\\nB: 100%
         At first I thought it was C. But it is B.
         I guess A, but on reflection B
         I'd guess A... on reflection, B.
@@ -670,7 +671,6 @@ NOT_READ = """
     Number 2 is wrong
     Option 2: a dog
     A=0, B=1, C=0, D=0
-    A: 0%\\nB: 100%
     I can't tell if it's A or B.
     It is not clear that A is correct.
     Whether it is A or C is unclear.

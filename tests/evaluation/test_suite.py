@@ -16,8 +16,14 @@ from aviot.evaluation.benchmarks.folder import read_benchmark, record_files
 from aviot.evaluation.benchmarks.ten import BY_NAME, TEN
 from aviot.evaluation.config import Setting
 from aviot.evaluation.item import ItemError
-from aviot.evaluation.suite.comparison import compare
+from aviot.evaluation.run import Prepared, read_results
+from aviot.evaluation.suite.comparison import Line, compare
+from aviot.evaluation.suite.markdown import as_markdown
+from aviot.evaluation.suite.model import Model
 from aviot.evaluation.suite.reference import figure, sweep, tables
+from aviot.evaluation.suite.report import Missing, SuiteReport
+from aviot.evaluation.verify import recorded_config
+from aviot.journal import JournalError
 
 DENSE, FIXED = "fps=2,max_frames=224", "frames=64"
 NUMBERS = itertools.count()
@@ -195,6 +201,48 @@ def test_a_suite_is_resumed_where_it_stopped(ran, data):
     again = aviot(data, *words, "--compressor", "aviot", "--compressor", "none", "--resume")
     assert again.exit_code == 0, again.output
     assert (out / "suite.md").read_bytes() == before
+
+
+def test_a_suite_does_not_count_what_was_edited(ran, data):
+    """Results are written again from the rows; rows that are not the run's are refused."""
+    _, out, words = ran
+    again = (data, *words, "--compressor", "aviot", "--compressor", "none", "--resume")
+    results, before = out / "videomme" / "results.jsonl", (out / "suite.json").read_bytes()
+    first = rows(results)[0]
+    write_items(results, [*rows(results), first | {"item": 9999}, first | {"setting": "magic@4"}])
+    assert aviot(*again).exit_code == 0
+    assert (out / "suite.json").read_bytes() == before
+    part = out / "videomme" / "parts" / "rows-0000.jsonl"
+    whole = part.read_bytes()
+    for change, sentence in (({"item": 9999}, "it is of item 9999"), ({"setting": "magic"}, "its setting is 'magic'")):
+        write_items(part, [*rows(part), first | change])
+        done = aviot(*again)
+        part.write_bytes(whole)
+        assert (done.exit_code, sentence in " ".join(done.stderr.split())) == (2, True)
+
+
+def test_what_the_suite_reads_is_checked_once_more(ran, data):
+    """Another process may have left results that nothing is written over."""
+    _, out, _ = ran
+    results = out / "videomme" / "results.jsonl"
+    whole = results.read_bytes()
+    prepared = Prepared.of(recorded_config(out / "videomme"))
+    assert len(read_results(prepared)) == 6
+    for text in (whole + whole.splitlines(keepends=True)[0], whole[: whole.index(b"\n") + 1]):
+        results.write_bytes(text)
+        with pytest.raises(JournalError, match="must have 6 rows, each once"):
+            read_results(prepared)
+    results.write_bytes(whole)
+
+
+def test_strangers_words_in_the_table_are_text(ran):
+    row_id = "a|b<c>[d](http://e)\x1b[2J\n# f"
+    line = Line(
+        "b", "t", "p|q", "s", None, None, None, 0, 0, 0, 0, None, None, None, None, notes=(f"like {row_id}: r",)
+    )
+    text = as_markdown(SuiteReport(Model(False, "."), "fps=2", (line,), (Missing("m", "M", row_id, ""),)))
+    assert text.count(r"a\|b&lt;c>\[d](http://e)" + "\N{REPLACEMENT CHARACTER}" + r"\[2J # f") == 2
+    assert r"t: p\|q" in text
 
 
 def test_two_processes_make_the_same_table(ran, made, data, tmp_path):

@@ -2,21 +2,20 @@
 
 import json
 import re
-import threading
-from contextlib import contextmanager
-from http.client import HTTPConnection
+from concurrent.futures import ThreadPoolExecutor, wait
 from urllib.parse import quote
 from urllib.request import urlopen
 
+import bombs
 import numpy as np
 import pytest
+from serving import ask, post, serving, upload
 from showing import CHECKPOINT, PHONE, clip, serious_faults
 from typer.testing import CliRunner
 
 from aviot.cli import app as cli
-from aviot.explain.server import App, Limits
-from aviot.explain.videos import Videos
 from aviot.small.embedded import FOREIGN
+from aviot.video import ReadLimits, stop_reading
 from aviot.video.container import FORMATS
 
 av = pytest.importorskip("av")
@@ -40,41 +39,10 @@ def video(tmp_path_factory):
     return written(tmp_path_factory.mktemp("app") / "wandering 'square'.mp4", clip(10))
 
 
-@contextmanager
-def serving(loaded):
-    said = []
-    with App(("127.0.0.1", 0), Videos(*loaded, max_new_tokens=3), Limits(2_000_000), said.append) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
-    assert said == []  # nothing that was not foreseen
-
-
 @pytest.fixture
 def app(loaded):
     with serving(loaded) as server:
         yield server
-
-
-def post(app, path, body=b"", **headers):
-    connection = HTTPConnection(*app.server_address[:2], timeout=30)
-    connection.request("POST", path, body, {name.replace("_", "-"): value for name, value in headers.items()})
-    reply = connection.getresponse()
-    said = json.loads(reply.read())
-    connection.close()
-    return reply.status, said
-
-
-def upload(app, body, name="a.mp4", **headers):
-    return post(app, "/videos", body, Content_Type="application/octet-stream", X_File_Name=name, **headers)
-
-
-def ask(app, **asked):
-    return post(app, "/ask", json.dumps(asked).encode(), Content_Type="application/json")
 
 
 def test_one_encoding_serves_questions_ratios_and_the_same_file_again(app, video):
@@ -88,6 +56,25 @@ def test_one_encoding_serves_questions_ratios_and_the_same_file_again(app, video
     assert app.videos.encoded == 1
     with urlopen(f"{app.url}status") as reply:
         assert json.load(reply) == {"encoded": 1}
+
+
+def test_others_are_answered_while_a_file_hangs(app, video):
+    with ThreadPoolExecutor(1) as pool:
+        hung = pool.submit(upload, app, bombs.slow(), "slow.gif")
+        found = upload(app, video.read_bytes())[1]
+        assert ask(app, video=found["video"], name="x", questions=["Why?"], ratio=5)[0] == 200
+        assert not hung.done()
+        while not hung.done():
+            stop_reading()
+            wait([hung], timeout=0.2)
+    assert hung.result() == (422, {"error": "slow.gif was not read: reading was stopped"})
+
+
+def test_a_file_is_given_up_at_its_deadline(loaded):
+    with serving(loaded, limits=ReadLimits(seconds=0.3)) as app:
+        status, said = upload(app, bombs.slow(), "slow.gif")
+    assert status == 422
+    assert said["error"].startswith("slow.gif was not read within 0.4 s")
 
 
 @pytest.mark.parametrize(
@@ -204,7 +191,7 @@ def test_in_a_browser(app, video, tab, tmp_path):
     page.wait_for_function("before => document.querySelector('.facts')?.innerText !== before", arg=before)
     page.fill("#second", "Why?")
     page.click("#submit")
-    page.wait_for_function("document.querySelectorAll('.question').length === 2")
+    page.locator(".question").nth(1).wait_for()
     assert app.videos.encoded == 1
     other = tab()
     other.page.goto(app.url)

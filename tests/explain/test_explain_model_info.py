@@ -12,6 +12,7 @@ from aviot.small.embedded import FOREIGN, KNOWS, embedded_model, is_embedded
 from aviot.synthetic import World, WorldConfig, is_drawn, save
 from aviot.terminal import SMALL_ANSWERS
 from aviot.video import read_video
+from aviot.video.result import Damage
 
 
 @pytest.fixture
@@ -75,6 +76,14 @@ def test_only_files_that_this_package_drew_are_of_its_world(model, tmp_path):
     assert info.notice(foreign) == FOREIGN
     assert info.notice(replace(foreign, name="scene.mp4", comment="mine")) == FOREIGN
     assert replace(info, bundled=False).notice(foreign) is None
+
+
+def test_a_damaged_video_is_noticed_on_the_page_and_in_the_app(model):
+    info, damage = replace(ModelInfo.of(model), bundled=False), Damage(10.0, 4.6, 0)
+    damaged = replace(read_video(clip(2), source_fps=2), damage=damage)
+    assert info.notice(damaged) == "The video is damaged: 4.6 of 10.0 s are missing (46 %)."
+    assert replace(info, bundled=True).notice(damaged) == f"{info.notice(damaged)} {FOREIGN}"
+    assert info.foreign(damaged) is None
 
 
 def test_the_words_about_the_bundled_model_stand_once():

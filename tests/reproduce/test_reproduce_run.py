@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 from aviot.cli import app
 from aviot.compressor.intervention import allocation_distance, temporal_divergence
 from aviot.evaluation.progress import RunningScore
+from aviot.files import only_writer
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.reproduce import examiner as examining
 from aviot.reproduce.examiner import Examiner
@@ -181,6 +182,16 @@ def test_forms_do_not_depend_on_what_is_asked_together(writer, world):
     assert forms == {True, False}
 
 
+def test_nothing_is_counted_that_was_answered_from_nan(model, writer, world):
+    spoilt = copy.deepcopy(model)
+    with torch.no_grad():
+        spoilt.lm_head.weight[0, 0] = torch.nan
+    rows = [row for row in needed(SIZE, model.config.compressor, set()) if row.compressor == "none"]
+    sheet = write_sheet(writer, world, "test", (0,), SIZE.long_frames)
+    with pytest.raises(ValueError, match="the decoder's loss is not finite"):
+        Examiner({"model": spoilt}, rows, SIZE, writer).long(sheet)
+
+
 def test_long_videos_are_read_whole_or_at_the_sampled_frames(model, writer, world, tokenizer, marked):
     rows = needed(SIZE, model.config.compressor, set())
     sheet = write_sheet(writer, world, "test", (0,), SIZE.long_frames)
@@ -304,6 +315,11 @@ def test_weights_that_were_not_fine_tuned_as_long_or_read_other_tokens_are_refus
         reproduce(options(folder, tmp_path / "run", folders={"model": folder, "uniform": other}), load)
 
 
+def test_a_second_run_in_a_folder_is_refused_before_anything_is_loaded(folder, tmp_path):
+    with only_writer(tmp_path, ""), pytest.raises(ValueError, match="another process is writing into"):
+        reproduce(options(folder, tmp_path), None)
+
+
 def test_a_file_is_no_folder_for_a_run(folder, tmp_path):
     for name in ("notes", "plots"):
         (tmp_path / name).touch()
@@ -331,13 +347,50 @@ def test_a_journal_of_something_else_is_left_as_it_is(folder, tmp_path, mine):
         {"seconds": "x"},
         {"scenes": 7},
         {"scenes": [[1]]},
+        {"usage": {"2": {"global": []}}},
+        {"usage": {"x": {}}},
+        {"usage": None},
+        {"distances": [{"kind": "matched to none"}]},
+        {"distances": [{"kind": 1, "scene": 0, "allocation": 0, "temporal": 0}]},
+        {"more": 1},
+        {"seconds": -1},
+        {"seconds": float("inf")},
     ],
 )
 def test_a_sheet_that_was_changed_is_refused(folder, finished, tmp_path, damage):
     head, sheet, *_ = (finished[0] / JOURNAL).read_bytes().splitlines()
     changed = json.dumps(json.loads(sheet) | damage).encode()
     (tmp_path / JOURNAL).write_bytes(head + b"\n" + changed + b"\n" + sheet + b"\n")
-    with pytest.raises(ValueError, match=r"line 2 is not the run's sheet 1 of 3; the file was changed"):
+    with pytest.raises(ValueError, match=r"line 2 is (not the run's sheet 1 of 3; the|no row of a run; the) file was"):
+        reproduce(options(folder, tmp_path), load)
+
+
+@pytest.mark.parametrize("change", ["more", "other", "missing", "half right", "not a mark"])
+def test_answers_of_other_rows_are_refused(folder, finished, tmp_path, change):
+    """Neither counted nor stumbled over when the figures are worked out."""
+    head, *sheets = (finished[0] / JOURNAL).read_bytes().splitlines()
+    changed = json.loads(sheets[1])
+    right, count = changed["right"], len(changed["scenes"])
+    first = next(iter(right))
+    if change == "more":
+        right["magic r4"] = [1.0] * count
+    elif change == "other":
+        right["magic r4"] = right.pop(first)
+    elif change == "missing":
+        del right[first]
+    else:
+        right[first] = [0.5 if change == "half right" else "1"] * count
+    (tmp_path / JOURNAL).write_bytes(b"\n".join((head, sheets[0], json.dumps(changed).encode(), sheets[2], b"")))
+    with pytest.raises(ValueError, match=r"line 3 is not the run's sheet 2 of 3; the file was changed"):
+        reproduce(options(folder, tmp_path), load)
+
+
+def test_quantities_of_another_sheet_are_refused(folder, finished, tmp_path):
+    head, *sheets = (finished[0] / JOURNAL).read_bytes().splitlines()
+    changed = json.loads(sheets[1])
+    next(iter(changed["usage"].values())).popitem()
+    (tmp_path / JOURNAL).write_bytes(b"\n".join((head, sheets[0], json.dumps(changed).encode(), b"")))
+    with pytest.raises(ValueError, match="line 3 is not the run's sheet 2 of 3"):
         reproduce(options(folder, tmp_path), load)
 
 

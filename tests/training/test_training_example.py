@@ -4,6 +4,7 @@ import importlib.util
 import json
 import sys
 
+import pytest
 from tiny import ROOT
 
 from aviot.small.embedded import embedded_model
@@ -36,6 +37,9 @@ def test_it_runs_from_data_to_checkpoint_to_evaluation(tmp_path, capsys):
     assert said.count("$ aviot evaluate") == 2
     assert "$ aviot train --config" in said
     assert "0% before" in said
+    with pytest.raises(SystemExit, match="2"):
+        load_example().main([str(tmp_path), "--scenes", "2", "--steps", "1"])
+    assert f"{tmp_path} holds a run of this example; remove it, or name another folder" in capsys.readouterr().err
 
 
 def test_its_configuration_and_its_script_agree(monkeypatch):

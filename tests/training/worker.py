@@ -99,7 +99,7 @@ def main(path: str, *words: str) -> None:
         elif word.startswith("signal="):
             callbacks = [SignalInStep(word.removeprefix("signal="), group="group" in words)]
     try:
-        train(config, resume="resume" in words, callbacks=callbacks)
+        train(config, resume="last-good" if "last-good" in words else "resume" in words, callbacks=callbacks)
     except TrainingInterrupted as stopped:
         print(f"exit code {stopped.exit_code}: {stopped}", file=sys.stderr)
 

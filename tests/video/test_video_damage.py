@@ -16,8 +16,8 @@ import pytest
 from clips import encode, number_of
 
 from aviot.data.dataset import VideoDataset
-from aviot.explain.pictures import apart, beside
-from aviot.video import Damage, VideoError, decode, files, read_video, structure
+from aviot.explain.pictures import LARGEST_SIDE, apart
+from aviot.video import Damage, Scaling, VideoError, decode, files, read_video, structure
 
 GOP = {"g": "10", "bf": "2", "keyint_min": "10", "sc_threshold": "0"}
 MUTANTS = 300
@@ -285,7 +285,7 @@ def test_damage_goes_with_the_video(tmp_path, caplog):
     """Pages and the app keep pictures beside the frames; training goes on with what there is."""
     path = encode(tmp_path / "cut.mkv", pictures=noisy(60), options=GOP)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    video, _ = apart(read_video(path, transform=beside(lambda frame: frame[:32, :32])), 32)
+    video, _ = apart(read_video(path, transform=Scaling(32, LARGEST_SIDE)), 32)
     assert video.damage.missing_seconds > 1
     caplog.clear()
     processor = SimpleNamespace(read=read_video, pixels=lambda frames: frames)

@@ -5,11 +5,10 @@ from pathlib import Path
 
 import torch
 
+from aviot.bench.measured import check_measured
 from aviot.bench.sizes import SIZES, Size
 from aviot.compressor.schedule import support_count
-from aviot.values import as_whole
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 CPU = torch.device("cpu")
 
 
@@ -32,17 +31,11 @@ class Options:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("frames", "batches"):
-            _require_counts(name, getattr(self, name))
-        _require_counts("repeats", (self.repeats,))
+        check_measured(frames=self.frames, batches=self.batches, repeats=self.repeats, size=self.size, dtype=self.dtype)
         for ratio in self.ratios:
             support_count(1, ratio)
         if not self.ratios:
             raise ValueError("ratios must hold at least one number above 1, got none; leave --ratio out for 4 and 10")
-        if self.size is not None and self.size not in SIZES:
-            raise ValueError(f"size must be one of {', '.join(SIZES)}, got {self.size!r}")
-        if self.dtype not in ("auto", *DTYPES):
-            raise ValueError(f"dtype must be auto, {' or '.join(DTYPES)}, got {self.dtype!r}")
         self._check_combination()
 
     def _check_combination(self) -> None:
@@ -77,7 +70,7 @@ class Options:
     def chosen_dtype(self) -> torch.dtype | None:
         """The weights' and features' type; None: the checkpoint's."""
         if self.dtype != "auto":
-            return DTYPES[self.dtype]
+            return torch.float32 if self.dtype == "float32" else torch.bfloat16
         if self.model is not None:
             return None
         return torch.bfloat16 if self.device.type == "cuda" else torch.float32
@@ -91,8 +84,3 @@ class Options:
     def chosen_size(self) -> Size:
         """The shape of random weights."""
         return SIZES[self.size_name]
-
-
-def _require_counts(name: str, values: tuple[int, ...]) -> None:
-    if not values or any((as_whole(value) or 0) < 1 for value in values):
-        raise ValueError(f"{name} must be whole numbers of at least 1, got {list(values)}")

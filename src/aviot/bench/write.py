@@ -3,12 +3,11 @@
 import json
 from pathlib import Path
 
-from rich.console import Console
-
 from aviot.bench.plot import check_plot, draw_plot
 from aviot.bench.report import as_plain, print_report
 from aviot.bench.result import Result
 from aviot.files import check_output, naming_failures, write_durably
+from aviot.printing import SafeConsole
 
 ELSEWHERE = "free some space, or name a file elsewhere"
 
@@ -28,7 +27,7 @@ def write_outputs(result: Result, output: Path | None, plot: Path | None, *, as_
     if as_json:
         print(text)
     else:
-        print_report(result, Console())
+        print_report(result, SafeConsole())
     if output is not None:
         _write(output, f"{text}\n".encode())
     if plot is not None:

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 from rich.box import SIMPLE
-from rich.console import Console
 from rich.table import Table
 
 from aviot.accounting import Account, Backbone
 from aviot.accounting import account as account_rows
 from aviot.commands.options import Json
+from aviot.printing import SafeConsole
 from aviot.terminal import mistakes
 
 PAPER_RATIOS = [2.0, 4.0, 10.0]
@@ -46,7 +46,7 @@ def account(
     if as_json:
         print(json.dumps([asdict(row) for row in accounts], indent=2))
         return
-    Console(width=UNLIMITED).print(
+    SafeConsole(width=UNLIMITED).print(
         _table(accounts, f"{frames:,} frames, {backbone.tokens_per_support:,} tokens per frame")
     )
 

@@ -19,7 +19,7 @@ from aviot.commands.options import (
     SourceFps,
     VideoPath,
 )
-from aviot.terminal import counted, load_model, mistakes, printable, say, working
+from aviot.terminal import counted, load_model, mistakes, say, working
 
 if TYPE_CHECKING:
     from aviot.models.answering import Answer
@@ -83,8 +83,7 @@ def _plain(answers: "list[Answer]") -> dict[str, Any]:
 
 
 def _print(given: "Answer", *, alone: bool) -> None:
-    text = printable(given.text)
-    print(text if alone else f"{printable(given.question)}\n  {text}")
+    print(given.text if alone else f"{given.question}\n  {given.text}")
     path = " → ".join(map(str, given.path))
     say(f"{counted(given.frames, 'frame')}, {counted(given.supports, 'support')} ({path})")
     say(f"{given.tokens_before:,} visual tokens before, {given.tokens_after:,} after")

@@ -1,30 +1,45 @@
 """`aviot app`."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 
-from aviot.commands.options import Device, MaxNewTokens, Model
-from aviot.terminal import load_model, mistakes, printable, say, working
+from aviot.commands.options import Device, MaxNewTokens, Model, ReadTimeout
+from aviot.terminal import load_model, mistakes, say, working
 
 
 def app(
     model: Model = None,
-    host: Annotated[str, typer.Option(help="Bind address. Anything but localhost exposes the app to your network.")] = (
-        "127.0.0.1"
-    ),
+    host: Annotated[
+        str,
+        typer.Option(
+            help="Bind address. Anything but localhost exposes the app to your network, and asks for a token."
+        ),
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to serve at; 0: any free one.")] = 8765,
+    allow_host: Annotated[
+        list[str],
+        typer.Option(
+            help="Another NAME or NAME:PORT that browsers reach the app by, through a tunnel or proxy; repeat.",
+            metavar="NAME",
+        ),
+    ] = [],  # noqa: B006
     max_upload: Annotated[int, typer.Option(help="Largest video, in MB.")] = 512,
     max_new_tokens: MaxNewTokens = 64,
+    read_timeout: ReadTimeout = 300.0,
     device: Device = "auto",
 ) -> None:
     """Serve a page to drop a video in, ask about it, and see where the answer came from.
 
-    Nobody but this machine can reach it unless --host says so. Ctrl-C ends it.
+    Nobody but this machine can reach it unless --host says so; then the address that is printed holds a token, without
+    which nothing is answered. Ctrl-C ends it, and so does SIGTERM; uploads are deleted.
 
     Example: aviot app --model checkpoints/aviot-7b
     """
     with mistakes(), working() as report:
+        from aviot.explain.access import EXPOSED, Access, resolve
         from aviot.machine import check_device_name
         from aviot.request import checkpoint_folder
 
@@ -33,22 +48,33 @@ def app(
         if model is not None:
             checkpoint_folder(model)
         check_device_name(device)
+        Access.of(host, port, allow_host)
+        with _serving_at(host, port):
+            resolve(host, port)
         from aviot.explain.server import App, Limits
         from aviot.explain.videos import Videos
+        from aviot.training.ending import end_process
+        from aviot.video.limits import ReadLimits
 
         limits = Limits(max_upload * 1_000_000)
         loaded, processor = load_model(model, device, report)
-        try:
-            server = App((host, port), Videos(loaded, processor, max_new_tokens), limits, say)
-        except OSError as error:
-            raise ValueError(
-                f"cannot serve at {host}:{port} ({error.strerror}); try another --port or --host"
-            ) from error
+        videos = Videos(loaded, processor, max_new_tokens, ReadLimits(seconds=read_timeout))
+        with _serving_at(host, port):
+            server = App((host, port), videos, limits, say, allow_host)
     info = server.videos.info
-    say(printable(f"answers come from {info.name} ({info.facts})"))
+    say(f"answers come from {info.name} ({info.facts})")
+    if server.access.token is not None:
+        say(EXPOSED)
     print(server.url, flush=True)
-    with server:
-        try:
-            server.serve_forever()
-        except KeyboardInterrupt:
-            say("ended")
+    server.serve_until_signal()
+    say("ended")
+    end_process()  # a request may still be answered, in a thread that would abort an interpreter that ends around it
+
+
+@contextmanager
+def _serving_at(host: str, port: int) -> Iterator[None]:
+    """Turn an address that cannot be bound into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(f"cannot serve at {host}:{port} ({error.strerror}); try another --port or --host") from error

@@ -46,9 +46,12 @@ def bench(
     Example: aviot bench --size 7b --frames 64 --frames 224 --ratio 4 -o bench.json
     """
     with mistakes():
+        from aviot.bench.measured import check_measured
+
         clip = _chosen_video(video or [], as_json=as_json)
         read = None if scaling or compressor_only else clip  # else `Options` refuses it
         _check_early(read, model, ratio, device, output, plot)
+        check_measured(frames=frames, batches=batch, repeats=repeats, size=size, dtype=dtype)
 
     from aviot.bench.check import CheckFailed
     from aviot.bench.options import Options
@@ -82,11 +85,11 @@ def bench(
 
 
 def _check_early(
-    video: Path | None, model: Path | None, ratios: list[float], device: str, *outputs: Path | None
+    video: Path | None, model: Path | None, ratios: list[float], device: str, output: Path | None, plot: Path | None
 ) -> None:
     """Refuse what takes no torch to see is wrong; `Options` checks the rest."""
     from aviot.compressor.schedule import support_count
-    from aviot.files import check_output
+    from aviot.files import check_outputs_differ
     from aviot.machine import check_device_name
     from aviot.request import checkpoint_folder
     from aviot.video.paths import check_source
@@ -98,9 +101,7 @@ def _check_early(
         check_source(video)
     if model is not None:
         checkpoint_folder(model)
-    for path in outputs:
-        if path is not None:
-            check_output(path)
+    check_outputs_differ({"the report": output, "the picture": plot}, video)
 
 
 def _chosen_video(given: list[Path], *, as_json: bool) -> Path | None:

@@ -45,7 +45,7 @@ def compress(
     Example: aviot compress cooking.mp4 -q "What is being cooked?" -o cooking.safetensors --model checkpoints/aviot-7b
     """
     with mistakes(), working() as report:
-        from aviot.files import check_output
+        from aviot.files import check_outputs_differ
         from aviot.request import Request, check_mixes
 
         request = Request(
@@ -61,7 +61,7 @@ def compress(
             device=device,
         )
         check_mixes(compressor)
-        check_output(output)
+        check_outputs_differ({"the features": output}, video)
         loaded, processor = load_model(model, device, report)
         from aviot.models.answering import compress_video, save_compression
 

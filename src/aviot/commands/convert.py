@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from aviot.commands.options import Json
+from aviot.printing import SafeProgress
 from aviot.terminal import mistakes, say, stderr_console
 
 
@@ -23,11 +24,11 @@ def convert(
 
     Example: aviot convert LLaVA-Video-7B-Qwen2 aviot-start
     """
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     silent = not sys.stderr.isatty()
-    with mistakes(), Progress(*columns, console=stderr_console(), transient=True, disable=silent) as progress:
+    with mistakes(), SafeProgress(*columns, console=stderr_console(), transient=True, disable=silent) as progress:
         from aviot.request import checkpoint_folder
 
         checkpoint_folder(source)

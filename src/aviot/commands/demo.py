@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from aviot.commands.options import Device, Json, Model, Ratio
-from aviot.terminal import counted, load_model, mistakes, printable, working
+from aviot.printing import SafeConsole
+from aviot.terminal import counted, load_model, mistakes, working
 
 if TYPE_CHECKING:
     from aviot.demo import Demo
@@ -48,10 +48,16 @@ def demo(
     Example: aviot demo --ratio 8
     """
     with mistakes(), working() as report:
+        from aviot.machine import check_device_name
+        from aviot.request import checkpoint_folder
+
         if video is not None and scene is not None:
             raise ValueError(f"--scene {scene} draws a video and --video {video} names one; give one of the two")
         number = SCENE if scene is None else scene
         _check(video, number, question or ASKED_OF_FILES, ratio, output)
+        check_device_name(device)
+        if model is not None:
+            checkpoint_folder(model)
         loaded, processor = load_model(model, device, report)
         from aviot.demo import PAGE, draw_scene, show
 
@@ -69,11 +75,11 @@ def demo(
         more = {"right": [one.right for one in shown.asked]}
         print(json.dumps(asdict(shown) | more, indent=2, default=str))
         return
-    console = Console()
+    console = SafeConsole()
     for part in _described(shown):
         console.print(part)
     if shown.notice is not None:
-        console.print(shown.notice)
+        console.print(shown.notice, markup=False)
 
 
 def _check(video: Path | None, scene: int, questions: Sequence[str], ratio: float, folder: Path) -> None:
@@ -94,23 +100,19 @@ def _check(video: Path | None, scene: int, questions: Sequence[str], ratio: floa
 
 def _described(shown: "Demo") -> Iterator[str | Table]:
     path, frames = " → ".join(map(str, shown.path)), counted(shown.frames, "frame")
-    yield f"[bold]{_shown(str(shown.video))}[/bold]: {frames}, compressed to {shown.path[-1]} ({path})."
-    yield f"Answered by {_shown(shown.model)}."
+    yield f"[bold]{escape(str(shown.video))}[/bold]: {frames}, compressed to {shown.path[-1]} ({path})."
+    yield f"Answered by {escape(shown.model)}."
     yield f"Visual tokens for the decoder: {shown.tokens_before:,} before, {shown.tokens_after:,} after.\n"
     known = any(one.truth is not None for one in shown.asked)
     answers = Table("", "question", "answer", *(["in truth"] if known else []))
     for number, one in enumerate(shown.asked, start=1):
         truth = [] if one.truth is None else [f"{one.truth} {'✓' if one.right else '✗'}"]
-        answers.add_row(str(number), _shown(one.question), _shown(one.answer), *truth)
+        answers.add_row(str(number), escape(one.question), escape(one.answer), *truth)
     yield answers
     if shown.spans:
         yield "\nSupports that each part of the video got in the first stage, for each question:"
         yield _allocations(shown)
-    yield f"\n[bold]{_shown(str(shown.page))}[/bold] shows where every token came from; open it in a browser."
-
-
-def _shown(words: str) -> str:
-    return escape(printable(words))
+    yield f"\n[bold]{escape(str(shown.page))}[/bold] shows where every token came from; open it in a browser."
 
 
 def _allocations(shown: "Demo") -> Table:

@@ -20,7 +20,7 @@ def describe(request: "Request", model: "AviotForConditionalGeneration", video: 
         "aviot": aviot.__version__,
         "model": info.name,
         "model_path": model.name_or_path,
-        "notice": info.notice(video),
+        "notice": info.foreign(video),
         "video": str(request.video),
         "duration": video.duration,
         "frames": len(video),

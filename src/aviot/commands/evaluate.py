@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
-from aviot.commands.options import Device, Fps, Frames, Json, MaxFrames, Model, SourceFps
+from aviot.commands.options import Device, Fps, Frames, Json, MaxFrames, Model, ReadTimeout, SourceFps
 from aviot.launcher import World
+from aviot.printing import SafeConsole
 from aviot.terminal import chosen_model, load_model, mistakes, refuse, say
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ def evaluate(
     max_frames: MaxFrames = None,
     frames: Frames = None,
     source_fps: SourceFps = None,
+    read_timeout: ReadTimeout = 300.0,
     seed: Annotated[int, typer.Option(help="Seed of --verify's sample.")] = 0,
     device: Device = "auto",
     as_json: Json = False,
@@ -140,12 +141,15 @@ def evaluate(
                 instruction=choice_instruction is not None or open_instruction is not None,
             )
         from aviot.evaluation.config import EvaluationConfig
-        from aviot.evaluation.prompts import MAX_NEW_TOKENS, Instructions
+        from aviot.evaluation.prompts import Instructions
+        from aviot.request import MAX_NEW_TOKENS
+        from aviot.small.embedded import embedded_model
+        from aviot.video.limits import ReadLimits
 
         given = {"choice": choice_instruction, "open": open_instruction}
         config = EvaluationConfig(
             items=items,
-            model=chosen_model(model),
+            model=model or embedded_model(),
             out=output or Path(f"{items.stem}-evaluation"),
             videos=videos,
             split=split,
@@ -158,12 +162,25 @@ def evaluate(
             seed=seed,
             limit=limit,
             by=tuple(dict.fromkeys(by)),
+            limits=ReadLimits(seconds=read_timeout),
             judge=_endpoint(judge, judge_model, judge_key, judge_timeout, judge_attempts),
         )
+        if suite is None:
+            _check_items(config)
+        chosen_model(model)  # says that the bundled model answers, now that nothing else is to be said
         if suite is not None:
             _suite(config, device, max_new_tokens, resume=resume, retry=retry, as_json=as_json, first=first)
         else:
             _evaluate(config, device, resume=resume, retry=retry, as_json=as_json, first=first)
+
+
+def _check_items(config: "EvaluationConfig") -> None:
+    """Refuse items that cannot be used and columns that none has, before torch is imported for them."""
+    from aviot.evaluation.grouping import check_columns
+    from aviot.evaluation.reading import read_items
+
+    items = read_items(config.items, videos=config.videos, split=config.split)
+    check_columns(items.items[: config.limit], config.by)
 
 
 def _endpoint(url: str | None, model: str, key: str | None, timeout: float, attempts: int) -> "Endpoint | None":
@@ -193,7 +210,7 @@ def _evaluate(
     if as_json:
         print(json.dumps({"run": str(config.out)} | as_plain(summary), indent=2))
     else:
-        print_summary(summary, Console())
+        print_summary(summary, SafeConsole())
         say(f"{config.out}: results.jsonl, summary.json, manifest.json; results.csv, summary.csv, summary.md")
     if sum(len(problem.settings) for problem in summary.failed) == summary.rows:
         refuse("no item could be asked; see the reasons above", code=1)

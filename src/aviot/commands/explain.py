@@ -21,7 +21,7 @@ from aviot.commands.options import (
     SourceFps,
     VideoPath,
 )
-from aviot.terminal import counted, load_model, mistakes, printable, say, working
+from aviot.terminal import counted, load_model, mistakes, say, working
 
 
 def explain(
@@ -57,8 +57,8 @@ def explain(
     Example: aviot explain cooking.mp4 -q "What is cooked?" -q "Who cooks?" --ratio 5 -o report.html --model MODEL
     """
     with mistakes(), working() as report:
-        from aviot.files import check_output
-        from aviot.request import Request, check_mixes
+        from aviot.files import check_folder, check_outputs_differ
+        from aviot.request import MOST_QUESTIONS, Request, check_mixes, check_questions
 
         request = Request(
             video=video,
@@ -74,16 +74,19 @@ def explain(
             device=device,
         )
         check_mixes(compressor)
-        check_output(output)
+        check_questions(question, MOST_QUESTIONS)
+        check_outputs_differ({"the page": output, "the data": export}, video)
+        if figures is not None:
+            check_folder(figures, "--figures names a folder")
+        _check_pair(support, frame, drawn=figures is not None)
         from aviot.explain.build import Outputs
         from aviot.explain.build import explain as write_explanation
         from aviot.explain.figures import Wanted
-        from aviot.explain.study import check_questions, read_with_pictures
+        from aviot.explain.study import read_with_pictures
         from aviot.models.session import Session
 
         outputs = Outputs(output, figures, export, Wanted(support, frame))
         outputs.check(video)
-        check_questions(question)
         loaded, processor = load_model(model, device, report)
         report("decode")
         read, pictures = read_with_pictures(processor, video, **request.sampling)
@@ -114,7 +117,16 @@ def explain(
         )
         return
     for path in written:
-        print(printable(str(path)))
-    say(printable(f"answered by {found.model.name} ({found.model.facts})"))
+        print(path)
+    say(f"answered by {found.model.name} ({found.model.facts})")
     asked = f"{counted(len(read), 'frame')}, {counted(len(found.questions), 'question')}"
-    say(printable(f"{asked}; open {output} in a browser"))
+    say(f"{asked}; open {output} in a browser")
+
+
+def _check_pair(support: int | None, frame: int | None, *, drawn: bool) -> None:
+    """Refuse a support or frame that no figure could show, and one that no figure is drawn of."""
+    for name, value in (("support", support), ("frame", frame)):
+        if value is not None and value < 0:
+            raise ValueError(f"--{name} counts from 0, got {value}")
+        if value is not None and not drawn:
+            raise ValueError(f"--{name} chooses what figures show; say --figures FOLDER too, or leave it out")

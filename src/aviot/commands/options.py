@@ -26,6 +26,14 @@ Frames = Annotated[
 SourceFps = Annotated[
     float | None, typer.Option(help="Frame rate of an image folder. Default: the images are already sampled.")
 ]
+ReadTimeout = Annotated[
+    float,
+    typer.Option(
+        min=1.0,
+        help="Seconds after which reading one video is given up, and one more per MB of the file.",
+        metavar="SECONDS",
+    ),
+]
 ModelRatio = Annotated[
     float | None,
     typer.Option("--ratio", "-r", help="Compression ratio, above 1. Default: the checkpoint's.", show_default=False),

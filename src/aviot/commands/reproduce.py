@@ -52,6 +52,9 @@ def reproduce(
         given: dict[Weights, Path | None] = {"model": model, "uniform": uniform, "segment-mean": segment_mean}
         named = {name: checkpoint_folder(folder) for name, folder in given.items() if folder is not None}
         check_device_name(device)
+        from aviot.synthetic.config import WorldConfig
+
+        WorldConfig(seed=seed)  # refuses a seed that no world has
         folders: dict[Weights, Path] = {"model": chosen_model(model), **named}
         with RunProgress(stderr_console()) as progress:
             progress.phase(LOADING)

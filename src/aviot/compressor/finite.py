@@ -1,51 +1,95 @@
 """Never hide a NaN: checks that raise where it costs nothing, and wait where looking would stall the device."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 
+@dataclass(frozen=True)
+class FiniteFlags:
+    """The checks of one computation as one small tensor, to be read where the host waits for the device anyway.
+
+    `largest[i]` is the largest magnitude among the values that `messages[i]` is about; NaN or infinity passes through.
+    """
+
+    messages: tuple[str, ...]
+    largest: Float[Tensor, "checks"]
+
+    def clone(self) -> "FiniteFlags":
+        """Copy the tensor, which a replayed graph overwrites."""
+        return replace(self, largest=self.largest.clone())
+
+    def raise_first(self) -> None:
+        """Raise for the first failed check, if any; waits for the device."""
+        for message, finite in zip(self.messages, torch.isfinite(self.largest).tolist(), strict=True):
+            if not finite:
+                raise ValueError(f"{message}; look for NaN, infinity or values near the float range in what went in")
+
+
 class FiniteCheck:
     """Collects "this must be finite" for one compression.
 
     On a CPU a failed check raises at once. On an accelerator reading a flag would stall the device, so flags wait until
-    `raise_pending`, which a result calls when the host reads anything from it.
+    `raise_pending`, which a result calls when the host reads anything from it. While a CUDA graph is captured the
+    values themselves wait, until `flags` reduces all of them in one launch that the graph then replays.
     """
 
     def __init__(self) -> None:
         self._where = ""
-        self._pending: list[tuple[list[str], Tensor]] = []
+        self._pending: list[FiniteFlags] = []
+        self._unreduced: list[tuple[str, Tensor]] = []
 
     def enter(self, where: str) -> None:
         """Name the place that the checks to come belong to."""
         self._where = where
 
     def require(self, values: Tensor, what: str) -> None:
-        """`what` reads "the … is" or "… are"; the sentence goes on "not finite"."""
+        """Require values to be finite; `what` reads "the … is" or "… are", and the sentence goes on "not finite"."""
         self.require_each(values.detach().reshape(1, -1), [what])
 
     def require_each(self, values: Float[Tensor, "count ..."], whats: Sequence[str]) -> None:
-        """The same of several values at once.
-
-        Inside a graph's capture nothing is kept: who replays it has to look at what comes out.
-        """
-        if values.is_cuda and torch.cuda.is_current_stream_capturing():
+        """Require the same of several values at once."""
+        messages = [f"{self._where}{what} not finite (NaN or infinity)" for what in whats]
+        if _being_captured(values):
+            self._unreduced += zip(messages, values.detach(), strict=True)
             return
         # one launch; NaN or infinity passes through
         largest = torch.linalg.vector_norm(values.detach().flatten(1), torch.inf, dim=1)
-        messages = [f"{self._where}{what} not finite (NaN or infinity)" for what in whats]
-        self._pending.append((messages, largest))
+        self._pending.append(FiniteFlags(tuple(messages), largest))
         if values.device.type == "cpu":
             self.raise_pending()
 
+    def flags(self) -> FiniteFlags | None:
+        """Return all checks that nobody has read yet as one tensor; None if there are none."""
+        parts = [*self._pending, *self._reduced()]
+        if not parts:
+            return None
+        messages = tuple(message for part in parts for message in part.messages)
+        return FiniteFlags(messages, torch.cat([part.largest for part in parts]))
+
+    def _reduced(self) -> list[FiniteFlags]:
+        """Reduce what waits: one launch for all values of a type."""
+        by_type: dict[torch.dtype, list[tuple[str, Tensor]]] = {}
+        for message, values in self._unreduced:
+            by_type.setdefault(values.dtype, []).append((message, values))
+        return [
+            FiniteFlags(
+                tuple(message for message, _ in checks),
+                torch.stack(torch._foreach_norm([values for _, values in checks], torch.inf)),
+            )
+            for checks in by_type.values()
+        ]
+
     def raise_pending(self) -> None:
         """Raise for the first failed check, if any."""
-        for messages, largest in self._pending:
-            for message, finite in zip(messages, torch.isfinite(largest).tolist(), strict=True):
-                if not finite:
-                    raise ValueError(
-                        f"{message}; look for NaN, infinity or values near the float range in what went in"
-                    )
+        for flags in self._pending:
+            flags.raise_first()
         self._pending.clear()
+
+
+def _being_captured(values: Tensor) -> bool:
+    """Tell whether what is launched now becomes part of a CUDA graph."""
+    return values.is_cuda and torch.cuda.is_current_stream_capturing()

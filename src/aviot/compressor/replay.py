@@ -5,6 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,21 +17,31 @@ from aviot.ot.device import on_gpu
 # projector's hidden layer, 0.7 of the compression, 0.2 of pooled and final tokens; four videos in one call hold 7 GB.
 KEPT = 2
 
-Work = Callable[..., Tensor]
+
+class Clonable(Protocol):
+    """A tensor, or a group of tensors that is copied as one."""
+
+    def clone(self) -> Self:
+        """Copy every tensor; the rest depends on shapes alone and stays."""
+        ...
+
+
+Output = TypeVar("Output", bound=Clonable)
 
 
 @dataclass(frozen=True)
-class Captured:
-    """A graph with the tensors it reads and the one it writes."""
+class Captured(Generic[Output]):
+    """A graph with the tensors it reads and those it writes."""
 
     graph: torch.cuda.CUDAGraph
+    device: torch.device
     inputs: dict[str, Tensor]
-    output: Tensor
+    output: Output
     done: torch.cuda.Event  # the last run's end: the next, of another stream perhaps, overwrites what it reads
 
-    def run(self, inputs: Mapping[str, Tensor]) -> Tensor:
+    def run(self, inputs: Mapping[str, Tensor]) -> Output:
         """Copy the inputs in, replay, copy the output out."""
-        with torch.cuda.device(self.output.device):
+        with torch.cuda.device(self.device):
             self.done.wait()
             for name, tensor in inputs.items():
                 self.inputs[name].copy_(tensor)
@@ -49,7 +60,7 @@ class Replays:
 
     def __init__(self) -> None:
         self._seen: set[tuple[Hashable, ...]] = set()
-        self._graphs: OrderedDict[tuple[Hashable, ...], Captured] = OrderedDict()
+        self._graphs: OrderedDict[tuple[Hashable, ...], Captured[Any]] = OrderedDict()
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[type["Replays"], tuple[()]]:
@@ -58,8 +69,13 @@ class Replays:
 
     @torch.no_grad()
     def run(
-        self, work: Work, inputs: Mapping[str, Tensor], *, key: tuple[Hashable, ...], modules: Sequence[nn.Module]
-    ) -> Tensor:
+        self,
+        work: Callable[..., Output],
+        inputs: Mapping[str, Tensor],
+        *,
+        key: tuple[Hashable, ...],
+        modules: Sequence[nn.Module],
+    ) -> Output:
         """work(**inputs), which reads nothing of the host.
 
         `modules` are those whose weights it uses; `key` names the work and all else that it depends on.
@@ -91,7 +107,7 @@ def replayable(x: Tensor, parts: Sequence[nn.Module]) -> bool:
     return not wrapped and all(weight.device == x.device for weight in _weights(parts))
 
 
-def capture(work: Work, inputs: Mapping[str, Tensor]) -> Captured:
+def capture(work: Callable[..., Output], inputs: Mapping[str, Tensor]) -> Captured[Output]:
     """A graph of the work, reading copies of the inputs."""
     device = next(iter(inputs.values())).device
     with torch.inference_mode(False), torch.no_grad(), torch.cuda.device(device):
@@ -100,7 +116,7 @@ def capture(work: Work, inputs: Mapping[str, Tensor]) -> Captured:
         torch.cuda.synchronize(device)
         with torch.cuda.graph(graph, stream=_stream(device), capture_error_mode="thread_local"):  # others may go on
             output = work(**static)
-        return Captured(graph, static, output, torch.cuda.Event())
+        return Captured(graph, device, static, output, torch.cuda.Event())
 
 
 @cache

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aviot.compressor.finite import FiniteCheck
+from aviot.compressor.finite import FiniteCheck, FiniteFlags
 from aviot.compressor.numerics import full_precision, summary_of
 from aviot.compressor.objective import ObjectiveTerms
 from aviot.compressor.provenance import ALL, Mixture, Provenance, provenance_of
@@ -108,6 +108,10 @@ class Compression:
     def check(self) -> None:
         """Raise if anything on the way was not finite. On a CPU that has happened already; a GPU is waited for."""
         self._finite.raise_pending()
+
+    def flags(self) -> FiniteFlags | None:
+        """Return what `check` would look at, still on the device; None where it has been looked at."""
+        return self._finite.flags()
 
 
 @dataclass(frozen=True)

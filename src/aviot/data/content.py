@@ -12,6 +12,12 @@ PLACEHOLDERS = ("<image>", "<video>")
 """What marks the video in a question; LLaVA's published files write the first even for videos."""
 
 _PLACEHOLDER = re.compile("|".join(PLACEHOLDERS))
+_OTHERS_PLACEHOLDER = re.compile(  # Qwen's, Llama's, Gemma's; those of a prompt that is laid out already come in a row
+    r"(?:<\|vision_(?:start|bos)\|>)?(?:<\|(?:video|image)(?:_pad)?\|>)+(?:<\|vision_(?:end|eos)\|>)?|"
+    r"(?:<video_soft_token>)+|<video\s*/>|<(?:video|image)(?:here)?>",
+    re.IGNORECASE,
+)
+_NAMING = re.compile(r"<(video|image)>([^<>\n]*)</\1>", re.IGNORECASE)
 _VIDEO_TYPES = ("video", "video_url", "input_video")
 _TEXT_TYPES = ("text", "input_text", "output_text")
 _UNTYPED = ("video", "video_url", "image", "image_url", "text")  # keys that say what a part without a type is
@@ -39,23 +45,37 @@ class Content:
 def read_content(content: Any, key: str, turn: int) -> Content:
     """Return what a turn says; RecordError, naming the part, for what is neither text nor a video."""
     if isinstance(content, str):
-        return Content(check_text(content, f"turn {turn}"))
+        return read_text(content, f"turn {turn}")
     if not isinstance(content, list):
         raise RecordError(f'turn {turn} must have text as its "{key}", got {type(content).__name__}')
     texts: list[str] = []
     videos: list[Any] = []
     for number, part in enumerate(content, 1):
         what = f"part {number} of turn {turn}"
-        if isinstance(part, str):
-            texts.append(check_text(part, what))
-            continue
-        check_object(part, what)
-        if _kind(part, what) == "text":
-            texts.append(_text(part, what))
+        if not isinstance(part, str):
+            check_object(part, what)
+        if isinstance(part, str) or _kind(part, what) == "text":
+            said = read_text(part if isinstance(part, str) else _text(part, what), what)
+            texts.append(said.text)
+            videos += said.videos
         else:
             texts.append(PLACEHOLDERS[1])
             videos += _named_video(part, what)
     return Content("".join(texts), tuple(videos))
+
+
+def read_text(text: str, what: str) -> Content:
+    """Return what a text says: "<video>path</video>" names a video, and other tools' placeholders stand for ours."""
+    videos = []
+    for kind, path in _NAMING.findall(check_text(text, what)):
+        if kind.lower() == "image" and path.strip():
+            raise RecordError(f"{what} names an image ({path.strip()[:80]!r}); expected one video: remove the record")
+        videos += [path.strip()] if path.strip() else []
+    return Content(_OTHERS_PLACEHOLDER.sub(_as_ours, _NAMING.sub(PLACEHOLDERS[1], text)), tuple(videos))
+
+
+def _as_ours(found: re.Match[str]) -> str:
+    return found[0] if found[0] in PLACEHOLDERS else PLACEHOLDERS[1]
 
 
 def _kind(part: Mapping[str, Any], what: str) -> str:
@@ -78,7 +98,7 @@ def _text(part: Mapping[str, Any], what: str) -> str:
     text = part.get("text")
     if not isinstance(text, str):
         raise RecordError(f'{what} must have text as its "text", got {json_name(text)}')
-    return check_text(text, what)
+    return text
 
 
 def _named_video(part: Mapping[str, Any], what: str) -> list[Any]:

@@ -22,7 +22,7 @@ from aviot.files import replacing
 
 logger = logging.getLogger(__name__)
 
-VERSION = 2
+VERSION = 3
 """Raised whenever an index would come out differently, so that older ones are not used."""
 
 PROBLEMS_KEPT = 20

@@ -17,17 +17,22 @@ def check_object(value: Any, what: str) -> None:
     """Raise RecordError unless the value is a JSON object without repeated keys."""
     if not isinstance(value, dict):
         raise RecordError(f"{what} must be a JSON object, got {json_name(value)}")
+    check_keys(value, what)
+
+
+def check_keys(value: Any, what: str, error: type[ValueError] = RecordError) -> None:
+    """Raise an error if the value is a JSON object that says a key twice."""
     if isinstance(value, RepeatedKey):
-        raise RecordError(f"{what} has the key {value.key[:80]!r} twice; it is unclear which is meant")
+        raise error(f"{what} has the key {value.key[:80]!r} twice; it is unclear which is meant")
 
 
-def check_text(text: str, what: str) -> str:
+def check_text(text: str, what: str, error: type[ValueError] = RecordError) -> str:
     """Return text that can be encoded: half of a surrogate pair is legal in JSON and nowhere else."""
     if not text.isascii():
         try:
             text.encode()
         except UnicodeEncodeError:
-            raise RecordError(f"{what} holds half a character (a lone surrogate, such as \\ud800)") from None
+            raise error(f"{what} holds half a character (a lone surrogate, such as \\ud800)") from None
     return text
 
 

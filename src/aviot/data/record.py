@@ -7,12 +7,12 @@ from typing import Any
 
 from aviot.data.content import PLACEHOLDERS
 from aviot.data.errors import RecordError
-from aviot.data.json_values import RepeatedKey, check_object, check_text, is_given, json_name
+from aviot.data.json_values import check_object, check_text, is_given, json_name
 from aviot.data.paths import ANYWHERE, VideoFolder
 from aviot.data.turns import Message, read_messages
 from aviot.values import as_number
 
-__all__ = ["PLACEHOLDERS", "Record", "RepeatedKey", "Turn", "parse_record"]
+__all__ = ["PLACEHOLDERS", "Record", "Turn", "parse_record"]
 
 Turn = tuple[str, str]
 """A question and its answer."""
@@ -31,6 +31,9 @@ UNSUPPORTED = {
     "video_end": "a part of its video",
 }
 """Keys of the common formats that training has no use for; ignoring them would train on something else."""
+
+_REFUSED_ANSWER = ("label", "kto_tag")  # false: the answer is one to avoid (KTO)
+_EMPTY_TEXTS = ("[]", "{}", "null")  # how tools that keep these columns as JSON text write that there are none
 
 _BUCKET = re.compile(r"(?:^|[^0-9])(\d{1,4})_(\d{1,4})_([sm])(?:_|$)")  # 0_30_s_academic_v0_1, 1_2_m_youtube_v0_1
 
@@ -79,6 +82,8 @@ def _key_videos(value: Mapping[str, Any]) -> list[Any]:
     """Return the videos that the keys "video" and "videos" name."""
     found = [] if value.get("video") is None else [value["video"]]
     several = value.get("videos")
+    if isinstance(several, str) and several.strip().startswith("["):
+        raise RecordError(f'"videos" must be a list of one path, got text that holds a list: {several[:80]!r}')
     if is_given(several):
         found += several if isinstance(several, list) else [several]
     return [video["path"] if isinstance(video, dict) and video.get("path") else video for video in found]
@@ -107,7 +112,15 @@ def _no_video(value: Mapping[str, Any]) -> str:
 
 
 def _refuse_unsupported(value: Mapping[str, Any]) -> None:
-    key = next((key for key in UNSUPPORTED if is_given(value.get(key))), None)
+    rejected = next((key for key in _REFUSED_ANSWER if value.get(key) is False), None)
+    if rejected is not None:
+        raise RecordError(
+            f'the record has "{rejected}": false, so its answer is one to avoid, and training would teach it: leave '
+            "the record out with bad_records: skip"
+        )
+    given = {key: value.get(key) for key in UNSUPPORTED}
+    given = {key: each for key, each in given.items() if not (isinstance(each, str) and each.strip() in _EMPTY_TEXTS)}
+    key = next((key for key, each in given.items() if is_given(each)), None)
     if key is not None:
         raise RecordError(
             f'the record has {UNSUPPORTED[key]} ("{key}"); expected one video, its questions and their answers: remove '

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from aviot.data.content import Content, read_content
+from aviot.data.content import Content, read_content, read_text
 from aviot.data.errors import RecordError
-from aviot.data.json_values import check_object, check_text, is_given, json_name, quoted
+from aviot.data.json_values import RepeatedKey, check_object, is_given, json_name, quoted
 
 Role = Literal["system", "user", "assistant"]
 
@@ -25,11 +25,12 @@ TOOL_ROLES = ("tool", "tool_call", "tool_response", "function", "function_call",
 TOOL_KEYS = ("tool_calls", "function_call")
 WEIGHT_KEYS = ("weight", "loss", "loss_weight", "loss_scale")
 
-_LISTS = ("conversations", "messages")
+_LISTS = ("conversations", "messages", "conversation")
 _PAIRS = (("query", "response"), ("instruction", "output"))
 _EXPECTED = (
     'expected "conversations" or "messages", a list of turns that begins with a question ({"from": "human", "value": '
-    'text} or {"role": "user", "content": text}), "query" with "response", or "instruction" with "output"'
+    'text} or {"role": "user", "content": text}), "conversation", a list of {"human": text, "assistant": text}, '
+    '"query" with "response", or "instruction" with "output"'
 )
 
 
@@ -47,16 +48,26 @@ def read_messages(record: Mapping[str, Any]) -> list[Message]:
     """Return the turns of a record, system turns included, in the order in which they are said."""
     lists = [key for key in _LISTS if is_given(record.get(key))]
     if len(lists) > 1:
-        raise RecordError('the record has both "conversations" and "messages"; keep the one to train on')
+        raise RecordError(f'the record has both "{lists[0]}" and "{lists[1]}"; keep the one to train on')
     if lists:
         turns = record[lists[0]]
         if not isinstance(turns, list):
             raise RecordError(f'the record has no conversation; {_EXPECTED}; got {json_name(turns)} as "{lists[0]}"')
+        turns = [each for turn in turns for each in _sides(turn)]
         return [_message(turn, number) for number, turn in enumerate(turns, 1)]
     for question, answer in _PAIRS:
         if is_given(record.get(question)) or is_given(record.get(answer)):
             return list(_pairs(record, question, answer))
     raise RecordError(f"the record has no conversation; {_EXPECTED}")
+
+
+def _sides(turn: Any) -> list[Any]:
+    """Return the question and the answer of {"human": text, "assistant": text} as turns of their own."""
+    if not isinstance(turn, dict) or isinstance(turn, RepeatedKey) or {"from", "role"} & set(turn):
+        return [turn]
+    sides = [key for key in turn if key in ROLES]
+    roles = [ROLES[key] for key in sides]
+    return [{"role": key, "content": turn[key]} for key in sides] if roles == ["user", "assistant"] else [turn]
 
 
 def _message(turn: Any, number: int) -> Message:
@@ -105,8 +116,7 @@ def _pairs(record: Mapping[str, Any], question: str, answer: str) -> Iterator[Me
             what = f'"{name}"' if last else f'pair {number + 1} of "history"'
             if not isinstance(pair[offset], str):
                 raise RecordError(f"{what} must be text, got {json_name(pair[offset])}; the record needs both sides")
-            content = Content(check_text(pair[offset], what))
-            yield Message(2 * number + offset + 1, ROLES[role], role, content)
+            yield Message(2 * number + offset + 1, ROLES[role], role, read_text(pair[offset], what))
 
 
 def _history(history: Any) -> list[Sequence[Any]]:

@@ -1,6 +1,7 @@
 """The option that an item's answer means: by its letter, its index, its text, or several of these that agree."""
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from aviot.evaluation.errors import ItemError
@@ -23,6 +24,8 @@ def right_option(value: Any, options: Options) -> int | str:
     Raise ItemError where an answer has two meanings that differ: these are a mistake of the file, not of one item.
     """
     texts = options.texts
+    if isinstance(value, list | tuple) and len(value) == 1:
+        value = value[0]
     number = _as_integer(value)
     if number is not None:
         return _of_number(number, options)
@@ -46,11 +49,21 @@ def right_option(value: Any, options: Options) -> int | str:
     return meant.pop()
 
 
-def indexed_option(value: int | str, options: Options) -> int | None:
-    """Return the option that a letter or an index from 0 means; None if there is no such option."""
+def indexed_option(value: int | str, options: Options, known: int | None) -> int | None:
+    """Return the option that a letter or an index means; None if there is no such option.
+
+    An index counts from 0, but options that are numbered from 1 give it a second meaning: raise ItemError then, unless
+    one of the two is the option that is known to be right.
+    """
     text = str(value).strip()
-    place = int(text) if text.isdecimal() or isinstance(value, int) else ord(text.upper()) - ord("A")
-    return place if 0 <= place < len(options.texts) else None
+    if not (text.isdecimal() or isinstance(value, int)):
+        place = ord(text.upper()) - ord("A")
+        return place if place < len(options.texts) else None
+    meanings = _as_index(int(text), options)
+    if known in meanings:
+        return known
+    _refuse_two_meanings(f"its index {text}", meanings, options.texts)
+    return next(iter(meanings), None)
 
 
 def _unusable(value: Any) -> str:
@@ -80,23 +93,36 @@ def _are_numbers(options: Options) -> bool:
 def _of_number(number: int, options: Options) -> int | str:
     """Return the option that a number means as an index, as a numeric label and as a value; these have to agree."""
     texts, count = options.texts, len(options.texts)
-    meanings: dict[int, list[str]] = {}
-    if not options.is_keyed and 0 <= number < count:
-        meanings.setdefault(number, []).append("as an index from 0")
-    if number in options.numbers:
-        meanings.setdefault(options.numbers.index(number), []).append("as its label")
+    meanings = _as_index(number, options) if not options.is_keyed else _as_label(number, options)
     for place, text in enumerate(texts):
         if _is_value(text, number):
             meanings.setdefault(place, []).append("as its value")
-    if len(meanings) > 1:
-        told = " or ".join(f"{texts[place]!r:.60} ({', '.join(how)})" for place, how in meanings.items())
-        raise ItemError(
-            f"its answer {number} has two meanings: {told}; "
-            f"give the option's letter, as in {chr(ord('A') + min(meanings))!r}, or its text as a string"
-        )
+    _refuse_two_meanings(f"its answer {number}", meanings, texts)
     if not meanings:
         return f"its answer {number} is no option's number, 0 to {count - 1}"
     return next(iter(meanings))
+
+
+def _as_label(number: int, options: Options) -> dict[int, list[str]]:
+    """Return the option that has a number as its label, with how it is meant."""
+    return {options.numbers.index(number): ["as its label"]} if number in options.numbers else {}
+
+
+def _as_index(number: int, options: Options) -> dict[int, list[str]]:
+    """Return the options that a number means as an index from 0 and as a numeric label, with how each is meant."""
+    meanings = {number: ["as an index from 0"]} if 0 <= number < len(options.texts) else {}
+    for place, how in _as_label(number, options).items():
+        meanings.setdefault(place, []).extend(how)
+    return meanings
+
+
+def _refuse_two_meanings(what: str, meanings: dict[int, list[str]], texts: Sequence[str]) -> None:
+    if len(meanings) > 1:
+        told = " or ".join(f"{texts[place]!r:.60} ({', '.join(how)})" for place, how in meanings.items())
+        raise ItemError(
+            f"{what} has two meanings: {told}; "
+            f"give the option's letter, as in {chr(ord('A') + min(meanings))!r}, or its text as a string"
+        )
 
 
 def _of_label_and_text(value: str, options: Options) -> int | None:

@@ -1,8 +1,9 @@
 """Videos read ahead, encoded once and asked everything; what fails is a row like any other."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from aviot.evaluation.prompts import Instructions, ask_item
 from aviot.evaluation.rows import answered_row, failed_row
 from aviot.journal import Row
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
-from aviot.video import Video
+from aviot.video import ReadLimits, Video, read_isolated, stop_reading
 
 Read = Callable[[Path], Video]
 
@@ -31,6 +32,7 @@ class Interviewer:
     instructions: Instructions
     max_new_tokens: int
     sampling: dict[str, Any] = field(default_factory=dict)
+    limits: ReadLimits = field(default_factory=ReadLimits)
 
     @property
     def tokens_per_frame(self) -> int:
@@ -38,8 +40,8 @@ class Interviewer:
         return self.model.model.connector.tokens_per_support
 
     def read(self, path: Path) -> Video:
-        """The sampled frames of a video."""
-        return self.processor.read(path, **self.sampling)
+        """Sample the frames of a video, in a process of its own."""
+        return self.processor.read(path, reader=partial(read_isolated, limits=self.limits), **self.sampling)
 
     @torch.inference_mode()
     def encode(self, video: Video) -> Tensor:
@@ -121,10 +123,16 @@ def _read_ahead(visits: Sequence[Visit], read: Read) -> Iterator[tuple[Visit, Vi
 
     with ThreadPoolExecutor(1) as reader:
         upcoming = reader.submit(load, visits[0]) if visits else None
-        for place, visit in enumerate(visits):
-            video = upcoming.result() if upcoming is not None else ""
-            upcoming = reader.submit(load, visits[place + 1]) if place + 1 < len(visits) else None
-            yield visit, video
+        try:
+            for place, visit in enumerate(visits):
+                video = upcoming.result() if upcoming is not None else ""
+                upcoming = reader.submit(load, visits[place + 1]) if place + 1 < len(visits) else None
+                yield visit, video
+        except BaseException:  # Ctrl-C does not wait for a file's deadline
+            while upcoming is not None and not upcoming.done():
+                stop_reading()
+                wait([upcoming], timeout=0.1)
+            raise
 
 
 def _told(error: Exception) -> str:

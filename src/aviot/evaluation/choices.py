@@ -11,7 +11,7 @@ from aviot.evaluation.replies.judgement import is_beside, judge_references, judg
 from aviot.evaluation.replies.letters import find_letters
 from aviot.evaluation.replies.mention import Mention
 from aviot.evaluation.replies.option_texts import as_count, mask_texts
-from aviot.evaluation.replies.places import find_places
+from aviot.evaluation.replies.places import find_numbers, find_places
 from aviot.evaluation.replies.small_words import becomes_opposite, polarity, stated_polarity
 from aviot.evaluation.replies.stance import is_denied_after, is_denied_before
 from aviot.evaluation.replies.verdicts import CROSSES
@@ -26,6 +26,8 @@ _THOUGHT = re.compile(r"<think>.*?(?:</think>|$)", re.IGNORECASE | re.DOTALL)
 _TAGGED = re.compile(r"<answer>(.*?)(?:</answer>|$)", re.IGNORECASE | re.DOTALL)
 _BOXED = re.compile(r"\\(?:boxed|fbox)\s*\{([^{}]*)\}")
 _DRESSED = re.compile(r"\\(?:text|textbf|mathrm|mathbf|textit)\s*\{([^{}]*)\}")
+_STRUCK = re.compile(r"~~[^~\n]+~~|<(del|strike)>.*?</\1>|\\(?:cancel|sout|st)\s*\{[^{}]*\}", re.IGNORECASE | re.DOTALL)
+_STRUCK_OR_WHOLE = re.compile(r"<s>(.*?)</s>", re.IGNORECASE | re.DOTALL)  # struck out, or a tokenizer's first and last
 _QUOTED = re.compile(rf"(?<!{LETTER})'\s*([A-Za-z])\s*([.)]?)\s*'(?!{LETTER})")
 _BARE = re.compile(rf"[^\w{CROSSES}]*_*([A-Za-z])_*[^\w{CROSSES}]*")
 _BEFORE_LEADING = re.compile(r"[\s\-#>.:]*(?:(?:option|choice|answer|letter)\s*)?[\s(\[]*", re.IGNORECASE)
@@ -76,7 +78,8 @@ def choose(reply: str, options: Sequence[str]) -> Choice:
     if any(_is_another_text(place, texts) for place in places):
         return Choice(None, "ambiguous")
     clauses = Clauses(masked)
-    found = sorted([*find_letters(masked), *places], key=lambda each: each.start)
+    numbers = find_numbers(masked, len(options), places)
+    found = sorted([*find_letters(masked), *places, *numbers], key=lambda each: each.start)
     references = judge_references(masked, _first_and_last(found), texts, clauses)
     said = judge_texts(masked, _first_and_last(texts), clauses)
     return _by_references(masked, references, said, options) or _by_texts(text, said, options)
@@ -115,8 +118,13 @@ def _first_and_last(mentions: list[Mention]) -> list[Mention]:
 
 
 def _conclusion(text: str) -> str:
-    """Return what a reply ends in: after its thoughts, inside its answer tags or box; without emphasis and quotes."""
-    text = _THOUGHT.sub(" ", text).rpartition("</think>")[2]
+    """Return what a reply ends in: after its thoughts, inside its answer tags or box; without emphasis and quotes.
+
+    What is struck out is left out.
+    """
+    text = _STRUCK.sub(" ", _THOUGHT.sub(" ", text).rpartition("</think>")[2])
+    rest = _STRUCK_OR_WHOLE.sub(" ", text)
+    text = rest if rest.strip() else _STRUCK_OR_WHOLE.sub(r" \1 ", text)
     if tagged := _TAGGED.findall(text):
         text = tagged[-1]
     text = _DRESSED.sub(r" \1 ", text)
@@ -131,6 +139,8 @@ def _standing(text: str, references: Sequence[Mention]) -> list[Mention]:
     standing = [mention for mention in references if mention.stands]
     if finals := [mention for mention in standing if mention.final]:
         return finals
+    if later := [mention for mention in standing if not mention.revisable]:
+        standing = later
     leading = _leading(text, references)
     if leading is not None and leading not in standing:
         if standing or text[leading.end :].lstrip().startswith(","):
@@ -189,7 +199,7 @@ def _by_texts(text: str, texts: Sequence[Mention], options: Sequence[str]) -> Ch
     """Return the option whose text a reply without letters contains, if it is the only one that is not ruled out."""
     affirmed = [each for each in texts if not (each.denied or each.withdrawn or each.unsettled)]
     claimed = [each for each in affirmed if each.asserted and not each.bare]
-    finals = [each for each in claimed if each.final]
+    finals = [each for each in affirmed if each.asserted and each.final]
     if claimed and not finals:  # a common word counts only where it answers, so it weighs as much as a claim
         claimed += [each for each in affirmed if each.is_small]
     standing = {each.option for each in finals or claimed or affirmed}

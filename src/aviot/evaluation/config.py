@@ -7,10 +7,11 @@ from typing import Any
 from aviot.compressor.schedule import support_count
 from aviot.evaluation.benchmarks.ten import BY_NAME
 from aviot.evaluation.endpoint import Endpoint
-from aviot.evaluation.prompts import MAX_NEW_TOKENS, Instructions
+from aviot.evaluation.prompts import Instructions
 from aviot.files import check_folder
-from aviot.request import COMPRESSORS, check_compressor, checkpoint_folder
+from aviot.request import COMPRESSORS, MAX_NEW_TOKENS, check_compressor, check_sampling, checkpoint_folder
 from aviot.values import as_whole, require_whole
+from aviot.video.limits import ReadLimits
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,8 @@ class EvaluationConfig:
 
     `batch` questions of a video go through the decoder at a time. One is the default since then no answer can depend
     on its neighbours; more is faster on a GPU. `benchmark` says whose records `items` is a folder of. `limit` takes the
-    first items only, and `by` names columns of the items that scores are reported by.
+    first items only, and `by` names columns of the items that scores are reported by. `limits` are those of reading one
+    video; they are no part of what a run is.
     """
 
     items: Path
@@ -55,6 +57,7 @@ class EvaluationConfig:
     benchmark: str | None = None
     limit: int | None = None
     by: tuple[str, ...] = ()
+    limits: ReadLimits = field(default_factory=ReadLimits)
 
     def __post_init__(self) -> None:
         require_whole(self, "max_new_tokens", "batch", *(("limit",) if self.limit is not None else ()))
@@ -68,6 +71,7 @@ class EvaluationConfig:
             raise ValueError(f"benchmark must be one of {', '.join(BY_NAME)}, got {self.benchmark!r}")
         if not self.compressors:
             raise ValueError(f"compressors must hold at least one of {', '.join(COMPRESSORS)}, got none")
+        check_sampling(self.sampling)
         checkpoint_folder(self.model)
         check_folder(self.out, "the output must be a folder, new or the run's own")
 
@@ -79,4 +83,8 @@ class EvaluationConfig:
             for name in self.compressors
             for ratio in ((None,) if name == "none" else map(float, ratios))
         ]
-        return tuple(dict.fromkeys(found))
+        settings = tuple(dict.fromkeys(found))
+        names = [setting.name for setting in settings]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"two ratios are both called {twice}; give ratios that differ in their first six digits")
+        return settings

@@ -1,17 +1,20 @@
 """An OpenAI-compatible endpoint: one chat completion, asked for until it comes or cannot be had."""
 
 import email.utils
+import io
 import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from http.client import HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any, NoReturn
 from urllib.error import HTTPError
-from urllib.parse import urlsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.parse import SplitResult, urlsplit
+from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
+from aviot.deadline import DeadlineReader
+from aviot.printing import one_line
 from aviot.values import require_positive, require_whole
 
 MAX_REPLY = 2**20
@@ -19,6 +22,13 @@ MAX_REPLY = 2**20
 
 LONGEST_WAIT = 120.0
 """Seconds that a server's Retry-After is obeyed at most."""
+
+HEAD_BYTES = 2**17
+"""Bytes of a reply's status and headers that are read, beside what it says."""
+
+SAID = 400  # characters of a reason
+
+_DOUBLED = 10  # times that the wait between two requests is doubled at most
 
 _PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
 _HOPELESS = frozenset({401, 403, 404})
@@ -47,6 +57,46 @@ class _NoRedirects(HTTPRedirectHandler):
         """Follow none; the reply is then an error like any other."""
 
 
+class _TimedSocket:
+    """A connected socket whose reply must be there, whole, in so many seconds: a byte now and then is not enough."""
+
+    def __init__(self, connected: Any, seconds: float) -> None:
+        self._connected, self._seconds = connected, seconds
+
+    def makefile(self, *args: Any, **kwargs: Any) -> io.BufferedReader:
+        """Return the reply's bytes."""
+        return io.BufferedReader(DeadlineReader(self._connected, seconds=self._seconds, size=MAX_REPLY + HEAD_BYTES))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connected, name)
+
+
+class _TimedHTTP(HTTPConnection):
+    def connect(self) -> None:
+        """Connect."""
+        super().connect()
+        self.sock: Any = _TimedSocket(self.sock, float(self.timeout or 0))
+
+
+class _TimedHTTPS(HTTPSConnection):
+    def connect(self) -> None:
+        """Connect."""
+        super().connect()
+        self.sock: Any = _TimedSocket(self.sock, float(self.timeout or 0))
+
+
+class _HTTP(HTTPHandler):
+    def http_open(self, request: Request) -> Any:
+        """Open a plain connection."""
+        return self.do_open(_TimedHTTP, request)
+
+
+class _HTTPS(HTTPSHandler):
+    def https_open(self, request: Request) -> Any:
+        """Open an encrypted connection."""
+        return self.do_open(_TimedHTTPS, request)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
     """Where a model is asked. `key_variable` names the environment variable with the key, which is kept nowhere.
@@ -66,8 +116,8 @@ class Endpoint:
     def __post_init__(self) -> None:
         require_positive(self, "timeout", "backoff")
         require_whole(self, "attempts", "parallel")
-        parts = urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        parts = _split(self.url)
+        if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(
                 f"a judge must be an http or https address such as http://localhost:8000/v1, got {self.url!r}"
             )
@@ -105,8 +155,8 @@ class Endpoint:
             except _Passing as error:
                 reason, wait = str(error), error.wait
             if attempt + 1 < self.attempts:
-                sleep(min(LONGEST_WAIT, wait or self.backoff * 2**attempt))
-        raise EndpointError(f"{reason} (asked {self.attempts} times)")
+                sleep(min(LONGEST_WAIT, wait or self.backoff * 2 ** min(attempt, _DOUBLED)))
+        raise EndpointError(f"{self._told(reason)} (asked {self.attempts} times)")
 
     def _ask(self, messages: Sequence[Mapping[str, str]]) -> str:
         """The text of one completion."""
@@ -117,15 +167,14 @@ class Endpoint:
         address = self.url.rstrip("/")
         address += "" if address.endswith("/chat/completions") else "/chat/completions"
         request = Request(address, json.dumps(body).encode(), headers, method="POST")
-        deadline = time.monotonic() + self.timeout
         try:
-            with build_opener(_NoRedirects).open(request, timeout=self.timeout) as response:
-                return _text(_read(response, deadline))
+            with build_opener(_NoRedirects, _HTTP, _HTTPS).open(request, timeout=self.timeout) as response:
+                return _text(_read(response))
         except HTTPError as error:
             with error:
                 self._refused(error)
         except (OSError, HTTPException) as error:  # no connection, a time-out, a reply that breaks off
-            raise _Passing(self._masked(f"no reply: {getattr(error, 'reason', None) or error!r}")) from error
+            raise _Passing(f"no reply: {getattr(error, 'reason', None) or error!r}") from error
 
     def _refused(self, error: HTTPError) -> NoReturn:
         """Sort a status other than success: it may pass, or it will not."""
@@ -133,26 +182,33 @@ class Endpoint:
             said = error.read(500).decode(errors="replace")
         except (OSError, HTTPException):
             said = ""
-        reason = self._masked(f"HTTP {error.code} {error.reason}: {' '.join(said.split())[:200]}".rstrip(": "))
+        reason = f"HTTP {error.code} {error.reason:.80}: {one_line(said)[:200]}".rstrip(": ")
         if error.code in _PASSING:
             raise _Passing(reason, _retry_after(error.headers.get("Retry-After"))) from error
-        raise EndpointError(reason, hopeless=error.code in _HOPELESS) from error
+        raise EndpointError(self._told(reason), hopeless=error.code in _HOPELESS) from error
 
-    def _masked(self, text: str) -> str:
-        """A server's words without the key, should it repeat it."""
+    def _told(self, reason: str) -> str:
+        """A server's words, some of them, on a line, without the key, should it repeat it."""
         key = os.environ.get(self.key_variable or "")
-        return text.replace(key, "***") if key else text
+        return one_line(reason.replace(key, "***") if key else reason)[:SAID]
 
 
-def _read(response: Any, deadline: float) -> bytes:
-    """The whole reply; a server that drips it byte by byte is timed out too."""
+def _split(url: str) -> SplitResult | None:
+    """The parts of an address; None for what cannot be one."""
+    try:
+        parts = urlsplit(url)
+        return parts if parts.port != 0 and url.isascii() and url.isprintable() and " " not in url else None
+    except ValueError:
+        return None
+
+
+def _read(response: Any) -> bytes:
+    """The whole reply."""
     data = b""
     while chunk := response.read1(2**16):
         data += chunk
         if len(data) > MAX_REPLY:
             raise ValueError(f"it is longer than {MAX_REPLY:,} bytes")
-        if time.monotonic() > deadline:
-            raise TimeoutError("the reply did not end in time")
     return data
 
 
@@ -176,5 +232,5 @@ def _retry_after(value: str | None) -> float | None:
         pass
     try:
         return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except ValueError:
+    except (ValueError, TypeError, OverflowError, OSError):  # no date, or one of no calendar
         return None

@@ -2,14 +2,16 @@
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from aviot.evaluation.item import Item
 from aviot.evaluation.measures import Measure
-from aviot.evaluation.report import WITHOUT_SCORES, Table, one_line, problem_lines, summary_tables
+from aviot.evaluation.report import WITHOUT_SCORES, Table, problem_lines, summary_tables
 from aviot.evaluation.summary import Summary
 from aviot.journal import Row
+from aviot.printing import one_line, printable
 from aviot.video.result import Damage
 
 RESULT_FIELDS = (
@@ -46,14 +48,15 @@ def summary_markdown(summary: Summary) -> str:
     """Return a summary as Markdown: figures, notes, and every problem."""
     lines = ["# Evaluation", "", f"{summary.items} items about {summary.video_count} videos, {summary.rows} answers."]
     for table in summary_tables(summary):
-        lines += ["", f"## {_markdown(table.title)}", "", *_markdown_table(table)]
+        lines += ["", f"## {markdown_text(table.title)}", "", *_markdown_table(table)]
     if not summary.measures:
         lines += ["", WITHOUT_SCORES]
     notes = [*summary.caveats, *problem_lines(summary, EVERYTHING)]
     if notes:
         lines += ["", "## Notes", ""]
         lines += [
-            f"  - {_markdown(note.strip())}" if note.startswith("  ") else f"- {_markdown(note)}" for note in notes
+            f"  - {markdown_text(note.strip())}" if note.startswith("  ") else f"- {markdown_text(note)}"
+            for note in notes
         ]
     return "\n".join(lines) + "\n"
 
@@ -102,18 +105,18 @@ def _csv(headings: Sequence[str], lines: Iterable[Sequence[Any]]) -> bytes:
 
 
 def _cell(value: Any) -> Any:
-    """Return a value that no spreadsheet runs: text that begins like a formula is marked as text."""
-    if isinstance(value, str) and value.lstrip().startswith(FORMULAS):
-        return f"'{value}"
+    """Return a value that no spreadsheet runs and no terminal obeys: text like a formula is marked as text."""
+    if isinstance(value, str):
+        return ("'" if value.lstrip().startswith(FORMULAS) else "") + printable(value)
     return str(value).lower() if isinstance(value, bool) else value
 
 
 def _markdown_table(table: Table) -> Iterator[str]:
-    yield f"| {' | '.join(map(_markdown, table.headings))} |"
+    yield f"| {' | '.join(map(markdown_text, table.headings))} |"
     yield f"|{' --- |' * table.labels}{' ---: |' * (len(table.headings) - table.labels)}"
-    yield from (f"| {' | '.join(map(_markdown, row))} |" for row in table.rows)
+    yield from (f"| {' | '.join(map(markdown_text, row))} |" for row in table.rows)
 
 
-def _markdown(text: str) -> str:
-    """Return text in which nothing ends a table's cell or begins a tag."""
-    return one_line(text).replace("\\", "\\\\").replace("|", r"\|").replace("<", "&lt;")
+def markdown_text(text: str) -> str:
+    """Return text of any source on one line, in which nothing ends a table's cell or begins a tag, link or picture."""
+    return re.sub(r"[\\|\[`]", r"\\\g<0>", one_line(text)).replace("<", "&lt;")

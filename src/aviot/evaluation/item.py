@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from aviot.data.record import RepeatedKey
+from aviot.data.json_values import check_keys, check_text
 from aviot.evaluation.answers import indexed_option, right_option
 from aviot.evaluation.errors import ItemError as ItemError
 from aviot.evaluation.keys import FIELDS, Keys, Scalar, sort_keys
@@ -57,8 +57,7 @@ def parse_item(value: Any, default_id: str) -> Item:
     """Check what a file held, and say exactly what is wrong with it."""
     if not isinstance(value, Mapping):
         raise ItemError(f"an item must be an object with {', '.join(FIELDS)}; got {type(value).__name__}")
-    if isinstance(value, RepeatedKey):
-        raise ItemError(f"the item has the key {value.key[:80]!r} twice; it is unclear which is meant")
+    check_keys(value, "the item", ItemError)
     keys = sort_keys(value)
     options = parse_options(keys.options)
     right, answers, problem = _answer(keys, options)
@@ -79,10 +78,11 @@ def _id(value: Any, default: str) -> str:
         return default
     if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
         raise ItemError(f"id must be text or a whole number, got {value!r}")
-    return _sound(str(value), "id")
+    return check_text(str(value), "id", ItemError)
 
 
 def _video(value: Any) -> str:
+    check_keys(value, "video", ItemError)
     if isinstance(value, Mapping) and isinstance(value.get("path"), str):  # as a dataset's video column gives it
         value = value["path"]
     name = _text(value, "video")
@@ -98,16 +98,7 @@ def _text(value: Any, what: str) -> str:
         raise ItemError(f"the item has no {what}; it needs video and question, and an answer to be scored")
     if not isinstance(value, str) or not value.strip():
         raise ItemError(f"{what} must be text, got {value!r:.80}")
-    return _sound(value.strip(), what)
-
-
-def _sound(text: str, what: str) -> str:
-    """Half of a surrogate pair is legal in JSON and no text anywhere else."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ItemError(f"{what} holds half a character (a lone surrogate, such as \\ud800)") from None
-    return text
+    return check_text(value.strip(), what, ItemError)
 
 
 def _answer(keys: Keys, options: Options) -> tuple[int | None, tuple[str, ...], str | None]:
@@ -121,7 +112,7 @@ def _answer(keys: Keys, options: Options) -> tuple[int | None, tuple[str, ...], 
     texts = tuple(as_text(each) for each in given)
     if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
         return None, (), f"its {key} must be text or a list of texts, got {value!r:.80}"
-    return None, tuple(_sound(text.strip(), key) for text in texts), None
+    return None, tuple(check_text(text.strip(), key, ItemError) for text in texts), None
 
 
 def _choice(keys: Keys, options: Options) -> tuple[int | None, tuple[str, ...], str | None]:
@@ -135,7 +126,7 @@ def _choice(keys: Keys, options: Options) -> tuple[int | None, tuple[str, ...], 
         else:
             problem = problem or found
     for key, value in keys.indices.items():
-        if (place := indexed_option(value, options)) is not None:
+        if (place := indexed_option(value, options, next(iter(meant.values()), None))) is not None:
             meant[key] = place
         elif not keys.answers:
             problem = f"its {key} {value!r} is no option's index, 0 to {len(options.texts) - 1}, or letter"

@@ -8,6 +8,7 @@ import ast
 import json
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from aviot.values import as_number
 
@@ -22,6 +23,9 @@ USER = (
     '"no" if not, and "score" is a whole number from 0 (nothing in common) to 5 (the same meaning), like '
     '{{"pred": "yes", "score": 4}}.'
 )
+LONGEST = 2_000
+"""Characters of a verdict at most; nesting that could exhaust a parser takes more."""
+
 _OBJECT = re.compile(r"\{[^{}]*\}")
 
 
@@ -44,14 +48,8 @@ def parse_verdict(reply: str) -> Verdict:
     found = _OBJECT.findall(reply)
     if len(found) != 1:
         raise ValueError(f"expected one dictionary with pred and score, got {len(found)} in {reply[:120]!r}")
-    try:
-        said = json.loads(found[0])
-    except (ValueError, RecursionError):
-        try:
-            said = ast.literal_eval(found[0])
-        except (ValueError, SyntaxError, MemoryError, RecursionError):
-            raise ValueError(f"expected a dictionary with pred and score, got {reply[:120]!r}") from None
-    if not isinstance(said, dict):
+    said = _dictionary(found[0]) if len(found[0]) <= LONGEST else None
+    if said is None:
         raise ValueError(f"expected a dictionary with pred and score, got {reply[:120]!r}")
     word = said.get("pred")
     if not isinstance(word, str) or word.strip().lower() not in ("yes", "no"):
@@ -63,3 +61,15 @@ def parse_verdict(reply: str) -> Verdict:
     if number is None or not 0 <= number <= 5:
         raise ValueError(f"score must be a number from 0 to 5, got {said.get('score')!r:.80}")
     return Verdict(word.strip().lower() == "yes", number)
+
+
+def _dictionary(text: str) -> dict[Any, Any] | None:
+    """A dictionary as JSON or as Python writes it; None for what is none."""
+    try:
+        said = json.loads(text)
+    except (ValueError, RecursionError):
+        try:
+            said = ast.literal_eval(text)
+        except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+            return None
+    return said if isinstance(said, dict) else None

@@ -4,26 +4,39 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
 from aviot.evaluation.config import EvaluationConfig, Setting
 from aviot.evaluation.endpoint import Endpoint
+from aviot.evaluation.forms import (
+    Form,
+    has_form,
+    is_amount,
+    is_count,
+    is_deep,
+    is_text,
+    list_of,
+    misshapen,
+    names_to,
+    or_none,
+)
 from aviot.evaluation.judge import SYSTEM as JUDGE_SYSTEM
 from aviot.evaluation.judge import USER as JUDGE_USER
 from aviot.evaluation.plan import Shard
-from aviot.evaluation.prompts import ask
+from aviot.evaluation.prompts import Instructions, ask
 from aviot.evaluation.reading import Items
 from aviot.files import write_durably
 from aviot.machine import command_line, commit, machine, versions
 from aviot.models import AviotProcessor
 from aviot.models.prompt import chat_prompt
 from aviot.models.shards import read_shards
+from aviot.printing import json_text
 
 FORMAT = 1
 FILE = "manifest.json"
@@ -31,6 +44,30 @@ PARTS = ("identity", "judge", "places", "starts")
 WAIT_SECONDS = 600.0
 """How long the other processes wait for the first to begin a run; hashing a 7B's weights takes a while."""
 SAID = 120  # characters of a value that is not what it was
+
+
+IDENTITY: Mapping[str, Form] = {
+    "items": {
+        "sha256": is_text,
+        "count": is_count,
+        "split": or_none(is_text),
+        "limit?": or_none(is_count),
+        "benchmark?": or_none(is_text),
+    },
+    "weights": names_to(is_text),
+    "settings": list_of(has_form({"compressor": is_text, "ratio": or_none(is_amount)}, more=False)),
+    "sampling": names_to(or_none(is_amount), "fps", "max_frames", "image_size", "frames", "source_fps"),
+    "prompt": {"instructions": names_to(is_text, *(field.name for field in fields(Instructions)))},
+    "generation": {"max_new_tokens": is_count, "batch": is_count},
+    "seed": is_count,
+}
+FORM: Mapping[str, Form] = {
+    "identity": IDENTITY,
+    "judge": or_none(has_form({"model": is_text, "system": is_text, "user": is_text})),
+    "places": {"items": is_text, "model": is_text, "videos": or_none(is_text)},
+    "starts": list_of(has_form({})),
+}
+"""What is read of a manifest, and what each part must be."""
 
 
 class ManifestError(ValueError):
@@ -70,7 +107,7 @@ def identity(
             "num_beams": 1,
             "max_new_tokens": config.max_new_tokens,
             "batch": config.batch,
-            "checkpoint": json.loads(stored.read_text(encoding="utf-8")) if stored.is_file() else {},
+            "checkpoint": _read_generation(stored) if stored.is_file() else {},
         },
         "seed": config.seed,
     }
@@ -124,7 +161,7 @@ def begin(config: EvaluationConfig, same: Mapping[str, Any], where: Mapping[str,
         "places": {name: _place(getattr(config, name)) for name in ("items", "model", "videos")},
         "starts": starts,
     }
-    write_durably(run / FILE, json.dumps(manifest, indent=2, ensure_ascii=False).encode() + b"\n")
+    write_durably(run / FILE, json_text(manifest, indent=2).encode() + b"\n")
     return added
 
 
@@ -136,20 +173,37 @@ def read_manifest(run: Path) -> dict[str, Any]:
     lacks = [name for name in PARTS if name not in found]
     if lacks:
         raise ManifestError(f"{run / FILE} must hold {', '.join(PARTS)}; it lacks {', '.join(lacks)}: it was changed")
+    if wrong := misshapen(found, FORM):
+        raise ManifestError(f"{run / FILE} is not as a run writes it: see {wrong}; it was changed, put it back")
     return found
 
 
 def read_object(path: Path) -> dict[str, Any]:
     """A JSON object that a run wrote."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        found = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+    except (OSError, ValueError, RecursionError) as error:
         raise ManifestError(
             f"{path} cannot be read ({error}); {path.parent} is no whole run of aviot evaluate"
         ) from error
-    if not isinstance(found, dict):
-        raise ManifestError(f"{path} must hold an object, got {type(found).__name__}; the run was changed")
+    if not isinstance(found, dict) or is_deep(found):
+        raise ManifestError(f"{path} must hold an object as a run writes it, got {_short(found)}; the run was changed")
     return found
+
+
+def _read_generation(path: Path) -> dict[str, Any]:
+    """A checkpoint's own choices for generation."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+    except (OSError, ValueError, RecursionError) as error:
+        raise ManifestError(f"{path} cannot be read ({error}); the checkpoint is damaged") from error
+    if not isinstance(found, dict) or is_deep(found):
+        raise ManifestError(f"{path} must hold an object of plain values; the checkpoint is damaged")
+    return found
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no JSON")
 
 
 def differences(stored: Any, current: Any, prefix: str = "") -> list[str]:
@@ -161,7 +215,7 @@ def differences(stored: Any, current: Any, prefix: str = "") -> list[str]:
 
 
 def _short(value: Any) -> str:
-    said = repr(value)
+    said = type(value).__name__ if is_deep(value) else repr(value)
     return said if len(said) <= SAID else f"{said[:SAID]}…"
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from aviot.data.json_values import check_keys, check_text
 from aviot.evaluation.choices import MAX_OPTIONS
 from aviot.evaluation.errors import ItemError
 from aviot.evaluation.text import fold
@@ -60,22 +61,23 @@ def _text(option: Any, number: int) -> str:
     text = as_text(option)
     if not isinstance(text, str) or not text.strip():
         raise ItemError(f"option {number} must be text, got {option!r:.80}")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ItemError(f"option {number} holds half a character (a lone surrogate, such as \\ud800)") from None
-    return text.strip()
+    return check_text(text.strip(), f"option {number}", ItemError)
 
 
 def _of_mapping(value: Mapping[str, Any]) -> tuple[list[Any], tuple[int, ...], bool]:
     """Return options in the order of their keys, and the keys where they are numbers."""
+    check_keys(value, "the object of options", ItemError)
     for texts, labels in ((t, k) for t in _TEXTS for k in _LABELS):
         if set(value) == {texts, labels}:  # {"text": [...], "label": ["A", ...]}
             if len(value[texts]) != len(value[labels]):
                 raise ItemError(f"options have {len(value[texts])} texts and {len(value[labels])} labels")
+            if len(set(map(str, value[labels]))) < len(value[labels]):
+                raise ItemError(f"options have the same label twice: {value[labels]}; give each its own")
             value = dict(zip(map(str, value[labels]), value[texts], strict=True))
             break
     given = {str(key).strip(): option for key, option in value.items()}
+    if len(given) < len(value):
+        raise ItemError(f"options have the same label twice: {list(value)}; give each its own")
     for first, last in (("A", "Z"), ("a", "z")):
         letters = [chr(ord(first) + place) for place in range(min(len(given), ord(last) - ord(first) + 1))]
         if sorted(given) == letters:
@@ -98,6 +100,7 @@ def _without_missing(values: list[Any]) -> list[Any]:
 
 def _of_object(option: Mapping[str, Any], place: int) -> Any:
     """Return the text of an option such as {"label": "A", "text": "x"}, with its label in front."""
+    check_keys(option, f"option {place + 1}", ItemError)
     text = next((option[key] for key in ("text", "option", "choice", "value", "content") if key in option), None)
     if text is None:
         raise ItemError(f"option {place + 1} must be text, or an object with 'label' and 'text'; got {option!r:.80}")

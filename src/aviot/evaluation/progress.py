@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column
+
+from aviot.printing import SafeConsole, SafeProgress
 
 SHOWN = 3
 """Settings whose score fits beside a bar."""
@@ -39,12 +40,12 @@ class RunningScore:
         return ", ".join(parts) + (f", {left_out} more" if left_out > 0 else "")
 
 
-def bar(what: str, console: Console) -> Progress:
+def bar(what: str, console: SafeConsole) -> SafeProgress:
     """Rows done and time left; what is said of them takes the rest of the line, and gives way where that is short."""
     rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")
     counts = (BarColumn(BAR), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    told = TextColumn("{task.description}", table_column=rest)
-    return Progress(TextColumn(what), *counts, told, console=console, expand=True)
+    told = TextColumn("{task.description}", markup=False, table_column=rest)
+    return SafeProgress(TextColumn(what), *counts, told, console=console, expand=True)
 
 
 class Display:
@@ -53,8 +54,8 @@ class Display:
     def __init__(self, what: str, total: int, done: int, *, silent: bool) -> None:
         self._what, self._total, self._done = what, total, done
         self._silent = silent
-        self._console = Console(stderr=True)
-        self._bar: Progress | None = None
+        self._console = SafeConsole(stderr=True)
+        self._bar: SafeProgress | None = None
         self._said = time.monotonic()
 
     def __enter__(self) -> "Display":
@@ -68,7 +69,7 @@ class Display:
         """One row more, and what there is to say of all so far."""
         self._done += 1
         if self._bar is not None:
-            self._bar.update(self._task, completed=self._done, description=str(told).replace("[", r"\["))
+            self._bar.update(self._task, completed=self._done, description=str(told))
         elif not self._silent and time.monotonic() - self._said > SECONDS_BETWEEN_LINES:
             self._said = time.monotonic()
             text = f"{self._what}: {self._done}/{self._total}: {told}"

@@ -10,8 +10,6 @@ from aviot.evaluation.item import Asked, Item
 
 CHOICE_INSTRUCTION = "Answer with the option's letter from the given choices directly."
 OPEN_INSTRUCTION = "Answer the question using a single word or phrase."
-MAX_NEW_TOKENS = 64
-"""Longest answer, where neither a person nor a task says."""
 
 
 @dataclass(frozen=True)

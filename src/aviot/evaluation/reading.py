@@ -11,6 +11,7 @@ from aviot.evaluation.errors import ItemError
 from aviot.evaluation.item import Item, parse_item
 from aviot.evaluation.keys import sort_keys
 from aviot.evaluation.tables import Columns, dataset_files, item_columns, read_table
+from aviot.evaluation.text import normal
 
 TABLES = (".parquet", ".arrow")
 NAMED = 20
@@ -44,15 +45,16 @@ def read_items(source: Path, *, videos: Path | None = None, split: str | None = 
     folder.
     """
     if videos is not None and not videos.is_dir():
-        raise ItemError(f"{videos} is no folder; --videos names the one that relative videos count from")
+        raise ItemError(f"{videos} is not a directory; name the one that relative paths of videos count from")
     if not source.exists():
         raise ItemError(f"{source}: no such file; give JSON, JSONL or a dataset folder")
     if split is not None and not source.is_dir():
-        raise ItemError(f"--split chooses a part of a dataset folder; {source} is a file")
+        raise ItemError(f"a split is a part of a dataset folder, and {source} is a file; leave the split out")
     files = dataset_files(source, split) if source.is_dir() else [source]
     found: list[Item] = []
     problems: list[str] = []
     seen: dict[str, str] = {}
+    repeated: list[str] = []
     keys = UnusedKeys()
     digests = []
     for file in files:
@@ -70,11 +72,18 @@ def read_items(source: Path, *, videos: Path | None = None, split: str | None = 
             seen[item.id] = f"{place}, {where}"
             found.append(item)
             keys.add(value, item)
+            if len(set(map(normal, item.options))) < len(item.options):
+                repeated.append(item.id)
         with file.open("rb") as handle:
             digests.append(hashlib.file_digest(handle, "sha256").hexdigest())
     refuse(problems, source, found)
     whole = digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
-    return Items(tuple(found), whole, videos or (source if source.is_dir() else source.parent), keys.notes)
+    return Items(
+        tuple(found),
+        whole,
+        videos or (source if source.is_dir() else source.parent),
+        (*keys.notes, *_equal_options(repeated)),
+    )
 
 
 class UnusedKeys:
@@ -98,6 +107,13 @@ class UnusedKeys:
             (dropped, "keys of the items that are not used, because they hold no simple value"),
         )
         return tuple(f"{what}: {_named(names)}" for names, what in kinds if names)
+
+
+def _equal_options(ids: list[str]) -> tuple[str, ...]:
+    """Return a note on items that have the same option twice; it is for the file to say which is right."""
+    if not ids:
+        return ()
+    return (f"items that have the same option twice; a reply in its words chooses neither: {_named(ids)}",)
 
 
 def _named(names: list[str]) -> str:

@@ -9,6 +9,7 @@ from rich.console import Console
 from aviot.evaluation.intervals import Interval
 from aviot.evaluation.measures import JUDGED_SCORE, Difference, Measure
 from aviot.evaluation.summary import Problem, Summary
+from aviot.printing import one_line
 
 LISTED = 10
 """Problems of one kind that are named at a terminal; the summary's files have all."""
@@ -40,14 +41,14 @@ def print_summary(summary: Summary, console: Console) -> None:
 
 def problem_lines(summary: Summary, listed: int) -> Iterator[str]:
     """Return notes and problems in sentences, at most so many of a kind."""
-    yield from (f"note: {note}" for note in summary.notes)
+    yield from (f"note: {one_line(note)}" for note in summary.notes)
     what = f"could not be asked and count as wrong (videos in {summary.videos})"
     yield from _problems(summary.failed, summary, what, listed)
     yield from _problems(summary.without_answer, summary, "have no usable answer and are not scored", listed)
     yield from _problems(summary.unjudged, summary, "were not judged and are not in the judge's figures", listed)
     if summary.damaged:
         yield f"{len(summary.damaged)} of {summary.video_count} videos are damaged; what can be read of them was asked:"
-        yield from _first([f"{one_line(each.video)}: {each.damage}" for each in summary.damaged], listed)
+        yield from _first([f"{one_line(each.video)}: {one_line(each.damage)}" for each in summary.damaged], listed)
 
 
 def summary_tables(summary: Summary) -> list[Table]:
@@ -65,11 +66,6 @@ def summary_tables(summary: Summary) -> list[Table]:
         cells = tuple((each.setting, f"{each.before:,.0f}", f"{each.after:,.0f}") for each in summary.tokens)
         tables.append(Table("visual tokens per answer, mean", ("setting", "before", "after"), cells))
     return tables
-
-
-def one_line(text: str) -> str:
-    """Return text of any source on one line, without characters that would steer a terminal."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in " ".join(text.split()))
 
 
 def _figures(summary: Summary) -> Iterator[str]:
@@ -157,7 +153,7 @@ def _problems(problems: Sequence[Problem], summary: Summary, what: str, listed: 
     for problem in problems:
         some = len(problem.settings) < len(summary.read_as)
         where = f"{problem.video}; {', '.join(problem.settings)}" if some else problem.video
-        told.append(f"{one_line(problem.id)} ({one_line(where)}): {problem.reason}")
+        told.append(f"{one_line(problem.id)} ({one_line(where)}): {one_line(problem.reason)}")
     yield from _first(told, listed)
 
 

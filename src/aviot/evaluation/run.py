@@ -1,7 +1,6 @@
 """One evaluation, in order: read, begin or go on, ask, judge, put together."""
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -22,12 +21,14 @@ from aviot.evaluation.plan import Key, Shard, Visit, plan, share
 from aviot.evaluation.progress import Display, RunningScore
 from aviot.evaluation.reading import Items, read_items
 from aviot.evaluation.report import as_plain
+from aviot.evaluation.row_checks import Expected, contradicted
 from aviot.evaluation.rows import has_failed, key_of, settled
 from aviot.evaluation.summary import Summary, summarise
 from aviot.files import write_durably
-from aviot.journal import Journal, Row, alone, as_line, read_rows
+from aviot.journal import Journal, JournalError, Row, alone, as_line
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.models.checkpoint import read_source
+from aviot.printing import json_text
 
 RESULTS, SUMMARY, PARTS, LOCK = "results.jsonl", "summary.json", "parts", ".lock"
 RESULTS_CSV, SUMMARY_CSV, SUMMARY_MARKDOWN = "results.csv", "summary.csv", "summary.md"
@@ -66,11 +67,16 @@ class Prepared:
         """Rows of the whole run."""
         return len(self.items) * len(self.settings)
 
+    @property
+    def expected(self) -> Expected:
+        """The rows that the run can have."""
+        return Expected(self.items.items, self.settings)
+
     def interviewer(self, load: Load) -> Interviewer:
         """The model, and how it is asked."""
         model, processor = load()
         how = self.config
-        return Interviewer(model, processor, how.instructions, how.max_new_tokens, how.sampling)
+        return Interviewer(model, processor, how.instructions, how.max_new_tokens, how.sampling, how.limits)
 
 
 @dataclass(frozen=True)
@@ -140,7 +146,7 @@ def _ask(prepared: Prepared, load: Load, shard: Shard, *, retry: bool) -> None:
     run = prepared.config.out
     mine = share(prepared.visits, shard)
     with Journal(_part(run, "rows", shard.rank)) as journal:
-        there = _rows(run)
+        there = _rows(prepared)
         keys = [key for visit in mine for batch in visit.batches for key in batch.keys]
         done = frozenset(key for key in keys if key in there and not (retry and has_failed(there[key])))
         if len(done) == len(keys):
@@ -162,9 +168,9 @@ def _judge(prepared: Prepared, endpoint: Endpoint, shard: Shard) -> None:
     run = prepared.config.out
     mine = {key for visit in share(prepared.visits, shard) for batch in visit.batches for key in batch.keys}
     with Journal(_part(run, "verdicts", shard.rank)) as journal:
-        known = {key for key, row in verdicts(_all(run, "verdicts")).items() if "unjudged" not in row}
+        known = {key for key, row in verdicts(_verdicts(prepared)).items() if "unjudged" not in row}
         items = prepared.items.items
-        asked = [row for key, row in _rows(run).items() if key in mine and wants_judge(row, items)]
+        asked = [row for key, row in _rows(prepared).items() if key in mine and wants_judge(row, items)]
         missing = [row for row in asked if key_of(row) not in known]
         with Display("judged", len(asked), len(asked) - len(missing), silent=shard.rank > 0) as display:
             said: Counter[str] = Counter()
@@ -193,7 +199,7 @@ def _put_together(prepared: Prepared, shard: Shard, *, was_whole: bool) -> Summa
             digest=hashlib.sha256(data).hexdigest(),
             videos=str(prepared.items.folder.absolute()),
             by=prepared.config.by,
-            notes=[*prepared.items.notes, *_notes(run)],
+            notes=[*prepared.items.notes, *_notes(prepared)],
         )
         _write_summary(run, summary)
         return summary
@@ -201,10 +207,9 @@ def _put_together(prepared: Prepared, shard: Shard, *, was_whole: bool) -> Summa
 
 def _final_rows(prepared: Prepared) -> list[Row] | None:
     """Return all rows with their verdicts, in the order of items and settings; None while some are missing."""
-    run, items = prepared.config.out, prepared.items.items
+    items, rows = prepared.items.items, _rows(prepared)
     order = {setting.name: place for place, setting in enumerate(prepared.settings)}
-    rows = {key: row for key, row in _rows(run).items() if key[0] < len(items) and key[1] in order}
-    judged = verdicts(_all(run, "verdicts"))
+    judged = verdicts(_verdicts(prepared))
     if len(rows) < prepared.total:
         return None
     if prepared.config.judge is not None and any(
@@ -219,26 +224,51 @@ def _write_summary(run: Path, summary: Summary) -> None:
     """Write a summary in every format; JSON, which `--verify` reads, last."""
     write_durably(run / SUMMARY_CSV, summary_csv(summary))
     write_durably(run / SUMMARY_MARKDOWN, summary_markdown(summary).encode())
-    write_durably(run / SUMMARY, json.dumps(as_plain(summary), indent=2, ensure_ascii=False).encode() + b"\n")
+    write_durably(run / SUMMARY, json_text(as_plain(summary), indent=2).encode() + b"\n")
 
 
-def _notes(run: Path) -> list[str]:
+def read_results(prepared: Prepared) -> list[Row]:
+    """The rows of a finished run, each once; JournalError for a file that is not what the run wrote."""
+    path = prepared.config.out / RESULTS
+    rows = prepared.expected.rows(path, final=True)
+    if len(rows) != prepared.total or len({key_of(row) for row in rows}) != len(rows):
+        raise JournalError(
+            f"{path} must have {prepared.total} rows, each once, and has {len(rows)}; it was changed, delete it and "
+            "go on with the run"
+        )
+    return rows
+
+
+def _notes(prepared: Prepared) -> list[str]:
     """What a reader of the figures should know of how they came about."""
-    starts = manifest.read_manifest(run)["starts"]
+    starts = manifest.read_manifest(prepared.config.out)["starts"]
     kept = [{name: start.get(name) for name in ("commit", "versions", "machine", "ffmpeg")} for start in starts]
     changed = [line for start in kept[1:] for line in manifest.differences(kept[0], start)]
-    return [f"the run was resumed where something else was installed: {line}" for line in dict.fromkeys(changed)]
+    notes = [f"the run was resumed where something else was installed: {line}" for line in dict.fromkeys(changed)]
+    if twice := contradicted(_all_rows(prepared)):
+        name = f"{prepared.items.items[twice[0][0]].id}, {twice[0][1]}"
+        notes.append(f"{len(twice)} answers are there twice and differ, like {name}; of each the first counts")
+    return notes
 
 
 def _part(run: Path, kind: str, rank: int) -> Path:
     return run / PARTS / f"{kind}-{rank:04d}.jsonl"
 
 
-def _rows(run: Path) -> dict[Key, Row]:
+def _rows(prepared: Prepared) -> dict[Key, Row]:
     """The row of each question and setting so far; an answer replaces a failure."""
-    return settled(_all(run, "rows"), has_failed)
+    return settled(_all_rows(prepared), has_failed)
 
 
-def _all(run: Path, kind: str) -> list[Row]:
+def _all_rows(prepared: Prepared) -> list[Row]:
     """The rows of every process so far."""
-    return [row for path in sorted((run / PARTS).glob(f"{kind}-*.jsonl")) for row in read_rows(path)]
+    return [row for path in _parts(prepared, "rows") for row in prepared.expected.rows(path)]
+
+
+def _verdicts(prepared: Prepared) -> list[Row]:
+    """The verdicts of every process so far."""
+    return [row for path in _parts(prepared, "verdicts") for row in prepared.expected.verdicts(path)]
+
+
+def _parts(prepared: Prepared, kind: str) -> list[Path]:
+    return sorted((prepared.config.out / PARTS).glob(f"{kind}-*.jsonl"))

@@ -34,12 +34,14 @@ _MARKS = str.maketrans(
         "\u2212": "-",
     }
 )
-_NUMBERS = {
+NUMBERS = {
     word: str(number)
     for number, word in enumerate(
         "zero one two three four five six seven eight nine ten eleven twelve".split()  # noqa: SIM905
     )
 }
+"""The numbers up to twelve in letters, with their digits."""
+
 # An article stands before a word, and not before one that takes none: "vitamin A" and "A He runs" keep their A.
 NO_ARTICLE = rf"(?:the|he|she|it|they|we|you|i|his|her|its|their|there|this|that|these|those)(?!{LETTER})"
 _ARTICLE = re.compile(rf"(?<!{LETTER})(?<!')(?:{'|'.join(ARTICLES)})(?=\s+(?!{NO_ARTICLE})[^\W_])")
@@ -64,8 +66,8 @@ def words(text: str) -> list[str]:
 
 def spellings(word: str) -> tuple[str, ...]:
     """Return a word as it may stand in a sentence: a number up to twelve in digits or letters."""
-    digits = _NUMBERS.get(word, word)
-    return tuple(dict.fromkeys([word, digits, *(spelt for spelt, number in _NUMBERS.items() if number == digits)]))
+    digits = NUMBERS.get(word, word)
+    return tuple(dict.fromkeys([word, digits, *(spelt for spelt, number in NUMBERS.items() if number == digits)]))
 
 
 def normal(text: str) -> str:
@@ -74,4 +76,4 @@ def normal(text: str) -> str:
     A text of nothing but articles and punctuation is compared as it is, in lower case.
     """
     found = words(text)
-    return " ".join(_NUMBERS.get(word, word) for word in found) or fold(text).casefold().strip()
+    return " ".join(NUMBERS.get(word, word) for word in found) or fold(text).casefold().strip()

@@ -12,16 +12,17 @@ import torch
 from aviot.evaluation import manifest
 from aviot.evaluation.asking import ask_visits
 from aviot.evaluation.config import EvaluationConfig
-from aviot.evaluation.plan import Batch, Visit
+from aviot.evaluation.plan import Batch, Key, Visit
 from aviot.evaluation.progress import Display
 from aviot.evaluation.prompts import Instructions
+from aviot.evaluation.row_checks import well_formed_rows
 from aviot.evaluation.rows import ANSWERED, key_of
 from aviot.evaluation.run import RESULTS, SUMMARY, Load, Prepared
 from aviot.evaluation.scoring import score_reply
-from aviot.journal import Row, read_rows
+from aviot.journal import Row
 
-COMPARED = ("item", "id", "setting", "status", "correct")
-"""What every row of a run has."""
+LISTED = 10
+"""Rows of other runs that are named."""
 
 
 @dataclass(frozen=True)
@@ -73,10 +74,15 @@ def verify(config: EvaluationConfig, load: Load, device: torch.device, *, sample
         raise ValueError(f"sample must be a whole number of at least 1, got {sample}")
     run = config.out
     stored = manifest.read_manifest(run)
-    rows = {key_of(row): row for row in _final_rows(run / RESULTS)}
+    written = _final_rows(run / RESULTS)
     prepared = Prepared.of(config)
     current = manifest.identity(prepared.config, prepared.items, prepared.settings, prepared.processor)
-    broken = [*manifest.differences(stored["identity"], current), *_tampering(run, prepared, list(rows.values()))]
+    strays, rows = _sorted(written, prepared)
+    broken = [
+        *manifest.differences(stored["identity"], current),
+        *strays,
+        *_tampering(run, prepared, list(rows.values()), len(written)),
+    ]
     drawn = _draw(prepared.visits, sample, seed)
     wanted = {key for visit in drawn for batch in visit.batches for key in batch.keys}
     changed: list[str] = []
@@ -96,15 +102,25 @@ def verify(config: EvaluationConfig, load: Load, device: torch.device, *, sample
 
 
 def _final_rows(path: Path) -> list[Row]:
-    """The rows of a finished run, each with what is compared."""
-    rows = read_rows(path)
+    """The rows of a finished run, each of the form that a run writes."""
+    rows = well_formed_rows(path)
     if not rows:
         raise ValueError(f"{path.parent} holds no {path.name}; finish it with --resume first")
-    for number, row in enumerate(rows, 1):
-        wanted = (*COMPARED, "prediction") if row.get("status") == ANSWERED else COMPARED
-        if lacks := [name for name in wanted if name not in row]:
-            raise ValueError(f"{path}, line {number} is no row of a run: it lacks {', '.join(lacks)}; it was changed")
     return rows
+
+
+def _sorted(rows: Sequence[Row], prepared: Prepared) -> tuple[list[str], dict[Key, Row]]:
+    """What is said of rows that are none of the run's, or there twice, and the others by their place."""
+    said: list[str] = []
+    found: dict[Key, Row] = {}
+    for number, row in enumerate(rows, 1):
+        wrong = prepared.expected.misfit(row) or ("it is there twice" if key_of(row) in found else None)
+        if wrong is None:
+            found[key_of(row)] = row
+        else:
+            said.append(f"{RESULTS}, line {number} is no row of this run: {wrong}")
+    more = len(said) - LISTED
+    return said[:LISTED] + ([f"{RESULTS} has {more} more such rows"] if more > 0 else []), found
 
 
 def _draw(visits: Sequence[Visit], sample: int, seed: int) -> list[Visit]:
@@ -121,17 +137,17 @@ def _draw(visits: Sequence[Visit], sample: int, seed: int) -> list[Visit]:
     return [replace(visits[place], batches=tuple(taken[place])) for place in sorted(taken)]
 
 
-def _tampering(run: Path, prepared: Prepared, rows: Sequence[Row]) -> list[str]:
+def _tampering(run: Path, prepared: Prepared, rows: Sequence[Row], written: int) -> list[str]:
     """Whether the final file is the one that was summed up, whole, and scored as its answers are scored."""
     found = []
     told = manifest.read_object(run / SUMMARY).get("results_sha256")
     actual = hashlib.sha256((run / RESULTS).read_bytes()).hexdigest()
     if told != actual:
         found.append(f"{RESULTS} is not the file that {SUMMARY} sums up: its SHA-256 was {told}, is {actual}")
-    if len(rows) != prepared.total:
-        found.append(f"{RESULTS} must have {prepared.total} rows, each once; it has {len(rows)}")
+    if written != prepared.total:
+        found.append(f"{RESULTS} must have {prepared.total} rows, each once; it has {written}")
     for row in rows:
-        if row["status"] != ANSWERED or not 0 <= row["item"] < len(prepared.items):
+        if row["status"] != ANSWERED:
             continue
         score = score_reply(prepared.items.items[row["item"]], row["prediction"])
         if score.correct != row["correct"]:

@@ -13,7 +13,7 @@ from aviot.explain.pictures import Pictures
 from aviot.explain.report import PageViews, report_of
 from aviot.explain.study import Study, check_questions, study
 from aviot.explain.view import View
-from aviot.files import check_folder, check_output, replacing
+from aviot.files import check_folder, check_outputs_differ, replacing
 from aviot.models.session import Session
 from aviot.request import CompressorName
 
@@ -29,13 +29,7 @@ class Outputs:
 
     def check(self, video: Path) -> None:
         """Refuse what could not be written, or would take the place of something else."""
-        taken = {video.resolve(): "the video itself"}
-        for path, name in ((self.page, "the page"), (self.export, "the data")):
-            if path is not None:
-                check_output(path)
-                if path.resolve() in taken:
-                    raise ValueError(f"{path} is {taken[path.resolve()]}; name another file for {name}")
-                taken[path.resolve()] = name
+        check_outputs_differ({"the page": self.page, "the data": self.export}, video)
         if self.figures is not None:
             check_folder(self.figures, "--figures names a folder")
         if self.figures is not None and find_spec("matplotlib") is None:

@@ -43,7 +43,12 @@ class ModelInfo:
         return f"{size} parameters, decoder of {self.layers} layers, {self.width} wide"
 
     def notice(self, video: Video) -> str | None:
-        """Return the warning that belongs to every answer about a video, or None.
+        """Return the warning that belongs to every answer about a video (damage, a foreign world), or None."""
+        damaged = None if video.damage is None else f"The video is damaged: {video.damage}."
+        return " ".join(filter(None, (damaged, self.foreign(video)))) or None
+
+    def foreign(self, video: Video) -> str | None:
+        """Return the warning that the model cannot know the video, or None.
 
         The bundled model has seen nothing but its procedural world. Only files that this package drew say that they
         are of it (`aviot.synthetic.is_drawn`); all other files, folders of images and arrays count as foreign.

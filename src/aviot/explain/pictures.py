@@ -6,16 +6,15 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image
 
-from aviot.video import Picture, Transform, Video
+from aviot.video import Video
+from aviot.video.scaling import SIZE_BYTES
 
 LARGEST_SIDE = 360  # pixels that are kept of a frame's longer side
 PIXELS = 224 * 216 * 216  # that all frames of a page share: 216 a side for the longest videos
 JPEG_BYTES = 1_500_000  # that all frames of a page take at most, before base64
 QUALITIES = (80, 65, 50, 35, 20)
-_SIZES = 4 * 2  # bytes: height and width of the frame, height and width of the picture
 
 
 @dataclass(frozen=True)
@@ -26,30 +25,12 @@ class Pictures:
     size: tuple[int, int]  # width and height of the video's frames, of the first if they differ
 
 
-def beside(scale: Transform) -> Transform:
-    """A transform that keeps a small picture of a frame in its own shape behind what `scale` makes of it.
-
-    `apart` takes them apart again. All frames come out as bytes of one length, whatever their shapes.
-    """
-
-    def transform(frame: Picture) -> NDArray[np.uint8]:
-        image = Image.fromarray(frame)
-        image.thumbnail((LARGEST_SIDE, LARGEST_SIDE), Image.Resampling.BILINEAR)
-        small = np.asarray(image)
-        room = np.zeros(3 * LARGEST_SIDE**2, np.uint8)
-        room[: small.size] = small.ravel()
-        sizes = np.array([*frame.shape[:2], *small.shape[:2]], "<u2").view(np.uint8)
-        return np.concatenate((np.asarray(scale(frame)).ravel(), sizes, room))
-
-    return transform
-
-
 def apart(video: Video, image_size: int) -> tuple[Video, Pictures]:
-    """The video as the model takes it, and the pictures that were kept beside it."""
+    """Take a video of a `Scaling` with thumbnails apart: as the model takes it, and the pictures beside it."""
     packed = np.asarray(video.frames)
     square = 3 * image_size**2
-    sizes = np.ascontiguousarray(packed[:, square : square + _SIZES]).view("<u2")
-    rest = packed[:, square + _SIZES :]
+    sizes = np.ascontiguousarray(packed[:, square : square + SIZE_BYTES]).view("<u2")
+    rest = packed[:, square + SIZE_BYTES :]
     images = tuple(
         Image.fromarray(row[: 3 * int(height) * int(width)].reshape(height, width, 3))
         for row, (_, _, height, width) in zip(rest, sizes, strict=True)

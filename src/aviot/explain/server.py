@@ -1,43 +1,28 @@
-"""The app's server: a page, a way in for a video, a way in for questions. Standard library, loopback unless told."""
+"""The app's server: an address, a bounded number of connections, uploads that end with it. Standard library alone."""
 
-import ipaddress
-import json
-import re
+import signal
+import socket
+import sys
 import tempfile
+import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
+from socketserver import TCPServer
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
-import torch
+from aviot.explain.access import Access, resolve
+from aviot.explain.handler import AppPage, Handler
+from aviot.explain.videos import Videos
 
-from aviot.explain.page import embedded, explorer_script, filled, resource
-from aviot.explain.report import model_line, readable
-from aviot.explain.videos import UnknownVideo, Videos
-from aviot.values import as_number
-from aviot.video import VIDEO_SUFFIXES
-
-PLAIN_SUFFIX = re.compile(r"\.[a-z0-9]{1,8}")
-QUESTION_BYTES = 100_000
-PIECE = 2**20
-PATIENCE = 60  # seconds without a byte
-# Nothing from elsewhere. Tools that drive a browser evaluate text, which opens no door that inline scripts had not.
-POLICY = (
-    "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline' 'unsafe-eval'; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-
-
-class Refused(Exception):
-    """A request that is answered with one sentence."""
-
-    def __init__(self, status: HTTPStatus, sentence: str) -> None:
-        super().__init__(sentence)
-        self.status = status
+CONNECTIONS = 128  # threads; further connections wait in the backlog
+UPLOADS = 4  # received at a time, each up to the limit on disk
+UPLOAD_PATIENCE = 60.0  # seconds that an upload waits for another to end
+POLL = 0.2  # seconds in which the server notices that it is to end
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
@@ -48,177 +33,111 @@ class Limits:
 
     def __post_init__(self) -> None:
         if self.upload_bytes < 1:
-            raise ValueError("--max-upload must be at least 1 MB")
+            raise ValueError(f"upload_bytes must be at least 1, got {self.upload_bytes}")
 
 
 class App(ThreadingHTTPServer):
-    """Serves one page to browsers of this machine, or of a network where somebody asked for that."""
+    """Serves one page to browsers of this machine, or of a network where somebody asked for that.
+
+    `say` is told of what went wrong and was not foreseen, `names` are hosts that it answers to besides its own.
+    """
 
     daemon_threads = True
+    request_queue_size = CONNECTIONS
 
-    def __init__(self, address: tuple[str, int], videos: Videos, limits: Limits, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        videos: Videos,
+        limits: Limits,
+        say: Callable[[str], None],
+        names: Iterable[str] = (),
+    ) -> None:
+        bound = resolve(*address)
+        self.address_family = bound.family
         self.videos, self.limits, self.say = videos, limits, say
-        self.page = app_page(limits, videos)
-        super().__init__(address, Handler)
+        self.page = AppPage.of(limits.upload_bytes, videos)
+        self._room = threading.BoundedSemaphore(CONNECTIONS)
+        self._uploading = threading.BoundedSemaphore(UPLOADS)
+        self._uploads = tempfile.TemporaryDirectory(prefix="aviot-app-", ignore_cleanup_errors=True)
+        self._is_closed = False
+        super().__init__(bound.address, Handler)
+        try:
+            self.access = Access.of(str(self.server_address[0]), self.server_address[1], names)
+        except ValueError:
+            self.server_close()
+            raise
 
     @property
     def url(self) -> str:
         """Where to look."""
-        host, port = str(self.server_address[0]), self.server_address[1]
-        return f"http://{host}:{port}/"
+        return self.access.url
 
+    def server_bind(self) -> None:
+        """Bind, `::` to IPv4 too, without asking the network for the machine's name."""
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        TCPServer.server_bind(self)
 
-def app_page(limits: Limits, videos: Videos) -> str:
-    """The app's page, whole: it asks its own server and nobody else."""
-    settings = {
-        "accept": ",".join(("video/*", *VIDEO_SUFFIXES)),
-        "upload_bytes": limits.upload_bytes,
-        "ratio": videos.model.config.ratio,
-        "model": model_line(videos.info),
-    }
-    parts = {
-        "style": resource("explorer.css") + resource("app.css"),
-        "script": explorer_script() + resource("app.js"),
-        "data": embedded(settings),
-    }
-    return filled(resource("app.html"), parts)
-
-
-class Handler(BaseHTTPRequestHandler):
-    """One request: checked, answered in JSON or with the page, never with a traceback."""
-
-    server: App
-    protocol_version = "HTTP/1.1"
-    server_version = "aviot"
-    sys_version = ""
-    timeout = PATIENCE
-
-    def do_GET(self) -> None:
-        """The page, or how often the vision tower was run."""
-        self._answer({"/": self._page, "/status": self._status}.get(urlsplit(self.path).path, self._nothing))
-
-    def do_POST(self) -> None:
-        """A video, or questions about one."""
-        self._answer({"/videos": self._video, "/ask": self._ask}.get(urlsplit(self.path).path, self._nothing))
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Requests are not written down; what goes wrong is."""
-
-    def _answer(self, make: Callable[[], tuple[str, bytes]]) -> None:
-        status = HTTPStatus.OK
+    def get_request(self) -> Any:
+        """Accept a connection once there is room for it."""
+        if not self._room.acquire(timeout=POLL):
+            raise OSError("there is no room for another connection")
         try:
-            self._check_origin()
-            kind, body = make()
-        except (ConnectionError, TimeoutError):
-            self.close_connection = True
+            return super().get_request()
+        except BaseException:
+            self._room.release()
+            raise
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection, and make room for another."""
+        try:
+            super().shutdown_request(request)
+        finally:
+            self._room.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say what was not foreseen; a browser that went away was."""
+        error = sys.exception()
+        if error is not None and not isinstance(error, ConnectionError | TimeoutError):
+            self.tell(error)
+
+    def tell(self, error: BaseException) -> None:
+        """Say what went wrong to whoever runs the app; not that an upload was deleted since it ends."""
+        if not self._is_closed:
+            self.say("".join(traceback.format_exception(error)))
+
+    @contextmanager
+    def upload_folder(self) -> Iterator[Path | None]:
+        """Yield a folder for one upload, which goes with it, or with the server; None where too many come at once."""
+        if self._is_closed or not self._uploading.acquire(timeout=UPLOAD_PATIENCE):
+            yield None
             return
-        except Exception as error:
-            status, sentence = self._told(error)
-            kind, body = "application/json", json.dumps({"error": readable(sentence)}).encode()
-            self.close_connection = True  # what was not read of the request is not to be taken for another
         try:
-            self._send(status, kind, body)
-        except (ConnectionError, TimeoutError):
-            self.close_connection = True
+            with tempfile.TemporaryDirectory(dir=self._uploads.name, ignore_cleanup_errors=True) as folder:
+                yield Path(folder)
+        finally:
+            self._uploading.release()
 
-    def _send(self, status: HTTPStatus, kind: str, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", f"{kind}; charset=utf-8")
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("Content-Security-Policy", POLICY)
-        self.send_header("X-Content-Type-Options", "nosniff")
-        self.send_header("Referrer-Policy", "no-referrer")
-        self.send_header("Cache-Control", "no-store")
-        if self.close_connection:
-            self.send_header("Connection", "close")
-        self.end_headers()
-        self.wfile.write(body)
+    def server_close(self) -> None:
+        """Stop listening, and delete what was uploaded, whole or in part."""
+        self._is_closed = True
+        super().server_close()
+        self._uploads.cleanup()
 
-    def _told(self, error: Exception) -> tuple[HTTPStatus, str]:
-        """A sentence for whoever asked; a mistake of ours goes to the terminal too."""
-        if isinstance(error, Refused):
-            return error.status, str(error)
-        if isinstance(error, UnknownVideo):
-            return HTTPStatus.NOT_FOUND, str(error)
-        if isinstance(error, torch.OutOfMemoryError):
-            return HTTPStatus.INSUFFICIENT_STORAGE, "the GPU's memory is full; try a shorter video or a higher ratio"
-        if isinstance(error, ValueError):
-            return HTTPStatus.UNPROCESSABLE_ENTITY, str(error)
-        self.server.say("".join(traceback.format_exception(error)))
-        return HTTPStatus.INTERNAL_SERVER_ERROR, "something went wrong here; the terminal that runs the app says more"
+    def serve_until_signal(self) -> None:
+        """Serve until Ctrl-C, or a signal that ends processes; one that was ignored before stays so."""
 
-    def _check_origin(self) -> None:
-        """Only the app's own page may ask: no other site's, and none that got here under a name of its own."""
-        host = self.headers.get("Host", "")
-        name = urlsplit(f"//{host}").hostname or ""
-        if _is_loopback(str(self.server.server_address[0])) and not _is_loopback(name):
-            raise Refused(HTTPStatus.FORBIDDEN, "this app answers only to the address it is served at")
-        origin = self.headers.get("Origin")
-        if origin is not None and urlsplit(origin).netloc != host:
-            raise Refused(HTTPStatus.FORBIDDEN, "only the app's own page may ask")
+        def end(number: int, frame: Any) -> None:
+            threading.Thread(target=self.shutdown, daemon=True).start()
 
-    def _page(self) -> tuple[str, bytes]:
-        return "text/html", self.server.page.encode()
-
-    def _status(self) -> tuple[str, bytes]:
-        return "application/json", json.dumps({"encoded": self.server.videos.encoded}).encode()
-
-    def _nothing(self) -> tuple[str, bytes]:
-        raise Refused(HTTPStatus.NOT_FOUND, "there is nothing here; the app's page is at /")
-
-    def _video(self) -> tuple[str, bytes]:
-        self._require_type("application/octet-stream")
-        name = readable(Path(unquote(self.headers.get("X-File-Name", ""))).name) or "the upload"
-        suffix = Path(name).suffix.lower()
-        with tempfile.TemporaryDirectory(prefix="aviot-") as folder:
-            # The content decides whether it is a video; a suffix helps FFmpeg to tell raw streams apart.
-            path = Path(folder) / f"video{suffix if PLAIN_SUFFIX.fullmatch(suffix) else ''}"
-            self._receive(path)
-            try:
-                said = self.server.videos.add(path, name)
-            except ValueError as error:
-                sentence = str(error).replace(str(path), name)
-                raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, sentence) from error
-        return "application/json", json.dumps(said).encode()
-
-    def _receive(self, path: Path) -> None:
-        left = self._length(self.server.limits.upload_bytes)
-        with path.open("wb") as file:
-            while left:
-                piece = self.rfile.read(min(left, PIECE))
-                if not piece:
-                    raise ConnectionError("the upload ended early")
-                file.write(piece)
-                left -= len(piece)
-
-    def _ask(self) -> tuple[str, bytes]:
-        self._require_type("application/json")
+        before = {number: signal.getsignal(number) for number in ENDING}
+        taken = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
         try:
-            asked = json.loads(self.rfile.read(self._length(QUESTION_BYTES)))
-            video, name, questions, ratio = (asked[key] for key in ("video", "name", "questions", "ratio"))
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise Refused(HTTPStatus.BAD_REQUEST, "expected JSON with video, name, questions and ratio") from error
-        known = isinstance(questions, list) and all(isinstance(text, str) for text in (video, name, *questions))
-        if not known or as_number(ratio) is None:
-            raise Refused(HTTPStatus.BAD_REQUEST, "questions must be a list of text, and ratio a number")
-        report = self.server.videos.ask(video, readable(name), questions, ratio)
-        return "application/json", embedded(report).encode()
-
-    def _require_type(self, kind: str) -> None:
-        if self.headers.get_content_type() != kind:
-            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"expected a body of type {kind}")
-
-    def _length(self, most: int) -> int:
-        given = self.headers.get("Content-Length", "")
-        if not given.isdecimal():
-            raise Refused(HTTPStatus.LENGTH_REQUIRED, "the request must say how long it is")
-        if len(given) > 18 or int(given) > most:
-            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"that is too large: at most {most / 1e6:,.0f} MB")
-        return int(given)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+            for number in taken:
+                signal.signal(number, end)
+            self.serve_forever(POLL)
+        finally:
+            self.server_close()
+            for number in taken:
+                signal.signal(number, before[number])

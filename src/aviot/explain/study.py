@@ -10,14 +10,14 @@ import torch
 from aviot.accounting import Backbone
 from aviot.compressor.intervention import allocation_distance, temporal_divergence
 from aviot.explain.model_info import ModelInfo
-from aviot.explain.pictures import Pictures, apart, beside
+from aviot.explain.pictures import LARGEST_SIDE, Pictures, apart
 from aviot.explain.view import View, view_of
 from aviot.models.configuration import AviotConfig
 from aviot.models.processing import AviotProcessor
 from aviot.models.session import Session
 from aviot.request import MOST_QUESTIONS, CompressorName
 from aviot.request import check_questions as require_questions
-from aviot.video import Video
+from aviot.video import Scaling, Video
 
 MATCHED, ROTATED, NONE = "matched", "rotated", "none"  # what the compressor is told, as the supplement names it
 
@@ -64,9 +64,10 @@ class Study:
     comparisons: tuple[Comparison, ...]
 
 
-def read_with_pictures(processor: AviotProcessor, source: Any, **sampling: Any) -> tuple[Video, Pictures]:
-    """A video as `processor.read` gives it, with pictures of its frames for people; decoded once."""
-    return apart(processor.read(source, transform=beside(processor.scale), **sampling), processor.image_size)
+def read_with_pictures(processor: AviotProcessor, source: Any, **how: Any) -> tuple[Video, Pictures]:
+    """Read a video as `processor.read` does, with pictures of its frames for people; decoded once."""
+    scaling = Scaling(processor.image_size, LARGEST_SIDE)
+    return apart(processor.read(source, transform=scaling, **how), processor.image_size)
 
 
 def check_questions(questions: Sequence[str]) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,9 @@ from aviot.explain.pictures import Pictures
 from aviot.explain.study import read_with_pictures
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.models.session import Session
+from aviot.video import ReadLimits, Video, read_isolated
 
+READ_AT_ONCE = 2  # videos that are read at a time: each may take the memory of its limits
 KEPT = 4  # videos whose features are kept: of 224 frames of a 7B, 750 MB each in float32
 
 
@@ -25,14 +27,19 @@ class UnknownVideo(ValueError):
 
 @dataclass
 class Videos:
-    """One model and the videos it has seen; one request at a time uses the model."""
+    """One model and the videos it has seen; one request at a time uses the model.
+
+    Files are read in processes of their own, under `limits`, while other requests are answered.
+    """
 
     model: AviotForConditionalGeneration
     processor: AviotProcessor
     max_new_tokens: int
+    limits: ReadLimits = field(default_factory=ReadLimits)
     encoded: int = 0  # how often the vision tower was run
     _kept: OrderedDict[str, tuple[Session, Pictures]] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _reading: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(READ_AT_ONCE))
 
     @cached_property
     def info(self) -> ModelInfo:
@@ -43,9 +50,10 @@ class Videos:
         """Read and encode a file, unless the same one is kept already; says what is in it."""
         with path.open("rb") as file:
             number = hashlib.file_digest(file, "sha256").hexdigest()
+        read = None if number in self._kept else self._read(path)
         with self._lock:
-            if number not in self._kept:
-                video, pictures = read_with_pictures(self.processor, path)
+            if read is not None and number not in self._kept:
+                video, pictures = read
                 self._kept[number] = Session(self.model, self.processor, video), pictures
                 self.encoded += 1
                 while len(self._kept) > KEPT:
@@ -59,6 +67,11 @@ class Videos:
             "duration": video.duration,
             "notice": self.info.notice(video),
         }
+
+    def _read(self, path: Path) -> tuple[Video, Pictures]:
+        """Read a file while others use the model."""
+        with self._reading:
+            return read_with_pictures(self.processor, path, reader=partial(read_isolated, limits=self.limits))
 
     def ask(self, number: str, name: str, questions: Sequence[str], ratio: float) -> dict[str, Any]:
         """The page's data for questions about a kept video; nothing is encoded again."""

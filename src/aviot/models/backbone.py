@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedModel
 
 from aviot.compressor import Compression, Compressor, PositionEncoder
+from aviot.compressor.finite import FiniteFlags
 from aviot.compressor.replay import Replays
 from aviot.models.configuration import AviotConfig
 from aviot.models.connector import Connector
@@ -42,7 +43,8 @@ class Compressed:
     """A prompt's video as the decoder reads it."""
 
     tokens: Float[Tensor, "v d"]
-    compression: Compression | None  # None where nothing was to be compressed
+    compression: Compression | None  # None where nothing was to be compressed, or no record was asked for
+    finite: FiniteFlags | None = None  # of its whole group, where there is no compression to ask
 
 
 class AviotPreTrainedModel(PreTrainedModel):
@@ -72,12 +74,12 @@ class AviotModel(VideoPath, AviotPreTrainedModel):
     def __init__(self, config: AviotConfig) -> None:
         super().__init__(config)
         compressor = config.compressor
-        self.vision_tower = AutoModel.from_config(config.vision_config)
+        self.vision_tower = AutoModel.from_config(config.vision_config, trust_remote_code=False)
         self.position = PositionEncoder(compressor)
         self.compressor = Compressor(compressor)
         self.question_projection = nn.Linear(config.text_config.hidden_size, compressor.dim, bias=False)
         self.connector = Connector(compressor.dim, config.text_config.hidden_size, compressor.grid, config.pool_stride)
-        self.language_model = AutoModel.from_config(config.text_config)
+        self.language_model = AutoModel.from_config(config.text_config, trust_remote_code=False)
         self._replays = Replays()
         _drop_unused_tail(self.vision_tower)
         for part in (self.position, self.compressor, self.question_projection):
@@ -160,7 +162,8 @@ class AviotModel(VideoPath, AviotPreTrainedModel):
             place_video(row.embeds, row.place, done[number].tokens, row.labels) for number, row in enumerate(rows)
         ]
         merged = pad_left([sequence for sequence, _ in placed], [labels for _, labels in placed])
-        return merged, [done[number].compression for number in range(len(rows))]
+        finite = {id(each.finite): each.finite for each in done.values() if each.finite is not None}
+        return replace(merged, finite=tuple(finite.values())), [done[number].compression for number in range(len(rows))]
 
     def compress_rows(
         self,
@@ -183,8 +186,9 @@ class AviotModel(VideoPath, AviotPreTrainedModel):
             how: dict[str, Any] = {"ratio": group.ratio, "compressor": compressor}
             if tokens_alone and on_gpu(encoded[group.videos[0]]):
                 u = stack_videos([encoded[video] for video in group.videos])
-                tokens = self.video_tokens(u, group.questions, group.asked, **how)
-                yield from ((row, Compressed(mine, None)) for row, mine in zip(group.rows, tokens, strict=True))
+                made = self.video_tokens(u, group.questions, group.asked, **how)
+                for row, tokens in zip(group.rows, made.tokens, strict=True):
+                    yield row, Compressed(tokens, None, made.finite)
                 continue
             relevance = compressor == "aviot" and group.questions is not None
             if prepared is None or holds != (group.videos, relevance):

@@ -1,13 +1,26 @@
 """The configuration of a video language model with AVIOT inside: vision, text, compressor, and what joins them."""
 
+from pathlib import Path
 from typing import Any
 
 from transformers import AutoConfig, PreTrainedConfig
 
 from aviot.config import CompressorConfig
+from aviot.models.config_fields import (
+    VIDEO_PLACEHOLDER,
+    check_decoder,
+    check_encoder,
+    known_fields,
+    model_rules,
+    text_rules,
+    vision_rules,
+)
+from aviot.models.documents import read_json
+from aviot.models.foreign_code import refuse_named_code, refuse_trust
+from aviot.models.hub import ORIGIN, resolve_folder
 from aviot.values import as_whole
 
-VIDEO_PLACEHOLDER = -200  # no token of any vocabulary; published prompts mark the video with it
+__all__ = ["VIDEO_PLACEHOLDER", "AviotConfig"]
 
 
 class AviotConfig(PreTrainedConfig):
@@ -40,8 +53,13 @@ class AviotConfig(PreTrainedConfig):
         self.compressor_config = CompressorConfig.from_dict(derived | dict(compressor_config or {})).to_dict()
         if self.compressor_config["dim"] != self.vision_config.hidden_size:
             raise ValueError(
-                f"compressor_config.dim must be the encoder's width {self.vision_config.hidden_size}, "
+                f"compressor_config.dim must be the encoder's hidden_size {self.vision_config.hidden_size}, "
                 f"got {self.compressor_config['dim']}; leave it out and it follows"
+            )
+        if self.compressor_config["grid"] != (side, side):
+            raise ValueError(
+                f"compressor_config.grid must be image_size over patch_size, {(side, side)}, "
+                f"got {self.compressor_config['grid']}; leave it out and it follows"
             )
         if as_whole(pool_stride) is None or pool_stride < 1:
             raise ValueError(f"pool_stride must be a whole number of at least 1, got {pool_stride!r}")
@@ -53,14 +71,37 @@ class AviotConfig(PreTrainedConfig):
         super().__init__(**kwargs)
 
     @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, **kwargs: Any) -> Any:
+        """Read the config of one of our checkpoints: a folder, or a name on the hub with `download=True`."""
+        refuse_trust(kwargs)
+        origin = {name: kwargs.pop(name) for name in ORIGIN if name in kwargs}
+        path = Path(pretrained_model_name_or_path)
+        if not path.is_file():
+            path = resolve_folder(pretrained_model_name_or_path, **origin) / "config.json"
+        read_json(path)  # refuses what is too large or not JSON by its name
+        return super().from_pretrained(path, **kwargs)
+
+    @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        """Our configs only; another model's would silently become a default one."""
+        """Make a config of a file's values: fields known here, each checked; other fields are left out.
+
+        Another model's config is refused; it would silently become a default one.
+        """
         if config_dict.get("model_type", cls.model_type) != cls.model_type:
             raise ValueError(
                 f"this config is of a {config_dict['model_type']!r} model; load such a checkpoint with "
                 "AviotForConditionalGeneration.from_pretrained, or write it as ours with `aviot convert`"
             )
-        return super().from_dict(config_dict, **kwargs)
+        refuse_named_code(config_dict, "config.json")
+        values = known_fields(config_dict, model_rules())
+        for name, rules in (("text_config", text_rules()), ("vision_config", vision_rules())):
+            if name in values:
+                values[name] = known_fields(values[name], rules, f"{name}.")
+        made = super().from_dict(values, **kwargs)
+        config = made[0] if isinstance(made, tuple) else made
+        check_encoder(config.vision_config)
+        check_decoder(config.text_config)
+        return made
 
     @property
     def compressor(self) -> CompressorConfig:

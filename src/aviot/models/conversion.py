@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from transformers import GenerationConfig
 
 from aviot.files import check_folder, naming_failures
 from aviot.models.backbone import fresh_weights
-from aviot.models.checkpoint import FRESH, FRESH_START, Layout, Source, check_tensors, read_source
+from aviot.models.checkpoint import FRESH, FRESH_START, Layout, Source, check_claims, check_tensors, read_source
+from aviot.models.generation_settings import GENERATION_FILE, read_generation_settings
 from aviot.models.modeling import AviotForConditionalGeneration, expected_tensors
 from aviot.models.processing import AviotProcessor
 from aviot.models.shards import INDEX, SINGLE, CheckpointError, Shards, read_shards, write_tensors
@@ -37,10 +37,11 @@ def convert_checkpoint(source_folder: Path, target: Path) -> Iterator[tuple[int,
     check_folder(target.parent, ELSEWHERE)
     source = read_source(source_folder)
     shards = read_shards(source_folder)
+    check_claims(source, shards)
     stored = check_tensors(source, shards, expected_tensors(AviotForConditionalGeneration, source.config))
     parts: list[Any] = [source.config, AviotProcessor.from_pretrained(source_folder)]
-    if (source_folder / "generation_config.json").is_file():
-        parts.append(GenerationConfig.from_pretrained(source_folder))
+    if (source_folder / GENERATION_FILE).is_file():
+        parts.append(read_generation_settings(source_folder, source.config))
     source.config.architectures = [AviotForConditionalGeneration.__name__]
     made = [folder for folder in target.parents if not folder.exists()]
     _check_space(made[-1].parent if made else target.parent, sum(path.stat().st_size for path in shards.paths))

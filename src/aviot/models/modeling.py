@@ -9,13 +9,18 @@ import torch
 from jaxtyping import Float, Int
 from safetensors import safe_open
 from torch import Tensor, nn
-from transformers import GenerationConfig, GenerationMixin
+from transformers import GenerationMixin, LogitsProcessor, LogitsProcessorList
 from transformers.utils import ModelOutput
 
 from aviot.compressor import Compression
 from aviot.models.backbone import AviotModel, AviotPreTrainedModel, Prompts, fresh_weights
-from aviot.models.checkpoint import FRESH_START, check_tensors, read_source, resolve_folder
+from aviot.models.checkpoint import FRESH_START, check_claims, check_tensors, read_source
 from aviot.models.configuration import AviotConfig
+from aviot.models.errors import CheckpointError, reason_of
+from aviot.models.foreign_code import refuse_trust
+from aviot.models.generation_settings import read_generation_settings
+from aviot.models.guard import FiniteGuard
+from aviot.models.hub import ORIGIN, resolve_folder
 from aviot.models.sequence import Merged, positions_of
 from aviot.models.shards import Shards, read_shards
 from aviot.request import CompressorName
@@ -67,28 +72,32 @@ class AviotForConditionalGeneration(AviotPreTrainedModel, GenerationMixin):
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
         """Load our checkpoints, published AVIOT ones as they are, and LLaVA-Video's (its compressor then starts fresh).
 
-        A local folder is checked tensor by tensor before anything is loaded. Only safetensors are read.
+        A folder is checked tensor by tensor before anything is built or loaded. Only safetensors are read, and no code
+        of a checkpoint is run. A name on the hub is fetched with `download=True` and not otherwise.
         """
+        refuse_trust(kwargs)
         if pretrained_model_name_or_path is None:
-            return super().from_pretrained(None, *args, **kwargs)
-        origin = {name: kwargs.pop(name) for name in ("revision", "local_files_only") if name in kwargs}
+            return super().from_pretrained(None, *args, trust_remote_code=False, **kwargs)
+        origin = {name: kwargs.pop(name) for name in ORIGIN if name in kwargs}
         folder = resolve_folder(pretrained_model_name_or_path, **origin)
         source = read_source(folder)
         if "config" in kwargs:
             source = replace(source, config=kwargs.pop("config"))
-        kwargs["use_safetensors"] = True
-        stored = check_tensors(source, shards := read_shards(folder), expected_tensors(cls, source.config))
+        check_claims(source, shards := read_shards(folder))
+        stored = check_tensors(source, shards, expected_tensors(cls, source.config))
+        settings = kwargs.pop("generation_config", None) or read_generation_settings(folder, source.config)
+        how: dict[str, Any] = {"use_safetensors": True, "trust_remote_code": False, "local_files_only": True}
         if source.layout == "aviot":
-            return super().from_pretrained(folder, *args, config=source.config, **kwargs)
+            how |= {"config": source.config, "generation_config": settings}
+            return super().from_pretrained(folder, *args, **kwargs | how)
         state = load_renamed(shards, stored)
         if source.layout == "llava-video":
             state |= fresh_weights(source.config)
             logger.warning(FRESH_START, folder)
-        loaded = super().from_pretrained(None, *args, config=source.config, state_dict=state, **kwargs)
+        loaded = super().from_pretrained(None, *args, **kwargs | how, config=source.config, state_dict=state)
         model = loaded[0] if isinstance(loaded, tuple) else loaded
         model.name_or_path = str(folder)
-        if (folder / "generation_config.json").is_file():
-            model.generation_config = GenerationConfig.from_pretrained(folder)
+        model.generation_config = settings
         return loaded
 
     def forward(
@@ -110,12 +119,13 @@ class AviotForConditionalGeneration(AviotPreTrainedModel, GenerationMixin):
         logits_to_keep: int = 0,
         output_compression: bool = False,
         output_encoded: bool = False,
+        guard: FiniteGuard | None = None,
         **kwargs: Any,
     ) -> AviotOutput:
         """Logits over the merged sequence, and the losses when there are labels.
 
         Without a video (a decoding step, or plain text) this is the decoder alone. `logits_to_keep` must reach back to
-        the token before the first supervised one.
+        the token before the first supervised one. `guard` is shown the logits; `generate` gives one.
         """
         compressions: list[Compression | None] = []
         self._refuse_lonely_placeholder(input_ids, pixel_values, encoded)
@@ -146,6 +156,8 @@ class AviotForConditionalGeneration(AviotPreTrainedModel, GenerationMixin):
         )
         hidden = outputs.last_hidden_state
         logits = self.lm_head(hidden[:, -logits_to_keep:] if logits_to_keep else hidden)
+        if guard is not None:
+            guard.note(logits)
         lm_loss = None
         if labels is not None:
             labels = labels[:, -logits.shape[1] :]
@@ -181,10 +193,13 @@ class AviotForConditionalGeneration(AviotPreTrainedModel, GenerationMixin):
         compressor: CompressorName = "aviot",
         **kwargs: Any,
     ) -> Any:
-        """Answer each prompt from its compressed video; returns the new tokens alone."""
+        """Answer each prompt from its compressed video; returns the new tokens alone.
+
+        Raises ValueError if anything on the way, compression or logits, is not finite.
+        """
         self._refuse_lonely_placeholder(input_ids, pixel_values, encoded)
         if pixel_values is None and encoded is None:
-            return super().generate(input_ids, attention_mask=attention_mask, **kwargs)
+            return self._generate_guarded(FiniteGuard(), inputs=input_ids, attention_mask=attention_mask, **kwargs)
         merged, _ = self.merge_prompts(
             input_ids,
             pixel_values=pixel_values,
@@ -198,7 +213,18 @@ class AviotForConditionalGeneration(AviotPreTrainedModel, GenerationMixin):
             record=False,
         )
         self.check_length(merged.embeds.shape[1], kwargs.get("max_new_tokens") or 0)
-        return super().generate(inputs_embeds=merged.embeds, attention_mask=merged.attention_mask, **kwargs)
+        return self._generate_guarded(
+            FiniteGuard(merged.finite), inputs_embeds=merged.embeds, attention_mask=merged.attention_mask, **kwargs
+        )
+
+    def _generate_guarded(
+        self, guard: FiniteGuard, *, logits_processor: Sequence[LogitsProcessor] | None = None, **kwargs: Any
+    ) -> Any:
+        """Generate as transformers does, with a guard that raises for logits that are not finite."""
+        processors = LogitsProcessorList([*(logits_processor or ()), guard])
+        tokens = super().generate(logits_processor=processors, guard=guard, **kwargs)
+        guard.check()
+        return tokens
 
     def merge_prompts(
         self,
@@ -266,8 +292,13 @@ def _mean_transport_loss(compressions: Sequence[Compression | None]) -> Tensor |
 
 def expected_tensors(cls: type[AviotPreTrainedModel], config: AviotConfig) -> dict[str, tuple[int, ...]]:
     """Name and shape of every tensor a model of this config has; nothing is allocated."""
-    with torch.device("meta"):
-        return {name: tuple(tensor.shape) for name, tensor in cls(config).state_dict().items()}
+    try:
+        with torch.device("meta"):
+            return {name: tuple(tensor.shape) for name, tensor in cls(config).state_dict().items()}
+    except (ArithmeticError, KeyError, RuntimeError, TypeError, ValueError) as error:  # how parts refuse a config
+        raise CheckpointError(
+            f"config.json does not describe a model that can be built ({type(error).__name__}: {reason_of(error)})"
+        ) from error
 
 
 def load_renamed(shards: Shards, stored: Mapping[str, str]) -> dict[str, Tensor]:

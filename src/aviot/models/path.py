@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from aviot.compressor import Compression, Compressor, PositionEncoder, SegmentMean, UniformKeep
+from aviot.compressor.finite import FiniteFlags
 from aviot.compressor.replay import Replays
 from aviot.models.configuration import AviotConfig
 from aviot.models.connector import Connector
@@ -27,6 +28,18 @@ class Prepared:
         """From one a video to one a prompt: the videos at these places."""
         means = None if self.frame_means is None else select_videos(self.frame_means, asked)
         return Prepared(select_videos(self.u, asked), select_videos(self.x, asked), means)
+
+
+@dataclass(frozen=True)
+class VideoTokens:
+    """The decoder's tokens of each prompt's video, and what has to be finite for them to mean anything."""
+
+    tokens: Float[Tensor, "B v d"]
+    finite: FiniteFlags | None
+
+    def clone(self) -> "VideoTokens":
+        """Copy the tensors, which a replayed graph overwrites."""
+        return VideoTokens(self.tokens.clone(), None if self.finite is None else self.finite.clone())
 
 
 class VideoPath:
@@ -101,8 +114,8 @@ class VideoPath:
         *,
         ratio: float,
         compressor: CompressorName = "aviot",
-    ) -> Float[Tensor, "B v d"]:
-        """Everything between features and tokens, without gradient or record; a GPU replays what comes again.
+    ) -> VideoTokens:
+        """Do everything between features and tokens, without gradient or record; a GPU replays what comes again.
 
         `asked` has each prompt's video, by its place in `u`. Without a compressor there is little to launch, and a
         graph would hold every frame's tokens.
@@ -123,10 +136,10 @@ class VideoPath:
         compressor: CompressorName,
         u: Float[Tensor, "V T S D"],
         questions: Float[Tensor, "B d"] | None = None,
-    ) -> Float[Tensor, "B v d"]:
+    ) -> VideoTokens:
         videos = self.prepare(u, relevance=compressor == "aviot" and questions is not None)
-        features, _ = self.compress(videos.for_prompts(asked), questions, ratio=ratio, compressor=compressor)
-        return self.project(features)
+        features, made = self.compress(videos.for_prompts(asked), questions, ratio=ratio, compressor=compressor)
+        return VideoTokens(self.project(features), None if made is None else made.flags())
 
     def _question_routes(self, video: Prepared, question_mean: Float[Tensor, "*B d"] | None) -> dict[str, Tensor]:
         """Return q_v = W_q e and the frames' relevance to the question; nothing without a question."""

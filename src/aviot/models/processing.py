@@ -1,29 +1,39 @@
 """The processor: videos and questions in, tensors for the model out."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
-from transformers import AutoTokenizer, BatchFeature, ProcessorMixin
+from transformers import BatchFeature, ProcessorMixin
 
-from aviot.models.checkpoint import read_json, read_source, resolve_folder
-from aviot.models.configuration import VIDEO_PLACEHOLDER, AviotConfig
+from aviot.files import filling
+from aviot.models.checkpoint import check_claims, read_source
+from aviot.models.config_fields import exactly, known_fields, number, whole
+from aviot.models.configuration import VIDEO_PLACEHOLDER
 from aviot.models.conversation import chat_conversation, refuse_mark, refuse_marks
+from aviot.models.documents import read_json
+from aviot.models.errors import CheckpointError, reason_of
+from aviot.models.foreign_code import refuse_trust
+from aviot.models.hub import ORIGIN, resolve_folder
 from aviot.models.prompt import ChatPrompt, chat_prompt
 from aviot.models.sequence import IGNORED
-from aviot.models.shards import CheckpointError
+from aviot.models.shards import has_weights, read_shards
+from aviot.models.tokenizer_files import is_tokenizers_error, load_tokenizer
 from aviot.request import check_question
 from aviot.values import require_positive, require_whole
-from aviot.video import Transform, Video, read_video
+from aviot.video import Scaling, Transform, Video, read_video
 
 SETTINGS_FILE = "processor_config.json"
 SETTINGS = ("image_size", "fps", "max_frames")
+# A stored sampling decides how much of a video is held in memory: 4,096 frames of 384 x 384 pixels are 1.8 GB. Callers
+# may ask for more.
+MOST_FPS, MOST_FRAMES = 240.0, 4096
+_RULES = {"fps": number(0, MOST_FPS, above=True), "max_frames": whole(1, MOST_FRAMES)}
 History = Sequence[tuple[str, str]]  # earlier questions and answers
 
 
@@ -70,30 +80,41 @@ class AviotProcessor(ProcessorMixin):
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, **kwargs: Any) -> "AviotProcessor":
-        """The processor of a checkpoint: ours, a published AVIOT one, or LLaVA-Video's."""
-        origin = {name: kwargs.pop(name) for name in ("revision", "local_files_only") if name in kwargs}
+        """The processor of a checkpoint: ours, a published AVIOT one, or LLaVA-Video's.
+
+        No code of a checkpoint is run; a name on the hub is fetched with `download=True` and not otherwise.
+        """
+        refuse_trust(kwargs)
+        origin = {name: kwargs.pop(name) for name in ORIGIN if name in kwargs}
         given = {name: kwargs.pop(name) for name in SETTINGS if name in kwargs}
         folder = resolve_folder(pretrained_model_name_or_path, **origin)
-        config = read_source(folder).config
-        tokenizer = _tokenizer(folder, config, kwargs)
-        stored: dict[str, Any] = {"image_size": config.vision_config.image_size}
-        if (folder / SETTINGS_FILE).is_file():
-            read = read_json(folder / SETTINGS_FILE)
-            stored |= {name: read[name] for name in SETTINGS if name in read}
-        try:
-            processor = cls(tokenizer, **stored)
-        except ValueError as error:
-            raise CheckpointError(f"{folder / SETTINGS_FILE}: {error}") from error
-        return cls(tokenizer, **stored | given) if given else processor
+        source = read_source(folder)
+        if has_weights(folder):
+            check_claims(source, read_shards(folder))
+        config = source.config
+        tokenizer = load_tokenizer(folder, config, kwargs)
+        side = config.vision_config.image_size
+        stored: dict[str, Any] = {"image_size": side}
+        path = folder / SETTINGS_FILE
+        if path.exists():
+            try:
+                stored |= known_fields(read_json(path), {**_RULES, "image_size": exactly(side)})
+            except CheckpointError:
+                raise
+            except ValueError as error:
+                raise CheckpointError(f"{path}: {error}") from error
+        return cls(tokenizer, **stored | given)
 
     def save_pretrained(self, save_directory: Any, **kwargs: Any) -> list[str]:
         """Write tokenizer and settings beside a model."""
         folder = Path(save_directory)
-        folder.mkdir(parents=True, exist_ok=True)
-        written = list(self.tokenizer.save_pretrained(folder, **kwargs))
+        if kwargs.get("push_to_hub"):
+            kwargs.setdefault("repo_id", folder.name)
         settings = {"processor_class": type(self).__name__} | {name: getattr(self, name) for name in SETTINGS}
-        (folder / SETTINGS_FILE).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-        return [*written, str(folder / SETTINGS_FILE)]
+        with filling(folder) as place:
+            written = self.tokenizer.save_pretrained(place, **kwargs)
+            (place / SETTINGS_FILE).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+        return [*(str(folder / Path(path).relative_to(place)) for path in written), str(folder / SETTINGS_FILE)]
 
     def __call__(
         self,
@@ -136,10 +157,20 @@ class AviotProcessor(ProcessorMixin):
         ]
         return self._collate(prompts, read, index, padding_side)
 
-    def read(self, source: Any, *, transform: Transform | None = None, **sampling: Any) -> Video:
-        """Sample a video; its frames come scaled to the encoder's size, or as a transform leaves them."""
+    def read(
+        self,
+        source: Any,
+        *,
+        transform: Transform | None = None,
+        reader: Callable[..., Video] = read_video,
+        **sampling: Any,
+    ) -> Video:
+        """Sample a video; its frames come scaled to the encoder's size, or as a transform leaves them.
+
+        `reader` is `read_video`, or another that takes the same, such as `read_isolated` for strangers' files.
+        """
         chosen = {"fps": self.fps, "max_frames": self.max_frames} | {k: v for k, v in sampling.items() if v is not None}
-        return read_video(source, transform=transform or self.scale, **chosen)
+        return reader(source, transform=transform or Scaling(self.image_size), **chosen)
 
     def prompt(
         self, question: str, video: Video, history: History = (), span: tuple[int, int] | None = None
@@ -182,7 +213,12 @@ class AviotProcessor(ProcessorMixin):
 
     def _encode(self, text: str, marked: tuple[int, int] = (0, 0)) -> tuple[list[int], tuple[int, int]]:
         """Token ids, and the range of those whose text overlaps the marked characters."""
-        encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        try:
+            encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        except BaseException as error:
+            if not is_tokenizers_error(error):
+                raise
+            raise CheckpointError(f"the checkpoint's tokenizer cannot encode the text ({reason_of(error)})") from error
         low, high = marked
         inside = [i for i, (start, end) in enumerate(encoded["offset_mapping"]) if start < high and end > low]
         return encoded["input_ids"], (inside[0], inside[-1] + 1) if inside else (0, 0)
@@ -193,8 +229,7 @@ class AviotProcessor(ProcessorMixin):
 
     def scale(self, frame: np.ndarray) -> np.ndarray:
         """Bicubic to the encoder's square, whatever the aspect."""
-        size = (self.image_size, self.image_size)
-        return np.asarray(Image.fromarray(frame).resize(size, Image.Resampling.BICUBIC))
+        return Scaling(self.image_size)(frame)
 
     def pad_prompts(self, prompts: Sequence[TokenPrompt], padding_side: str = "left") -> dict[str, Tensor]:
         """Token prompts in one tensor, with their masks and questions: `generate`'s arguments beside the videos."""
@@ -233,15 +268,3 @@ def _turns(history: History) -> History:
     if any(isinstance(turn, str) or len(turn) != 2 or not all(isinstance(t, str) for t in turn) for turn in turns):
         raise ValueError(f"each history must be a list of (question, answer) pairs, got {history!r}")
     return turns
-
-
-def _tokenizer(folder: Path, config: AviotConfig, options: dict[str, Any]) -> Any:
-    """A checkpoint's own; where it is read as it is, files that cannot be are the checkpoint's fault."""
-    try:
-        return AutoTokenizer.from_pretrained(folder, config=config, **options)
-    except ImportError:
-        raise
-    except Exception as error:  # tokenizers raises no other for a file that it cannot read
-        if options:
-            raise
-        raise CheckpointError(f"{folder}: its tokenizer (tokenizer.json, …) cannot be read ({error})") from error

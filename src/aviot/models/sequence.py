@@ -8,6 +8,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from aviot.compressor.finite import FiniteFlags
+
 IGNORED = -100  # the label of positions that are not supervised
 
 
@@ -18,6 +20,7 @@ class Merged:
     embeds: Float[Tensor, "B L d"]
     attention_mask: Int[Tensor, "B L"]
     labels: Int[Tensor, "B L"] | None
+    finite: tuple[FiniteFlags, ...] = ()  # checks of the videos' compression that nobody has read yet
 
 
 def find_video(is_video: Bool[Tensor, "l"]) -> int:

@@ -97,6 +97,8 @@ class Examiner:
         )
         if found.compression is not None:
             found.compression.check()
+        if not torch.isfinite(found.language):
+            raise ValueError(f"row {row.key}: the decoder's loss is not finite (NaN or infinity); check the weights")
         return found
 
 

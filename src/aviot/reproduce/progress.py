@@ -6,8 +6,10 @@ from types import TracebackType
 from typing import NamedTuple
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 from rich.table import Column
+
+from aviot.printing import SafeConsole, SafeProgress
 
 LOADING = "loading the model"
 SECONDS_BETWEEN_LINES = 30.0
@@ -63,9 +65,9 @@ class RunProgress:
     """
 
     def __init__(self, console: Console | None = None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._console = Console(stderr=True) if console is None else console
+        self._console = SafeConsole(stderr=True) if console is None else console
         self._clock = clock
-        self._bar: Progress | None = None
+        self._bar: SafeProgress | None = None
         self._began = self._sheet_began = clock()
         self._printed: float | None = None
         self._pace = Pace(())
@@ -81,7 +83,7 @@ class RunProgress:
                 TextColumn("{task.fields[left]}", markup=False),
                 TextColumn("{task.fields[score]}", markup=False, table_column=rest),
             )
-            self._bar = Progress(*columns, console=self._console, expand=True, transient=True)
+            self._bar = SafeProgress(*columns, console=self._console, expand=True, transient=True)
             self._task = self._bar.add_task(LOADING, total=None, left="", score="")
             self._bar.start()
         return self

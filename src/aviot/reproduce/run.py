@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from aviot.evaluation.forms import Form, has_form, is_amount, is_count, is_number, is_text, list_of, names_to
 from aviot.evaluation.manifest import differences, weight_hashes
 from aviot.evaluation.progress import RunningScore
-from aviot.files import naming_failures
+from aviot.files import naming_failures, only_writer
 from aviot.journal import Journal, read_rows
 from aviot.machine import command_line, commit, machine, versions
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
@@ -22,7 +23,7 @@ from aviot.reproduce.progress import LOADING, RunProgress, SheetCost
 from aviot.reproduce.rows import Part, Row, Weights, needed, rows_of
 from aviot.reproduce.size import Size
 from aviot.reproduce.summary import Summary, training_command
-from aviot.reproduce.write import check_report, write_report
+from aviot.reproduce.write import ELSEWHERE, check_report, write_report
 from aviot.small.accuracy import write_sheet
 from aviot.small.lessons import LessonWriter
 from aviot.small.log import CURVES, Trained, how_trained
@@ -60,6 +61,11 @@ def reproduce(options: Options, load: Load, progress: RunProgress | None = None)
     """Measure what has not been measured yet, write the report into the run's folder and return its data."""
     require_matplotlib()
     check_report(options.out)
+    with only_writer(options.out, f"wait until it ends, or {ELSEWHERE}"):
+        return _reproduce(options, load, progress)
+
+
+def _reproduce(options: Options, load: Load, progress: RunProgress | None) -> dict[str, Any]:
     progress = RunProgress() if progress is None else progress
     progress.phase(LOADING)
     dtype = torch.float32 if options.device.type == "cpu" else torch.bfloat16
@@ -102,7 +108,7 @@ def _measure(
                 f"the run in {options.out} would not go on as it began: {'; '.join(changed)}. "
                 "Put it back, or name another folder with -o"
             )
-        _check_sheets(records, tasks, path)
+        _check_sheets(records, tasks, examiner, path)
         progress.begin(
             [_cost(task, examiner.rows, options.size) for task in tasks], [record["seconds"] for record in records]
         )
@@ -142,24 +148,47 @@ def _count(score: RunningScore, record: Record) -> None:
             score.add({"setting": key, "correct": bool(good)})
 
 
-def _check_sheets(records: Sequence[Record], tasks: Sequence[Task], journal: Path) -> None:
+def _check_sheets(records: Sequence[Record], tasks: Sequence[Task], examiner: Examiner, journal: Path) -> None:
     """Sheets on disk are the run's first ones, in their order."""
     for number, record in enumerate(records):
-        if number >= len(tasks) or not _is_of(record, tasks[number]):
+        fits = number < len(tasks) and _is_of(record, tasks[number], examiner)
+        if not fits or (record["part"] == records[0]["part"] and _measured(record) != _measured(records[0])):
             raise ValueError(
                 f"{journal}, line {number + 2} is not the run's sheet {number + 1} of {len(tasks)}; "
                 "the file was changed, begin another run with -o"
             )
 
 
-def _is_of(record: Record, task: Task) -> bool:
-    """Whether a sheet is a task's, with an answer of every row to each of its questions."""
-    try:
-        about = record["part"], tuple(dict.fromkeys(record["scenes"]))
-        counts = {len(record["scenes"]), len(record["families"]), *map(len, record["right"].values())}
-        return about == (task.part, task.numbers) and len(counts) == 1 and record["seconds"] >= 0
-    except (AttributeError, KeyError, TypeError):
+def _is_of(record: Record, task: Task, examiner: Examiner) -> bool:
+    """Whether a sheet is a task's, with an answer of every row to each of its questions, and of the form it has."""
+    scenes: Any = record.get("scenes")
+    if not list_of(is_count)(scenes) or tuple(dict.fromkeys(scenes)) != task.numbers:
         return False
+    count = len(scenes)
+    rows = {row.key: list_of(_is_mark, least=count, most=count) for row in rows_of(task.part, examiner.rows)}
+    form: dict[str, Form] = {
+        "part": lambda value: value == task.part,
+        "scenes": list_of(is_count),
+        "families": list_of(is_text, least=count, most=count),
+        "right": has_form(rows, more=False),
+        "seconds": is_amount,
+    }
+    if task.part == "short":
+        numbers = {"allocation": is_number, "temporal": is_number}
+        shares = names_to(list_of(is_number, least=count, most=count))
+        form["usage"] = names_to(shares, *(f"{ratio:g}" for ratio in examiner.size.ratios))
+        form["distances"] = list_of(has_form({"kind": is_text, "scene": is_count, **numbers}, more=False), least=0)
+    return has_form(form, more=False)(record)
+
+
+def _measured(record: Record) -> dict[str, set[str]]:
+    """Which quantities of the compressor a sheet holds, by ratio: every sheet of a run has the same."""
+    return {ratio: set(values) for ratio, values in record.get("usage", {}).items()}
+
+
+def _is_mark(value: Any) -> bool:
+    """Whether it says that an answer was right, or that it was not."""
+    return is_amount(value) and value in (0, 1)
 
 
 def _tasks(world: World, size: Size) -> Iterator[Task]:

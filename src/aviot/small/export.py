@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from aviot.files import check_folder
+from aviot.files import check_folder, filling
 from aviot.journal import Row, read_rows
 from aviot.machine import commit, versions
 from aviot.models.shards import SINGLE
@@ -43,13 +43,13 @@ def export(run: Path, target: Path, curriculum: Curriculum = CURRICULUM) -> None
         )
     log = read_rows(run / LOG)
     card = _card(log, curriculum, data_fingerprint(curriculum, tokenizer), step, size)
-    target.mkdir(parents=True, exist_ok=True)
-    model.save_pretrained(target)
-    (target / SINGLE).chmod((target / "config.json").stat().st_mode)  # safetensors are written for their owner alone
-    small_processor(tokenizer).save_pretrained(target)
-    if log:
-        shutil.copyfile(run / LOG, target / CURVES)
-    (target / CARD).write_text(card, encoding="utf-8")
+    with filling(target) as place:
+        model.save_pretrained(place)
+        (place / SINGLE).chmod((place / "config.json").stat().st_mode)  # safetensors are written for their owner alone
+        small_processor(tokenizer).save_pretrained(place)
+        if log:
+            shutil.copyfile(run / LOG, place / CURVES)
+        (place / CARD).write_text(card, encoding="utf-8")
 
 
 def _check_target(target: Path) -> None:

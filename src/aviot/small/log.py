@@ -12,6 +12,7 @@ from torch import Tensor
 
 from aviot.journal import Journal, Row, read_rows
 from aviot.small.curriculum import Phase
+from aviot.values import as_whole
 
 LOG = "log.jsonl"
 CURVES = "training.jsonl"  # the same, beside the weights that came of it
@@ -80,7 +81,7 @@ def finished_pieces(lines: Sequence[Row]) -> list[tuple[Row, Row]]:
     found, begun = [], None
     for line in lines:
         if "began" in line:
-            begun = line
-        elif "ended" in line and begun is not None:
+            begun = line if isinstance(line.get("compressor"), str) else None
+        elif as_whole(line.get("ended")) is not None and begun is not None:
             found.append((begun, line))
     return found

@@ -1,6 +1,8 @@
 """A training run on disk: weights, moments and the step, in files small enough to be carried about."""
 
+import hashlib
 import json
+import logging
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,8 +14,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from aviot.files import replacing
+from aviot.files import sync, write_durably
 from aviot.models.shards import write_tensors
+
+logger = logging.getLogger(__name__)
 
 FILE_BYTES = 15 * 2**20
 STATE = "state.json"
@@ -39,8 +43,10 @@ def save_state(folder: Path, module: nn.Module, optimizers: Sequence[torch.optim
     files = [f"state-{step}-{number}.safetensors" for number in range(len(shards))]
     for file, shard in zip(files, shards, strict=True):
         write_tensors(folder / file, {name: tensor.cpu() for name, tensor in shard.items()}, {})
-    with replacing(folder / STATE) as temporary:
-        temporary.write_text(json.dumps({"step": step, "files": files, "updates": steps}), encoding="utf-8")
+        sync(folder / file)
+    digests = {file: _digest(folder / file) for file in files}
+    state = {"step": step, "files": files, "updates": steps, "sha256": digests}
+    write_durably(folder / STATE, json.dumps(state).encode())
     for old in folder.glob("state-*.safetensors"):
         if old.name not in files:
             old.unlink()
@@ -95,7 +101,17 @@ def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     state = json.loads((folder / STATE).read_text(encoding="utf-8"))
     if any(Path(file).name != file for file in state["files"]):
         raise ValueError(f"{STATE} names files elsewhere")
+    if "sha256" not in state:
+        logger.warning("%s is of an earlier version and has no hashes: its files are taken as they are", folder / STATE)
+    for file in state["files"] if "sha256" in state else ():
+        if _digest(folder / file) != state["sha256"][file]:
+            raise ValueError(f"{file} was changed since it was written")
     return state, {name: tensor for file in state["files"] for name, tensor in load_file(folder / file).items()}
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _shards(tensors: dict[str, Tensor]) -> list[dict[str, Tensor]]:

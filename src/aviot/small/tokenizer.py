@@ -22,7 +22,9 @@ _PIECES = Regex(r"\.\d\ds,?|\d{1,3}|'\w+| ?[^\s\d\W]+| ?[^\s\w]+|\s+(?!\S)|\s+")
 def tokenizer_of(run: Path) -> PreTrainedTokenizerFast:
     """The pieces that a run's weights know; new ones if it has none yet."""
     kept = run / KEPT
-    return PreTrainedTokenizerFast.from_pretrained(kept) if kept.is_dir() else build_tokenizer()
+    if not kept.is_dir():
+        return build_tokenizer()
+    return PreTrainedTokenizerFast.from_pretrained(kept, trust_remote_code=False, local_files_only=True)
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:

@@ -5,17 +5,17 @@ python -m aviot.small.train RUN [--seconds 500] [--before compressed] [--compres
 
 import argparse
 import time
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import partial, wraps
 from pathlib import Path
-from typing import get_args
+from typing import Concatenate, ParamSpec, get_args
 
 import torch
 from torch import nn
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerFast
 
-from aviot.files import check_folder
+from aviot.files import check_folder, filling, only_writer
 from aviot.journal import read_rows
 from aviot.machine import commit, device_named, machine, versions
 from aviot.models import AviotForConditionalGeneration
@@ -32,6 +32,9 @@ from aviot.small.state import STATE, load_state, save_state
 from aviot.small.tokenizer import KEPT, tokenizer_of
 from aviot.synthetic import World, WorldConfig
 
+Given = ParamSpec("Given")
+
+ELSEWHERE = "name another folder for the run"
 CLIP = 1.0  # of the gradient's norm
 EXAMINED = (16, 64)  # frames of the held-out videos at the end of a piece
 SCENES = 256
@@ -40,6 +43,19 @@ COMPRESSORS = [name for name in get_args(CompressorName) if name != "none"]
 LOOK = 4.0  # the ratio of compressors that it was not taught with
 
 
+def alone_in_folder(function: Callable[Concatenate[Path, Given], None]) -> Callable[Concatenate[Path, Given], None]:
+    """Make a function hold the lock of the folder that is its first argument."""
+
+    @wraps(function)
+    def alone(folder: Path, /, *arguments: Given.args, **options: Given.kwargs) -> None:
+        check_folder(folder, ELSEWHERE)
+        with only_writer(folder, f"wait until it ends, or {ELSEWHERE}"):
+            function(folder, *arguments, **options)
+
+    return alone
+
+
+@alone_in_folder
 def train(
     folder: Path,
     curriculum: Curriculum,
@@ -59,7 +75,6 @@ def train(
     of encoder and decoder, which takes its time once. An `unexamined` piece leaves the accuracy to the next.
     """
     began = time.monotonic()
-    check_folder(folder, "name a folder for the run")
     if start is not None and not (start / STATE).is_file():
         raise ValueError(f"{start} has no {STATE}; --start names the folder of a run")
     goes_on = (folder / STATE).is_file()
@@ -85,7 +100,8 @@ def train(
     end = curriculum.steps if before is None else curriculum.begin_of(before)
     if step >= end:
         raise ValueError(f"{known} is at step {step:,}, so none is left up to {end:,}")
-    tokenizer.save_pretrained(folder / KEPT)
+    with filling(folder / KEPT) as place:
+        tokenizer.save_pretrained(place)
     loader = DataLoader(
         Lessons(curriculum, tokenizer),
         batch_size=None,

@@ -3,7 +3,18 @@
 import atexit
 import os
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
+
+_kept: list[Any] = []
+
+
+def keep_until_end(trainer: Any) -> None:
+    """Hold what knows the group of processes until the process ends, so that Python never destroys the group.
+
+    Its destructor waits for gloo's thread while it holds the interpreter's lock. The thread may itself be waiting for
+    that lock, to let go of the last collective's tensors: then both wait for ever.
+    """
+    _kept.append(trainer)
 
 
 def end_process(code: int = 0) -> NoReturn:

@@ -3,25 +3,28 @@
 import sys
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from transformers import TrainerCallback
+
+from aviot.printing import SafeConsole, SafeProgress
 
 
 class ProgressDisplay(TrainerCallback):
     """Shows the first process's view; the others say nothing."""
 
     def __init__(self) -> None:
-        self._console = Console(stderr=True)
-        self._bar: Progress | None = None
+        self._console = SafeConsole(stderr=True)
+        self._bar: SafeProgress | None = None
         self._task: Any = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Draw the bar where the run stands."""
+        """Say where a resumed run stands, and draw the bar there."""
+        if state.is_world_process_zero and state.global_step:
+            self._print(f"resuming after step {state.global_step} of {state.max_steps}")
         if not state.is_world_process_zero or not sys.stderr.isatty():
             return
         columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-        self._bar = Progress(*columns, TextColumn("{task.description}"), console=self._console)
+        self._bar = SafeProgress(*columns, TextColumn("{task.description}"), console=self._console)
         self._task = self._bar.add_task("", total=state.max_steps, completed=state.global_step)
         self._bar.start()
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from aviot.data.unique_keys import unique_keys_loader
+from aviot.files import write_durably
 from aviot.training.config import TrainingConfig
 
 
@@ -47,7 +48,7 @@ def write_yaml(path: Path, values: Mapping[str, Any]) -> None:
     """Settings as a file that `read_config` reads back."""
     import yaml
 
-    path.write_text(yaml.safe_dump(dict(values), sort_keys=False), encoding="utf-8")
+    write_durably(path, yaml.safe_dump(dict(values), sort_keys=False).encode())
 
 
 @cache

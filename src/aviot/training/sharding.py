@@ -1,18 +1,40 @@
 """What sharded engines need beside their settings."""
 
 import os
+import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.checkpoint import filesystem
 from torch.distributed.fsdp import MixedPrecisionPolicy
+from torch.serialization import safe_globals
 from transformers import TrainerCallback
 
 from aviot.models import AviotForConditionalGeneration
 
 _FORCE = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+_FORCE_NOT = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
+_INDEX = {
+    "pathlib": ("PosixPath",),
+    "torch": ("Size",),
+    "torch.serialization": ("_get_layout",),
+    "torch.distributed.checkpoint.filesystem": ("_StorageInfo",),
+    "torch.distributed.checkpoint.metadata": (
+        "BytesStorageMetadata",
+        "ChunkStorageMetadata",
+        "Metadata",
+        "MetadataIndex",
+        "StorageMeta",
+        "TensorProperties",
+        "TensorStorageMetadata",
+        "_MEM_FORMAT_ENCODING",
+    ),
+}
+"""What the index of FSDP2's shards is made of, by module."""
 _NO_MODULE = -1  # DeepSpeed numbers modules from 0
 
 
@@ -69,17 +91,39 @@ def weights_alone_in_bfloat16() -> MixedPrecisionPolicy:
 
 
 @contextmanager
-def only_plain_objects() -> Iterator[None]:
-    """Let torch read tensors and plain values and nothing else, whoever asks; DeepSpeed asks for anything."""
-    from torch.serialization import safe_globals
+def only_plain_objects(*, deepspeed: bool = False) -> Iterator[None]:
+    """Let torch read tensors and plain values and nothing else, whoever asks.
 
-    before = os.environ.get(_FORCE)
+    DeepSpeed, and torch for the shards of FSDP2, would unpickle anything, which can run code.
+    """
+    before = {name: os.environ.pop(name, None) for name in (_FORCE, _FORCE_NOT)}
     os.environ[_FORCE] = "1"
     try:
-        with safe_globals(_deepspeed_classes()):
+        with safe_globals(_deepspeed_classes() if deepspeed else []), _plain_metadata():
             yield
     finally:
-        os.environ.pop(_FORCE) if before is None else os.environ.update({_FORCE: before})
+        del os.environ[_FORCE]
+        os.environ.update({name: value for name, value in before.items() if value is not None})
+
+
+@contextmanager
+def _plain_metadata() -> Iterator[None]:
+    """Let torch.distributed.checkpoint read the index of its shards, a pickle, by an unpickler that knows it alone."""
+
+    class Index(pickle.Unpickler):
+        def find_class(self, module: str, name: str) -> Any:
+            if module == "torch" and isinstance(found := getattr(torch, name, None), torch.dtype | torch.layout):
+                return found
+            if name in _INDEX.get(module, ()):
+                return super().find_class(module, name)
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no index of shards has; it is not loaded")
+
+    safe = SimpleNamespace(**vars(pickle) | {"load": lambda file: Index(file).load()})
+    filesystem.pickle = safe  # type: ignore[assignment, attr-defined]
+    try:
+        yield
+    finally:
+        filesystem.pickle = pickle  # type: ignore[attr-defined]
 
 
 def _deepspeed_classes() -> list[Any]:

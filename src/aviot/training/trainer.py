@@ -1,13 +1,12 @@
 """Hugging Face's Trainer with our data, our loss over the global batch, and checkpoints that are whole."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import torch
-from accelerate.utils import save_fsdp_optimizer
+from accelerate.utils import gather_object, save_fsdp_optimizer
 from torch import Tensor, nn
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainingArguments
 from transformers.trainer import SCHEDULER_NAME, TRAINER_STATE_NAME
@@ -16,15 +15,16 @@ from aviot.data import Batch, FailureTally, keep_features, model_inputs
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.training import adapters, saving
 from aviot.training.config import LoraSettings
-from aviot.training.identity import write_identity
+from aviot.training.identity import naming_unreadable, write_identity
 from aviot.training.loss import Losses, Totals, TrainingStopped, described, losses_of, require_finite, supervised
+from aviot.training.manifest import Manifest, RunRecord, hash_own_files, write_manifest
 from aviot.training.meters import Meters
 from aviot.training.sharding import hold_front, only_plain_objects, weights_alone_in_bfloat16
 from aviot.training.source import TrainingData, feature_dtype
 
 
 class AviotTrainer(Trainer):
-    """Trains a model whose weights have been chosen already; `identity` is written into every checkpoint."""
+    """Trains a model whose weights have been chosen already; `identity` and `run` are written into every checkpoint."""
 
     control: TrainerControl
 
@@ -36,6 +36,7 @@ class AviotTrainer(Trainer):
         processor: AviotProcessor,
         *,
         identity: dict[str, Any],
+        run: RunRecord | None = None,
         callbacks: Sequence[TrainerCallback] = (),
     ) -> None:
         held_out = None if data.held_out is None else data.held_out.dataset
@@ -50,6 +51,8 @@ class AviotTrainer(Trainer):
         self.data = data
         self.processor = processor
         self.identity = identity
+        self.run = RunRecord() if run is None else run
+        self._saved_step = -1
         self._weight = model.config.transport_loss_weight
         self._tally = FailureTally(data.dataset.config)
         levels = [level.name for level in model.config.compressor.active_levels]
@@ -59,12 +62,11 @@ class AviotTrainer(Trainer):
         """Batches from the resumed step on, as this process is to have them."""
         return self.data.batches(self._resumed_step)
 
-    def train(self, resume_from_checkpoint: Any = None, **kwargs: Any) -> Any:
-        """Train from the beginning, or on from a checkpoint of this run."""
-        path = None if resume_from_checkpoint is None else Path(resume_from_checkpoint)
-        self._resumed_step = 0 if path is None else int(path.name.rpartition("-")[2])
-        with only_plain_objects() if self.is_deepspeed_enabled else nullcontext():
-            return super().train(None if path is None else str(path), **kwargs)
+    def train(self, resume_from_checkpoint: Any = None, *, step: int = 0, **kwargs: Any) -> Any:
+        """Train from the beginning, or on from a checkpoint that was written after a step."""
+        self._resumed_step = step
+        with only_plain_objects(deepspeed=self.is_deepspeed_enabled):
+            return super().train(None if resume_from_checkpoint is None else str(resume_from_checkpoint), **kwargs)
 
     def get_batch_samples(
         self, epoch_iterator: Iterator[Batch], num_batches: int, device: torch.device
@@ -165,18 +167,23 @@ class AviotTrainer(Trainer):
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         run, step = Path(self.args.output_dir), self.state.global_step
-        if saving.whole_path(run, step).exists():
+        if self._saved_step == step:
             return
-        if self.args.should_save:
-            saving.begin(run, step)
-        self.accelerator.wait_for_everyone()
-        self._write(saving.partial_path(run, step))
-        saving.make_durable(saving.partial_path(run, step))
-        self.accelerator.wait_for_everyone()
-        if self.args.should_save:
-            saving.finish(run, step)
-            saving.rotate(run, self.data.config.saving.keep)
-        self.accelerator.wait_for_everyone()
+        with saving.naming_failures_to_write(run, step):
+            if self.args.should_save:
+                saving.begin(run, step)
+            self.accelerator.wait_for_everyone()
+            folder = saving.partial_path(run, step)
+            self._write(folder)
+            self.accelerator.wait_for_everyone()
+            saving.make_durable(folder)
+            files = gather_object(hash_own_files(folder, self.args.process_index, self.args.world_size))
+            if self.args.should_save:
+                write_manifest(folder, Manifest(step, self.args.world_size, self.run, dict(files)))
+                saving.finish(run, step)
+                saving.rotate(run, self.data.config.saving.keep)
+            self.accelerator.wait_for_everyone()
+        self._saved_step = step
 
     def _write(self, folder: Path) -> None:
         """Weights that `from_pretrained` reads, and what a run goes on from."""
@@ -206,6 +213,14 @@ class AviotTrainer(Trainer):
         save_fsdp_optimizer(plugin, self.accelerator, self.optimizer, self.model, output_dir)
         if self.args.should_save:
             torch.save(self.lr_scheduler.state_dict(), Path(output_dir) / SCHEDULER_NAME)
+
+    def _prepare_for_training(self, max_steps: int, train_dataloader: Any, resume_from_checkpoint: Any) -> Any:
+        with naming_unreadable(resume_from_checkpoint):
+            return super()._prepare_for_training(max_steps, train_dataloader, resume_from_checkpoint)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        with naming_unreadable(checkpoint):
+            super()._load_rng_state(checkpoint)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
         """The run has loaded the checkpoint's weights already."""

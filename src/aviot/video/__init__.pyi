@@ -1,10 +1,14 @@
 from aviot.video.errors import VideoError as VideoError
+from aviot.video.isolated import read_isolated as read_isolated
+from aviot.video.isolated import stop_reading as stop_reading
+from aviot.video.limits import ReadLimits as ReadLimits
 from aviot.video.paths import VIDEO_SUFFIXES as VIDEO_SUFFIXES
 from aviot.video.read import Source as Source
 from aviot.video.read import read_video as read_video
 from aviot.video.result import Damage as Damage
 from aviot.video.result import Video as Video
 from aviot.video.sample import Sampling as Sampling
+from aviot.video.scaling import Scaling as Scaling
 from aviot.video.shelf import Frames as Frames
 from aviot.video.shelf import Picture as Picture
 from aviot.video.shelf import Transform as Transform

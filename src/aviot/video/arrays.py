@@ -3,7 +3,6 @@
 from fractions import Fraction
 
 import numpy as np
-import torch
 
 from aviot.video.errors import VideoError
 from aviot.video.result import Video
@@ -25,7 +24,7 @@ def read_array(source: Frames, sampling: Sampling, transform: Transform | None, 
     shelf = Shelf(len(chosen), transform, limit=None)  # it is in memory already
     for place, number in enumerate(chosen):
         frame = source[number]
-        shelf.put(place, frame.detach().cpu().numpy() if isinstance(frame, torch.Tensor) else frame)
+        shelf.put(place, frame if isinstance(frame, np.ndarray) else frame.detach().cpu().numpy())
     return Video(
         frames=shelf.frames(),
         indices=chosen,
@@ -39,7 +38,7 @@ def read_array(source: Frames, sampling: Sampling, transform: Transform | None, 
 
 def _check(source: Frames) -> None:
     shape = tuple(source.shape)
-    if source.dtype not in (np.uint8, torch.uint8):
+    if str(source.dtype) not in ("uint8", "torch.uint8"):
         raise VideoError(f"an array of frames must be uint8 with values 0 to 255, got {source.dtype}")
     if len(shape) == 4 and shape[1] == 3 and shape[3] != 3:
         raise VideoError(

@@ -10,9 +10,10 @@ import av
 from av.container import InputContainer
 from av.video.stream import VideoStream
 
-from aviot.video.errors import VideoError, reason
+from aviot.video.claims import check_claims
+from aviot.video.errors import VideoError, VideoTooLarge, reason
+from aviot.video.limits import FREE_PIXELS, MAX_PIXELS, PIXELS_PER_BYTE
 from aviot.video.paths import check_file
-from aviot.video.shelf import MAX_PIXELS
 
 FORMATS = (
     "3g2,3gp,aac,ac3,aiff,amr,apng,asf,au,av1,avi,caf,dv,eac3,flac,flv,gif,h264,hevc,ivf,m4v,matroska,mjpeg,mov,mp3,mp4,"
@@ -54,6 +55,7 @@ class Film:
 
     def __init__(self, path: Path) -> None:
         check_file(path)
+        check_claims(path)
         self.path = path
         self.damaged = False
         self.broke_off = False
@@ -61,6 +63,8 @@ class Film:
         self._trusted_from = NO_PTS
         self._headless = False
         self._latest = NO_PTS
+        self._decoded_pixels = 0
+        self._allowed_pixels = FREE_PIXELS + PIXELS_PER_BYTE * path.stat().st_size
         self.container, self.stream = self._open()
 
     def _open(self) -> tuple[InputContainer, VideoStream]:
@@ -136,18 +140,35 @@ class Film:
             self._latest = NO_PTS if packet.pts is None else packet.pts
         try:
             frames = codec.decode(packet)
+        except MemoryError as error:  # one of FFmpeg's too; no fault of the packet
+            raise VideoTooLarge(f"{self.path} takes more memory to decode than there is") from error
         except (av.FFmpegError, ValueError):
             if not self._headless:
                 self.note_error(self._latest)
             return []
         clean = []
         for frame in frames:
+            self._decoded_pixels += frame.width * frame.height
+            self._check_pixels(0)
             if frame.is_corrupt:
                 self.note_error(NO_PTS if frame.pts is None else frame.pts)
             else:
                 clean.append(frame)
         self._headless = self._headless and not clean
         return clean
+
+    def expect(self, pictures: int) -> None:
+        """Raise VideoError if so few bytes cannot honestly hold so many pictures more."""
+        codec = self.stream.codec_context
+        self._check_pixels(pictures * codec.width * codec.height)
+
+    def _check_pixels(self, expected: int) -> None:
+        pixels = self._decoded_pixels + expected
+        if pixels > self._allowed_pixels:
+            raise VideoError(
+                f"{self.path} unpacks to more than {self._allowed_pixels:,} pixels, which no real video of its size "
+                f"does; it is made to exhaust the decoder, or has to be re-encoded with smaller pictures"
+            )
 
     def note_error(self, pts: int) -> None:
         """Count a packet or picture that did not decode cleanly, once; each counts that has no timestamp."""

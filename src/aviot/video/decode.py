@@ -61,7 +61,9 @@ class Seeker:
 
     def frames(self, chosen: tuple[int, ...]) -> Iterator[tuple[int, av.VideoFrame]]:
         """Each chosen frame that can be decoded, with its place; `lost` collects packets that turn out not to."""
-        for run in plan(self._index, chosen):
+        runs = plan(self._index, chosen)
+        self._film.expect(sum(run.end - run.start + 1 for run in runs))
+        for run in runs:
             missing = dict(run.wanted)
             errors = set(self._film.unclean)
             yield from self._play(run, missing)

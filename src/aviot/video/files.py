@@ -82,6 +82,7 @@ def _read_counting(film: Film, index: PacketIndex, sampling: Sampling, transform
         places = {frame: place for place, frame in enumerate(chosen)}
         pts = array("q")
         film.unclean.clear()
+        film.expect(len(index.pts))
         if film.container.format.name != "mpegts":  # its demuxer also doubts the seam of two recordings
             _note_incomplete(film, index)
         film.begin(int(index.pts[index.first_key]), headless=index.first_key > 0)

@@ -8,10 +8,11 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from aviot.video.errors import VideoError, reason
+from aviot.video.limits import MAX_PIXELS
 from aviot.video.paths import find_images
 from aviot.video.result import Video
 from aviot.video.sample import Sampling
-from aviot.video.shelf import MAX_PIXELS, Picture, Shelf, Transform
+from aviot.video.shelf import Picture, Shelf, Transform
 from aviot.video.timeline import Timeline
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")

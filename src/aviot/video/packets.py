@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from aviot.video.container import NO_PTS, Film
 from aviot.video.errors import VideoError
+from aviot.video.limits import FREE_PACKET_BYTES, PACKET_BYTES_PER_BYTE
 from aviot.video.timeline import FALLBACK_FPS, Timeline, trustworthy
 
 RESTARTABLE = frozenset(
@@ -153,6 +154,7 @@ def _survey(film: Film) -> Survey:
     latest, tail = NO_PTS, 0
     vp8 = film.stream.codec_context.name == "vp8"
     most = film.path.stat().st_size  # a packet takes at least a byte, so more of them are made up
+    most_bytes, packet_bytes = FREE_PACKET_BYTES + PACKET_BYTES_PER_BYTE * most, 0
     for packet in film.packets():
         time = NO_PTS if packet.pts is None else packet.pts
         broken = packet.is_corrupt
@@ -167,8 +169,14 @@ def _survey(film: Film) -> Survey:
         corrupt.append(broken)
         if visible and time >= latest:
             latest, tail = time, packet.duration or 0
+        packet_bytes += packet.size
         if len(pts) > most:
             raise VideoError(f"{film.path} claims more pictures than it has bytes; the file is damaged")
+        if packet_bytes > most_bytes:
+            raise VideoError(
+                f"{film.path} unpacks to more than {most_bytes:,} bytes before anything is decoded, which no real "
+                "video of its size does; it is made to exhaust the reader"
+            )
     return Survey(
         pts=np.frombuffer(pts, np.int64),
         sizes=np.frombuffer(sizes, np.int64),

@@ -1,13 +1,15 @@
 """A decoded frame as an upright RGB picture."""
 
+import math
 from typing import cast
 
 import av
 import numpy as np
 from av.buffer import Buffer
+from av.sidedata.sidedata import SideDataContainer
 from av.video.reformatter import ColorRange, Colorspace, VideoReformatter
 
-from aviot.video.errors import VideoError
+from aviot.video.errors import VideoError, VideoTooLarge
 from aviot.video.shelf import Picture
 
 
@@ -41,17 +43,34 @@ class Developer:
                 dst_colorspace=Colorspace.ITU601.name,  # type: ignore[arg-type]
                 src_color_range=levels,
             )
+        except MemoryError as error:  # one of FFmpeg's too
+            raise VideoTooLarge(f"a picture of {frame.width}x{frame.height} takes more memory than there is") from error
         except (av.FFmpegError, ValueError) as error:
             raise VideoError(f"pictures of the format {frame.format.name} cannot be converted to RGB") from error
 
 
 def display_matrix(frame: av.VideoFrame) -> tuple[int, int, int, int] | None:
-    """The linear part (a, b, c, d) of a frame's display matrix: p' = a·p + c·q, q' = b·p + d·q, p right and q down."""
-    data = frame.side_data.get("DISPLAYMATRIX")
+    """Return the linear part (a, b, c, d) of a frame's display matrix: p' = a·p + c·q, q' = b·p + d·q (right, down).
+
+    The side data are wrapped anew here: `frame.side_data` keeps the wrapper on the frame, which the wrapper refers to,
+    so that each picture would stay in memory until Python looks for cycles.
+    """
+    try:
+        data = SideDataContainer(frame).get("DISPLAYMATRIX")  # type: ignore[call-arg]
+    except ValueError:  # side data of a type that PyAV has no name for, such as the EXIF tags of a JPEG
+        return _rotation_matrix(getattr(frame, "rotation", 0))
     if data is None:
         return None
     a, b, _, c, d = np.frombuffer(bytes(cast(Buffer, data)), np.int32)[:5].tolist()
     return a, b, c, d
+
+
+def _rotation_matrix(degrees: int) -> tuple[int, int, int, int] | None:
+    """Return the display matrix of a rotation, counterclockwise; whether the picture is mirrored is not known."""
+    if not degrees:
+        return None
+    cosine, sine = (round(2**16 * turn(math.radians(degrees))) for turn in (math.cos, math.sin))
+    return cosine, -sine, sine, cosine
 
 
 def upright(picture: Picture, matrix: tuple[int, int, int, int] | None) -> Picture:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
-import torch
 
 from aviot.video.arrays import read_array
 from aviot.video.errors import VideoError
@@ -14,7 +13,7 @@ from aviot.video.images import read_folder
 from aviot.video.paths import check_source
 from aviot.video.result import Video
 from aviot.video.sample import DEFAULT_FPS, DEFAULT_MAX_FRAMES, Sampling, check_rate
-from aviot.video.shelf import Frames, Transform
+from aviot.video.shelf import Frames, Transform, is_tensor
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +56,7 @@ def read_video(
 
 def _read(source: Source, sampling: Sampling, transform: Transform | None, source_fps: float | None) -> Video:
     """Choose the reader by the kind of source."""
-    if isinstance(source, (np.ndarray, torch.Tensor)):
+    if isinstance(source, np.ndarray) or is_tensor(source):
         return read_array(source, sampling, transform, source_fps)
     if not isinstance(source, (str, os.PathLike)):
         raise VideoError(

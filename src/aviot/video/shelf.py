@@ -1,25 +1,32 @@
 """Where chosen frames are kept as they are decoded."""
 
+import sys
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from aviot.video.errors import VideoError
+from aviot.video.limits import MAX_KEPT_BYTES
+
+if TYPE_CHECKING:
+    import torch  # reading a file does without: importing it takes a second and 150 MB
 
 Picture: TypeAlias = NDArray[np.uint8]
 """One frame, [H,W,3] RGB."""
 
-Frames: TypeAlias = NDArray | torch.Tensor
+if TYPE_CHECKING:
+    Frames: TypeAlias = NDArray | torch.Tensor
+else:
+    Frames = Any
 Transform: TypeAlias = Callable[[Picture], Frames]
 
-MAX_PIXELS = 8192 * 4352
-"""Largest picture: level 6.2 of H.264, HEVC and AV1 ends here (8K is 7680x4320)."""
 
-MAX_KEPT_BYTES = 3 * 2**29
-"""Most that is kept of a file: 1.5 GiB, enough for 224 frames of 1920x1080. Larger pictures need a transform."""
+def is_tensor(value: object) -> "TypeGuard[torch.Tensor]":
+    """Return whether a value is a torch tensor; torch is not imported for the answer."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
 
 
 class Shelf:
@@ -34,7 +41,7 @@ class Shelf:
     def put(self, place: int, picture: Picture) -> None:
         """Transform a frame and keep it in its place."""
         frame = self._transform(picture) if self._transform else picture
-        if not isinstance(frame, (np.ndarray, torch.Tensor)):
+        if not isinstance(frame, np.ndarray) and not is_tensor(frame):
             raise VideoError(f"transform must return a NumPy array or a torch tensor, got {type(frame).__name__}")
         if self._frames is None:
             self._frames = self._room(frame)
@@ -56,7 +63,7 @@ class Shelf:
                 "it is decoded, or ask for fewer with frames="
             )
         shape = (places, *first.shape)
-        return first.new_empty(shape) if isinstance(first, torch.Tensor) else np.empty(shape, first.dtype)
+        return np.empty(shape, first.dtype) if isinstance(first, np.ndarray) else first.new_empty(shape)
 
     @property
     def filled(self) -> NDArray[np.bool_]:
@@ -69,6 +76,6 @@ class Shelf:
             raise VideoError("no frame could be decoded")
         if self._filled.all():
             return self._frames
-        if isinstance(self._frames, torch.Tensor):
-            return self._frames[torch.from_numpy(self._filled)]
-        return self._frames[self._filled]
+        if isinstance(self._frames, np.ndarray):
+            return self._frames[self._filled]
+        return self._frames[self._filled.tolist()]

@@ -1,6 +1,5 @@
 """The model that lmms-eval asks: its requests by video, each video encoded once, answered as `aviot evaluate` does."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from aviot.files import write_durably
 from aviot.journal import Row
 from aviot.machine import process_device
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
+from aviot.printing import json_text
 
 NO_ANSWER = "-"
 """The reply of a question that could not be asked: no task reads a letter in it, and none leaves it out as empty."""
@@ -152,7 +152,7 @@ class Aviot(lmms):
             "failed_here": failed,
             **environment(self._device),
         }
-        write_durably(self._manifest, json.dumps(told, indent=2, ensure_ascii=False).encode() + b"\n")
+        write_durably(self._manifest, json_text(told, indent=2).encode() + b"\n")
 
 
 def _tell(failed: Sequence[str], count: int) -> None:

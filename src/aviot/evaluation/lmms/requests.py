@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from aviot.evaluation.item import Asked, Item
-from aviot.evaluation.prompts import MAX_NEW_TOKENS
 from aviot.evaluation.span import span_in
+from aviot.request import MAX_NEW_TOKENS
 
 FILLED_IN = "\n\n"
 """The stop that the harness adds to tasks that name none; it would cut answers that reason first."""

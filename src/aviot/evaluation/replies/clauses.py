@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 _CONNECTIVES = (
     r"but|however|yet|nevertheless|nonetheless|although|though|even\s+though|whereas|because|since|so|therefore|thus|"
-    r"hence|instead|and\s+not|rather\s+than|as\s+opposed\s+to|"
+    r"hence|instead|no,?\s+wait|wait,?\s+no|and\s+not|rather\s+than|as\s+opposed\s+to|"
     r"(?:over|than)\s+(?:options?\s+)?(?-i:[A-Z])"
 )
 _BOUNDARY = re.compile(
@@ -35,8 +35,12 @@ _CORRECTION = re.compile(
     r"let\s+me\s+(?:correct|revise|change)|\u5176\u5b9e|\u5b9e\u9645\u4e0a|\u4e8b\u5b9e\u4e0a|\u4ed4\u7ec6)(?![a-z])",
     re.IGNORECASE,
 )
-
-
+_RECONSIDERATION = re.compile(
+    rf"{_LEAD_IN}(?:wait(?!\s+(?:for|at|in|on|until|to|by)\b)|hold\s+on|hang\s+on|edit\s*:|update\s*:|correction|"
+    r"scratch\s+that|on\s+second\s+thoughts?|let\s+me\s+(?:(?:look|think|check)\s+(?:again|more)|re-?(?:think|consider|check|watch|view|do|evaluate|examine|vise)|"
+    r"correct|change)\b)",
+    re.IGNORECASE,
+)
 _CONCESSION = re.compile(
     r"\s*(?:although|though|even\s+(?:though|if)|while|whereas|despite|in\s+spite)\b[^,]*,", re.IGNORECASE
 )
@@ -45,14 +49,18 @@ _ASIDE = re.compile(r"\((?!\s*[A-Za-z]\s*\))")
 
 @dataclass(frozen=True)
 class Clause:
-    """A clause of a reply; `sentence` counts the sentences, `body` is where the words that correct have ended."""
+    """A clause of a reply; `sentence` counts the sentences, `body` is where the words that correct have ended.
+
+    `corrects` is the place before which the clause takes back what it contradicts: its own start where it corrects
+    ("actually, …"), the start of an earlier clause that announced a second thought ("Wait, …"), or None.
+    """
 
     start: int
     end: int
     sentence: int
     asks: bool
     is_contrast: bool
-    is_correction: bool
+    corrects: int | None
     body: int
 
 
@@ -102,12 +110,14 @@ def _split(text: str) -> Sequence[Clause]:
     pieces.append((start, len(text), "."))
     clauses: list[Clause] = []
     sentence = first = 0
+    announced: int | None = None
     for place, (_, _, mark) in enumerate(pieces):
         if not mark:
             continue
         for begin, finish, _ in pieces[first : place + 1]:
             contrast, correction = _CONTRAST.match(text, begin, finish), _CORRECTION.match(text, begin, finish)
-            body = correction.end() if correction else begin
-            clauses.append(Clause(begin, finish, sentence, "?" in mark, bool(contrast), bool(correction), body))
+            announced = begin if _RECONSIDERATION.match(text, begin, finish) else announced
+            body, corrects = (correction.end(), begin) if correction else (begin, announced)
+            clauses.append(Clause(begin, finish, sentence, "?" in mark, bool(contrast), corrects, body))
         sentence, first = sentence + 1, place + 1
     return clauses

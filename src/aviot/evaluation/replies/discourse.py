@@ -10,6 +10,17 @@ _GUESS = (
     r"guess|thought|answer|impression|choice|instinct|reaction|inclination|assumption|belief|hypothesis|view|reading|pick|"
     r"response|selection|idea|feeling|hunch|intuition|conclusion"
 )
+_FIRST_CHOICE = re.compile(
+    r"(?:^\s*|\b(?:my|the)\s+)(?:first|initial)\s+(?:choice|pick|answer|selection|vote)\s*"
+    r"(?::|is|would\s+be|remains|stays)\s+"
+    r"(?:(?:option|choice|letter)\s+)?[(\[]?$",
+    re.IGNORECASE,
+)
+_LATER_CHOICE = re.compile(
+    rf"\b(?:second|third|fourth|next|backup|other|alternative)\s+(?:best\s+)?(?:{_GUESS})\s*(?::|is|would\s+be)\s+"
+    r"(?:(?:option|choice|letter)\s+)?[(\[]?$",
+    re.IGNORECASE,
+)
 _FIRST_GUESS = (
     rf"\b(?:initial|first|original|earlier|previous|prior)\s+(?:{_GUESS})s?\b|"
     r"\bat (?:a |the )?(?:first|quick) (?:glance|sight|look)\b|\bat a glance\b|"
@@ -20,6 +31,8 @@ _BELIEVED = (
     r"(?:thought|believed|assumed|guessed|figured|expected|supposed|suspected|considered|leaned towards?|"
     r"(?:was|were)\s+(?:going to|about to|inclined to|tempted to|thinking|leaning)|"
     r"(?:would|might|could) have|almost|nearly|used to)\b"
+    r"|\b(?:i|we)\s+(?:had\s+)?(?:first|initially|originally|at first)\s+"
+    r"(?:picked|chose|selected|said|answered|went with|opted for|favou?red|preferred)\b"
     r"|\b(?:one|you|some|many|people|someone|somebody|others)\s+(?:\w+\s+)?(?:might|may|would|could|can)\b"
     r"|\b(?:some|many|people|others)\s+(?:say|think|believe|argue|claim)\b"
 )
@@ -45,10 +58,21 @@ _FORCED = (
     r"it(?:'s| is) between|forced|pressed|pushed|asked|anything|so\b|not\b|required|needed|necessary"
 )
 _CONDITION = re.compile(
-    rf"(?<!even )\bif\b(?!\s+(?:{_FORCED}))|\b(?:unless|suppose|supposing|assum(?:e|ing)|imagine)\b|"
+    rf"(?<!even )\b(?:if|unless)\b(?!\s+(?:{_FORCED}))|\b(?:suppose|supposing|assum(?:e|ing)|imagine)\b|"
     r"\b(?:provided that|in case)\b|"
     r"^\s*had\s+(?:it|he|she|they|the\s+\w+)\b|\bhad\s+(?:it|he|she|they)\s+\w+(?:ed|en)\b|"
     r"如果|假如|要是",
+    re.IGNORECASE,
+)
+_CLAIM = re.compile(
+    r"(?:^\s*|\b(?:claim|idea|notion|statement|suggestion|assertion|belief|view|assumption|hypothesis|conclusion|argument|"
+    r"opinion|fact|saying|say|claiming|arguing|thinking|assuming)\s+)that\b[^,;]*$|"
+    r"\b(?:saying|claiming|arguing|choosing|picking|answering)\b[^,;]*$",
+    re.IGNORECASE,
+)
+_CALLED_FALSE = re.compile(
+    r"\b(?:is|was|would be|are|seems)\s+(?:(?!not\b)\w+\s+)?"
+    r"(?:not\s+(?:\w+\s+)?(?:true|correct|right|accurate|supported|justified)|false|wrong|incorrect|mistaken|untrue|a\s+mistake|an\s+error|unfounded|unsupported|refuted|contradicted)\b",
     re.IGNORECASE,
 )
 _SO_IS = re.compile(r"\bso\s+(?:is|are|was|were|does|do|did|can)\s+(?:option\s+)?[(\[]?$", re.IGNORECASE)
@@ -74,6 +98,12 @@ _FILLERS = frozenset(
     )
     for word in line.split()
 )
+_CONFIDENCE = re.compile(
+    r"\b(?:with\s+)?(?:an?\s+)?(?:about\s+|around\s+|over\s+)?(?:\d+\s*(?:%|percent)|high|full|great|complete)\s+"
+    r"(?:confidence|confident|certainty|certain|sure|probability|likelihood)\b|"
+    r"\bconfidence(?:\s+(?:is|level|score))?\s*:?\s*\d+\s*(?:%|percent\b)",
+    re.IGNORECASE,
+)
 _WORD = re.compile(rf"[^\W_]+(?:'[^\W_]+)*|{MASK}")
 _LONGEST_BARE = 100
 """Characters of the longest part of a clause that can be nothing but an answer."""
@@ -82,6 +112,8 @@ _LONGEST_BARE = 100
 def is_withdrawn(text: str, clause: Clause, start: int, end: int, *, by_letter: bool) -> bool:
     """Return whether a mention is a first guess, what others might think, or a concession."""
     first, last = _window(clause, start, end)
+    if is_first_choice(text, clause, start):
+        return False
     if _WITHDRAWN.search(text, first, start) or _FIRST_GUESSES.search(text, end, last):
         return True
     earlier = _WITHDRAWN_LETTER if by_letter else _WITHDRAWN_TEXT
@@ -91,12 +123,24 @@ def is_withdrawn(text: str, clause: Clause, start: int, end: int, *, by_letter: 
     return bool(_CONCESSION.search(text, low, start) or (by_letter and _CONCESSION_LETTER.search(text, low, start)))
 
 
+def is_first_choice(text: str, clause: Clause, start: int) -> bool:
+    """Return whether a mention is said to be the first choice, which stands unless the reply goes on to another."""
+    return bool(_FIRST_CHOICE.search(text, max(clause.start, start - REACH), start))
+
+
+def is_false_claim(text: str, clause: Clause, start: int, end: int) -> bool:
+    """Return whether a mention stands in a claim that its clause calls false: "that B is correct is wrong"."""
+    first, last = _window(clause, start, end)
+    return bool(_CLAIM.search(text, first, start) and _CALLED_FALSE.search(text, end, last))
+
+
 def is_unsettled(text: str, clause: Clause, start: int, end: int) -> bool:
     """Return whether a mention is asked, doubted or said under a condition."""
     first, last = _window(clause, start, end)
     low = max(first, segment(text, clause, start, end)[0])
     conditional = _CONDITION.search(text, first, start) or _CONDITION.search(text, end, last)
     doubted = _UNCERTAIN.search(text, low, start) or _SO_IS.search(text, first, start)
+    doubted = doubted or _LATER_CHOICE.search(text, first, start)
     return bool(clause.asks or conditional or doubted)
 
 
@@ -117,6 +161,7 @@ def is_bare(text: str, clause: Clause, start: int, end: int, own: Sequence[tuple
     rest = "".join(
         " " if any(first <= place < last for first, last in taken) else text[place] for place in range(low, high)
     )
+    rest = _CONFIDENCE.sub(" ", rest)
     return all(word.lower() in _FILLERS for word in _WORD.findall(rest)) and not re.search(r"[%\d]", rest)
 
 

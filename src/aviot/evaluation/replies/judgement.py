@@ -8,9 +8,11 @@ from dataclasses import replace
 from aviot.evaluation.replies import discourse, stance, verdicts
 from aviot.evaluation.replies.clauses import Clause, Clauses
 from aviot.evaluation.replies.mention import REACH, Mention
+from aviot.evaluation.replies.numbers import is_total
+from aviot.evaluation.replies.scores import weighed
 
 _JOINED = re.compile(
-    r"[\s)\].\"',]*(?:,|/|&|\+|\b(?:and/or|and|or|nor|as well as|plus|vs\.?|versus|then|followed by)\b|"
+    r"[\s)(\].\"',]*(?:,|/|&|\+|\b(?:and/or|and|or|nor|as well as|plus|vs\.?|versus|then|followed by)\b|"
     r"和|或者?|与|及|还是)"
     r"(?:\s*(?:and|or|nor|either|both|also|maybe|possibly|perhaps|option|choice|the|选项)\b)*[\s(\[\"']*",
     re.IGNORECASE,
@@ -23,6 +25,9 @@ _OPEN_AFTER = re.compile(
     r"(?:plausible|possible|likely|close|similar|reasonable|candidates|contenders)",
     re.IGNORECASE,
 )
+_SO = re.compile(r"[,.;:!?\n]\s*(?:and\s+)?(?:so|therefore|thus|hence)\b[^,.;:!?\n]*$", re.IGNORECASE)
+_NUMBERED = re.compile(r"(?:^|[\s,;:])\d{1,2}[.)]\s*[(\[]?$")
+_ALSO = re.compile(r"\b(?:also|too|as\s+well|both)\b", re.IGNORECASE)
 _LINE_START = re.compile(r"(?:^|\n)[\s\-|>#*\u2022]*[(\[]?$")
 _BETWEEN_LABEL_AND_TEXT = " \t\n).:,;-]>"
 _NEAR = 12
@@ -39,11 +44,17 @@ def judge_references(text: str, found: Sequence[Mention], texts: Sequence[Mentio
     """Return the letters and places that a reply mentions with what it says of each; joined ones share it."""
     mentions = sorted(found, key=lambda mention: mention.start)
     starts = [mention.start for mention in mentions]
+    scores = weighed(text, mentions)
+    ranked = [
+        mention.start for mention in mentions if _NUMBERED.search(text, max(0, mention.start - _NEAR), mention.start)
+    ]
     judged: list[Mention] = []
     for number, group in enumerate(_groups(text, mentions, clauses)):
         heading = verdicts.heading_verdict(text, group[0].start)
         told = [replace(each, group=number) for each in _judge_group(text, group, clauses, _near(texts, group))]
-        judged += [_with_verdict(text, each, clauses, starts, heading) for each in told]
+        if len(ranked) > 1:  # "1. B 2. A": an order, of which nothing says that it is one of preference
+            told = [replace(each, unsettled=True) if each.start in ranked else each for each in told]
+        judged += [_with_verdict(text, each, clauses, starts, scores.get(each.start, heading)) for each in told]
     return _settle(text, _mark_lists(text, judged, texts), clauses)
 
 
@@ -51,23 +62,36 @@ def judge_texts(text: str, found: Sequence[Mention], clauses: Clauses) -> list[M
     """Return the option texts that a reply contains with what it says of each."""
     judged = []
     starts = [mention.start for mention in found]
+    scores = weighed(text, found)
     for number, mention in enumerate(found):
         start, end, clause = mention.start, mention.end, clauses.at(mention.start)
         bare = discourse.is_bare(text, clause, start, end, [])
+        concludes = (
+            mention.option == found[-1].option and start == found[-1].start and _concludes(text, mention, bare=bare)
+        )
         told = replace(
             mention,
             group=number,
-            asserted=bare or stance.is_asserted(text, start, end, by_letter=False),
+            asserted=bare or concludes or stance.is_asserted(text, start, end, by_letter=False),
             bare=bare,
-            final=stance.is_final(text, start),
-            denied=stance.is_denied_before(text, start, by_letter=False) or stance.is_denied_after(text, end),
+            final=concludes or stance.is_final(text, start),
+            denied=stance.is_denied_before(text, start, by_letter=False)
+            or stance.is_denied_after(text, end)
+            or discourse.is_false_claim(text, clause, start, end),
             unsettled=discourse.is_unsettled(text, clause, start, end),
             withdrawn=discourse.is_withdrawn(text, clause, start, end, by_letter=False),
             weak=discourse.is_weak(text, clause, start, end),
         )
-        heading = verdicts.heading_verdict(text, start)
+        heading = scores.get(start, verdicts.heading_verdict(text, start))
         judged.append(told if mention.is_small else _with_verdict(text, told, clauses, starts, heading))
     return _settle(text, judged, clauses)
+
+
+def _concludes(text: str, mention: Mention, *, bare: bool) -> bool:
+    """Return whether the last text of a reply is what the others come to: a total, or "so blue" and nothing more."""
+    if mention.is_number and is_total(text, mention.start, mention.end):
+        return True
+    return bare and bool(_SO.search(text, max(0, mention.start - REACH), mention.start))
 
 
 def _groups(text: str, mentions: Sequence[Mention], clauses: Clauses) -> list[list[Mention]]:
@@ -102,19 +126,25 @@ def _judge_group(text: str, group: Sequence[Mention], clauses: Clauses, texts: S
     clause = clauses.at(start)
     options = {mention.option for mention in group}
     spans = [(each.start, each.end) for each in texts if each.option in options]
+    own = {mention: [each for each in texts if is_beside(text, mention, each)] for mention in group}
     excepted = stance.is_excepted(text, start, end)
     denied_before = not excepted and stance.is_denied_before(text, start, by_letter=True)
+    denied_after = stance.is_denied_after(text, end) or discourse.is_false_claim(text, clause, start, end)
     bare = discourse.is_bare(text, clause, start, end, spans)
+    first_choice = discourse.is_first_choice(text, clause, start)
+    announced = stance.is_asserted(text, start, end, by_letter=False)
     asserted = bare or stance.is_asserted(text, start, end, by_letter=True)
     told = [
         replace(
             mention,
-            asserted=asserted or excepted or any(is_beside(text, mention, each) for each in texts),
+            asserted=asserted or excepted or first_choice or bool(own[mention]),
             final=stance.is_final(text, start),
-            denied=denied_before or (not excepted and stance.is_denied_after(text, end)),
+            denied=denied_before
+            or (not excepted and (denied_after or (not announced and _any_denied(text, own[mention])))),
             unsettled=discourse.is_unsettled(text, clause, start, end),
             withdrawn=discourse.is_withdrawn(text, clause, start, end, by_letter=True),
             weak=discourse.is_weak(text, clause, start, end),
+            revisable=first_choice,
             alternative=len(group) > 1 and _is_open(text, start, end),
         )
         for mention in group
@@ -125,6 +155,11 @@ def _judge_group(text: str, group: Sequence[Mention], clauses: Clauses, texts: S
         rest = discourse.is_bare(text, clauses.at(second.start), second.start, end, spans)
         return [first, *(replace(each, denied=False, asserted=each.asserted or rest) for each in told[1:])]
     return told
+
+
+def _any_denied(text: str, own: Sequence[Mention]) -> bool:
+    """Return whether a label is ruled out after its option's text ("A) a dog is not seen")."""
+    return any(stance.is_denied_after(text, each.end) for each in own)
 
 
 def _is_open(text: str, start: int, end: int) -> bool:
@@ -172,7 +207,7 @@ def _mark_lists(text: str, mentions: Sequence[Mention], texts: Sequence[Mention]
         while after < len(text) and text[after] in _BETWEEN_LABEL_AND_TEXT:
             after += 1
         opens = _LINE_START.search(text, max(0, mention.start - REACH), mention.start)
-        marked_off = text[mention.end - 1] in ")]" or text[mention.end : mention.end + 1] in (".", ")")
+        marked_off = text[mention.end - 1] in ")]" or text[mention.end : after].lstrip()[:1] in (".", ")")
         own = bool(opens) or (mention.option, after) in owned
         return 0 if not mention.is_labelled or mention.denied else 2 if own else 1 if marked_off else 0
 
@@ -200,13 +235,16 @@ def _settle(text: str, mentions: Sequence[Mention], clauses: Clauses) -> list[Me
     settled = list(mentions)
     for mention in mentions:
         clause = clauses.at(mention.start)
-        if not mention.stands or mention.weak or not (clause.is_correction or clause.is_contrast):
+        if not mention.stands or mention.weak or not (clause.corrects is not None or clause.is_contrast):
             continue
         for place, other in enumerate(settled):
             said = other.stands or other.kind == "text"
             if other.end > clause.start or other.option == mention.option or not said:
                 continue
-            if clause.is_correction or (other.weak and _precedes(clauses.at(other.start), clause)):
+            corrects = clause.corrects is not None and not _ALSO.search(text, clause.start, clause.end)
+            if (corrects and clause.corrects is not None and other.end <= clause.corrects) or (
+                clause.is_contrast and other.weak and _precedes(clauses.at(other.start), clause)
+            ):
                 settled[place] = replace(other, withdrawn=True)
     return settled
 

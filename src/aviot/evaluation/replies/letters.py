@@ -7,7 +7,7 @@ from aviot.evaluation.replies.stance import ASSERTED_BEFORE
 from aviot.evaluation.text import LETTER
 
 _AFTER_A = (
-    r"is|was|are|and|or|because|since|as|seems?|appears?|would|could|must|should|but|nor|looks?|fits?|best|matches|"
+    r"is|was|are|with|and|or|because|since|as|seems?|appears?|would|could|must|should|but|nor|looks?|fits?|best|matches|"
     r"describes|correctly|isn't|can't|cannot|due|given|too|also|instead|rather|here|then|over|makes|than|more|less|remains|"
     r"works|fails|vs|versus|beats|does|doesn't|shows|contradicts|lacks|may|might|seemed|looked|appeared|not|wins|closely|"
     r"accurately|corresponds|captures|reflects|aligns|fit|stands|has|\w+n't|don't|do|implies|differs"

@@ -23,6 +23,7 @@ class Mention:
     kind: Literal["letter", "place", "text"]
     is_explicit: bool = False  # cannot be a stray letter: in brackets, before a mark, after "option"
     is_small: bool = False  # an option of one common word
+    is_number: bool = False  # an option that opens with a number
     is_labelled: bool = False  # in brackets or before a mark, as in a list of options
     group: int = 0
     asserted: bool = False  # said to be the answer
@@ -32,6 +33,7 @@ class Mention:
     withdrawn: bool = False  # said and taken back: a first guess, a concession
     unsettled: bool = False  # asked, doubted, or said under a condition
     weak: bool = False  # said with a hedge
+    revisable: bool = False  # said to be the first choice: gives way to any other that stands
     alternative: bool = False  # one of several that are left open ("A or B")
     listed: bool = False  # part of a list of options
 

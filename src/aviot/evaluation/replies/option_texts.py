@@ -6,6 +6,7 @@ from functools import lru_cache
 
 from aviot.evaluation.replies.clauses import Clauses
 from aviot.evaluation.replies.mention import MASK, REACH, Mention
+from aviot.evaluation.replies.numbers import Bound, bound_at, starts_with_number
 from aviot.evaluation.replies.small_words import are_relations, counts, is_small
 from aviot.evaluation.text import ARTICLES, LETTER, NO_ARTICLE, UNSPACED, fold, normal, spellings, words
 
@@ -15,13 +16,15 @@ _CACHED = 1024
 _AND = r"\s*(?:,|/|\b(?:and|or|then|but)\b)(?:\s*(?:and|or|then|also|to|the|an?)\b)*\s*"
 _TIMES = re.compile(r"(?:(\d+)(?: times?)?|(once|twice|thrice))")
 _ADVERBS = {"1": "once", "2": "twice", "3": "thrice"}
+_SIGNS = re.compile(r"[\s<>=\u2264\u2265\u2a7d\u2a7e~]*")
 _WAYS = frozenset({"up", "down", "left", "right"})
 
 
 def mask_texts(text: str, options: Sequence[str]) -> tuple[str, list[Mention]]:
     """Return the reply with every option's text masked, longest first, and where each was; equal options share a place.
 
-    An option that is a common word is masked only where it means the option.
+    An option that is a common word is masked only where it means the option. A number that is a bound ("more than 3")
+    is no mention of that number.
     """
     alike: dict[str, list[int]] = {}
     for index, option in enumerate(options):
@@ -30,39 +33,65 @@ def mask_texts(text: str, options: Sequence[str]) -> tuple[str, list[Mention]]:
     found: list[Mention] = []
     for same in (group for group in groups if not _is_common(options[group[0]])):
         if (pattern := _option_pattern(options[same[0]])) is not None:
-            matches = list(pattern.finditer(text))
-            found += [Mention(i, *match.span(), "text") for match in matches for i in same]
+            bounds = _bounds(options, same[0])
+            matches = [match for match in pattern.finditer(text) if bound_at(text, *match.span()) in bounds]
+            is_number = starts_with_number(options[same[0]])
+            found += [Mention(i, *match.span(), "text", is_number=is_number) for match in matches for i in same]
             found += [each for match in matches for each in _elided(text, match, options[same[0]], options)]
             text = pattern.sub(lambda match: MASK * len(match[0]), text)
     clauses, masked, relations = Clauses(text), text, are_relations(options)
     for same in (group for group in groups if _is_common(options[group[0]])):
+        bounds, is_number = _bounds(options, same[0]), starts_with_number(options[same[0]])
         for start, end in _common_word(text, options[same[0]], clauses, relations=relations):
-            if MASK not in masked[start:end]:
-                found += [Mention(i, start, end, "text", is_small=True) for i in same]
+            if MASK not in masked[start:end] and bound_at(text, start, end) in bounds:
+                found += [Mention(i, start, end, "text", is_small=True, is_number=is_number) for i in same]
                 masked = masked[:start] + MASK * (end - start) + masked[end:]
     return masked, sorted(found, key=lambda each: each.start)
 
 
 @lru_cache(_CACHED)
 def as_count(text: str) -> str:
-    """Return what comparison of whole texts uses: the number of a count ("twice", "two times"), or the normal form."""
+    """Return what comparison of whole texts uses: the number of a count ("twice", "two times"), or the normal form.
+
+    Signs that make a number a bound ("3+", "<3") are part of it.
+    """
+    number, bound = _number(text), _own_bound(text)
+    return normal(text) if number is None else number if bound == "none" else f"{number} {bound}"
+
+
+def _number(text: str) -> str | None:
+    """Return the digits of a text that is nothing but a count; None for another text."""
     found = _TIMES.fullmatch(normal(text))
     if found is None:
-        return normal(text)
+        return None
     return found[1] or next(digits for digits, adverb in _ADVERBS.items() if adverb == found[2])
 
 
 @lru_cache(_CACHED)
+def _own_bound(option: str) -> Bound:
+    """Return which kind of bound an option gives, if it opens with a number or a sign before one."""
+    folded = fold(option)
+    opening = _SIGNS.match(folded)
+    return bound_at(folded, opening.end() if opening else 0, len(folded))
+
+
+def _bounds(options: Sequence[str], index: int) -> tuple[Bound, ...]:
+    """Return the kinds of bounds that mean an option; a plain number means "3+" too where no option is a plain "3"."""
+    own = _own_bound(options[index])
+    alike = [option for option in options if normal(option) == normal(options[index])]
+    return (own,) if own == "none" or any(_own_bound(each) == "none" for each in alike) else (own, "none")
+
+
+@lru_cache(_CACHED)
 def _is_common(option: str) -> bool:
-    return is_small(fold(option)) or _TIMES.fullmatch(normal(option)) is not None
+    return is_small(fold(option)) or _number(option) is not None
 
 
 def _common_word(text: str, option: str, clauses: Clauses, *, relations: bool) -> Iterator[tuple[int, int]]:
     """Yield the places where a common word, or a count in any of its spellings, means the option."""
     word = fold(option).casefold().strip(" .!")
     pattern = re.escape(word) + (r"(?:wards?)?" if word in _WAYS else "")
-    if _TIMES.fullmatch(normal(option)):
-        number = as_count(option)
+    if (number := _number(option)) is not None:
         numerals = "|".join(map(re.escape, spellings(number)))
         times = r"(?:\s+times?)?" if normal(option) == number else r"\s+times?"
         adverb = f"|{_ADVERBS[number]}" if number in _ADVERBS else ""
@@ -73,9 +102,16 @@ def _common_word(text: str, option: str, clauses: Clauses, *, relations: bool) -
 
 
 def _elided(text: str, match: re.Match[str], option: str, options: Sequence[str]) -> Iterator[Mention]:
-    """Yield other options that share a text's words but one: "moves up and then down", "a red and a blue car"."""
+    """Yield other options whose shared words are not said again.
+
+    They share all words but one ("moves up and then down", "a red and a blue car"), or the first ones ("He closes the
+    window and then leaves the room").
+    """
     said = words(option)
     for index, other in enumerate(options):
+        if (place := _after_shared_words(text, match.end(), option, other)) is not None:
+            yield Mention(index, *place, "text")
+            continue
         differing = [(mine, theirs) for mine, theirs in zip(said, words(other), strict=False) if mine != theirs]
         if len(words(other)) != len(said) or len(said) < 2 or len(differing) != 1:
             continue
@@ -88,6 +124,20 @@ def _elided(text: str, match: re.Match[str], option: str, options: Sequence[str]
             found := before.search(text, max(0, match.start() - REACH), match.start())
         ):
             yield Mention(index, found.start(), match.start(), "text")
+
+
+def _after_shared_words(text: str, end: int, option: str, other: str) -> tuple[int, int] | None:
+    """Return where an option stands after another one in a sentence without the first words that both share."""
+    said, further = words(option), words(other)
+    shared = next((i for i, pair in enumerate(zip(said, further, strict=False)) if pair[0] != pair[1]), 0)
+    rest = _option_pattern(" ".join(further[shared:])) if shared and len(further) - shared > 1 else None
+    if rest is None:
+        return None
+    found = re.compile(rf"(?<=[\s,]){rest.pattern}", re.IGNORECASE).search(text, end, min(len(text), end + REACH))
+    between = text[end : found.start()] if found else ""
+    if found is None or re.search(r"[.!?;\n]", between) or not re.search(r"\b(?:and|then|or)\b|,", between):
+        return None
+    return found.span()
 
 
 @lru_cache(_CACHED)
@@ -103,4 +153,5 @@ def _option_pattern(option: str) -> re.Pattern[str] | None:
     edge = rf"(?<!{LETTER})", rf"(?!{LETTER})"
     first = "" if re.match(f"[{UNSPACED}]", found[0]) else edge[0]
     last = "" if re.search(f"[{UNSPACED}]$", found[-1]) else edge[1]
-    return re.compile(article + first + between.join(f"(?:{part})" for part in parts) + last, re.IGNORECASE)
+    joined = rf"(?:{between}|\s+to\s+)" if _own_bound(option) == "range" else between  # "3-4" is "3 to 4"
+    return re.compile(article + first + joined.join(f"(?:{part})" for part in parts) + last, re.IGNORECASE)

@@ -22,6 +22,7 @@ _POLAR = {
     "false": False,
     "incorrect": False,
     "wrong": False,
+    "untrue": False,
 }
 _IN_ORDER = re.compile(
     r"\b(?:first(?!\s+(?:glance|sight|look|guess|thought|impression))|finally|later|"
@@ -53,7 +54,16 @@ _MANNER = (
     r"horizontally|further|farther|back|towards?|to|the|a|an|from|then|and|or|first|it|itself|all|way|away|again|"
     r"(?:up|down|left|right|for|back)(?:wards?)?|in|out|on|off|,|/"
 )
-_MOVED = re.compile(rf"\b(?:{_MOVES})(?:\s*\b(?:{_MANNER})\b|\s*,)*\s*$", re.IGNORECASE)
+_MOVED = re.compile(rf"\b(?P<verb>{_MOVES})(?:\s*\b(?:{_MANNER})\b|\s*,)*\s*$", re.IGNORECASE)
+_IDIOMATIC = re.compile(r"look|pull|push|point|step|drop|stay|lean|shoot|switch", re.IGNORECASE)
+_PATH = re.compile(
+    r"\s+(?:at|to|towards?|into|onto|from|through|along|past|over|in|on|for|\w+ly|again|fast|straight|here|there|only)\b",
+    re.IGNORECASE,
+)
+_SWITCHES = r"\b(?:turn|switch|flick|flip|click)(?:s|es|ed|ing|ped|ping)?\s+"
+_SWITCHED = re.compile(rf"{_SWITCHES}(?:it|them|(?:the|an?|his|her|its|their)\s+(?:\w+\s+){{1,2}}?)\s*$", re.IGNORECASE)
+_SWITCHING, _AN_OBJECT = re.compile(f"{_SWITCHES}$", re.IGNORECASE), re.compile(r"\s+(?:the|an?|his|her|its|their)\b")
+_NEGATED = re.compile(r"(?:\bnot|n't|\bnever)\s+(?:\w+\s+)?$", re.IGNORECASE)
 _STATE = re.compile(
     r"\b(?:is|are|was|were|be|been|stays?|stayed|remains?|remained|turned|switched|direction(?:\s+of\s+\w+)?\s+is)\s+$",
     re.IGNORECASE,
@@ -90,6 +100,7 @@ _PRONOUN_AFTER = re.compile(
     re.IGNORECASE,
 )
 _NEXT_WORD, _ONCE_MORE = re.compile(r"\s+(?!(?:or|and)\b)\w"), re.compile(r"\s+(?:again|more|upon)\b", re.IGNORECASE)
+_AND_AGAIN = re.compile(r"\b(?:and|then|later)\s+(?:(?:once|one)\s+)?(?:more|again)\b", re.IGNORECASE)
 _ONE_ANOTHER = re.compile(r"\s+(?:another|by\s+one|day|who|of\s+(?:the|them|these|those|us|you))\b|-\w", re.IGNORECASE)
 _SUBJECT = (
     r"(?:it|this|that|(?:statement|claim|assertion|description|sentence|proposition|caption|hypothesis)"
@@ -98,9 +109,9 @@ _SUBJECT = (
 _STATEMENT = re.compile(
     rf"\b{_SUBJECT}(?:'s|\s+(?:is|was|must\s+be|has\s+to\s+be))\s+"
     r"(?:(?:indeed|clearly|definitely|certainly|actually|obviously|absolutely|also|thus|therefore)\s+)*(?P<not>not\s+)?"
-    r"(?P<word>true|false|correct|incorrect|right|wrong)\b(?!\s+(?:or|and|if|only|to|than|answer|option|choice|side|in|on)\b|/)"
-    rf"|\b{_SUBJECT}\s+isn't\s+(?P<word2>true|false|correct|incorrect|right|wrong)\b"
-    r"|^\W*(?:statement\s*:\s*)?(?P<alone>true|false|correct|incorrect)\W*$",
+    r"(?P<word>true|false|untrue|correct|incorrect|right|wrong)\b(?!\s+(?:or|and|if|only|to|than|answer|option|choice|side|in|on)\b|/)"
+    rf"|\b{_SUBJECT}\s+isn't\s+(?P<word2>true|false|untrue|correct|incorrect|right|wrong)\b"
+    r"|^\W*(?:statement\s*:\s*)?(?P<alone>true|false|untrue|correct|incorrect)\W*$",
     re.IGNORECASE,
 )
 
@@ -124,6 +135,8 @@ def counts(text: str, start: int, end: int, clauses: Clauses, *, relations: bool
     for ending in ("wards", "ward"):
         word = word.removesuffix(ending) if word not in SMALL else word
     first = max(0, start - REACH)
+    if word == "once" and _AND_AGAIN.search(text):
+        return False
     if ASSERTED_BEFORE.search(text, first, start) and not _NO_SIDE.match(text, end):
         return True
     if _COORDINATED_BEFORE.search(text, first, start) or _COORDINATED_AFTER.match(text, end):
@@ -175,11 +188,27 @@ def _is_way(text: str, word: str, first: int, start: int, end: int) -> bool:
     ends = bool(_CLAUSE_END.match(text, end))
     if word in _SIDES and _ON_SIDE.search(text, first, start):
         return True
-    if _MOVED.search(text, first, start):
-        return ends or word not in ("in", "out", "on", "off")
+    if word in ("on", "off") and (switched := (_SWITCHED if ends else _SWITCHING).search(text, first, start)):
+        negated = _NEGATED.search(text, first, switched.start())
+        return not negated and (ends or bool(_AN_OBJECT.match(text, end)))
+    if moved := _MOVED.search(text, first, start):
+        if word in ("in", "out", "on", "off"):
+            return ends
+        return (
+            word not in ("up", "down")
+            or text[start:end].casefold() != word
+            or not _is_phrasal(text, moved["verb"], end)
+        )
     if word in _SIDES:
         return ends and bool(_DIRECTION.search(text, first, start))
     return ends and bool(_STATE.search(text, first, start)) and not is_denied_before(text, start, by_letter=False)
+
+
+def _is_phrasal(text: str, verb: str, end: int) -> bool:
+    """Return whether up or down changes a verb's meaning: "turned up late", "looks up a word", "came up with"."""
+    if verb.casefold().startswith("turn") or re.match(r"\s+with\b", text[end:]):
+        return True
+    return bool(_IDIOMATIC.match(verb)) and not (_CLAUSE_END.match(text, end) or _PATH.match(text, end))
 
 
 def _is_count(text: str, word: str, first: int, start: int, end: int) -> bool:

@@ -9,7 +9,7 @@ _ASSERTING = (
     r"answer|ans|choose|chose|chosen|pick(?:ed)?|select(?:ed)?|go(?:ing)? with|went with|go(?:ing)? for|opt(?:ed)? for|"
     r"settled? (?:on|for)|(?:correct|right|best|final|most likely) (?:option|choice|one|letter|selection|response)|"
     r"(?:option|choice) that|conclusion|conclude|lean(?:ing)?(?: towards?)?|guess|prefer|favou?r|"
-    r"vote (?:is |goes )?(?:for|to)|selection|"
+    r"vote(?: is| goes)?(?: for| to)?|money (?:is )?on|(?<!not )(?<!less )(?<!n't )confident (?:in|of|about)|selection|"
     r"stick(?:ing)? with|none other than|without (?:a )?doubt|no doubt|"
     r"(?:by|process of|through|via) elimination|leaves(?: us with| only)?|leaving|left with|verdict|decision|"
     r"one that \w+|"
@@ -19,6 +19,7 @@ _LINK = (
     r"is|was|are|would|could|can|may|might|must|should|will|has|to|be|being|that|it|it's|this|either|both|indeed|actually|"
     r"clearly|definitely|likely|probably|most|the|an?(?=\s+(?:option|choice))|option|choice|letter|number|correct|right|"
     r"best|final|my|therefore|thus|so|here|only|not|given|above|question|for|of|us|with|"
+    r"among|these|those|them|all|options|"
     r"应该|应当|应|该|为|是|选项|选择|选|就|不|的|es|ist|est|é|è|la|は|는|은"
 )
 ASSERTED_BEFORE = re.compile(
@@ -32,6 +33,7 @@ _LETTER_ASSERTED_BEFORE = re.compile(
     r"[^.;\n]{0,20}\b(?:and|or)\s+[(\[]?(?-i:[A-Z])[)\]]?\s*[:,]\s*$"
     r"|\b(?:points? to|suggests?|indicates?|supports?|(?:correspond(?:s|ing)?|match(?:es|ed|ing)?|aligns?|consistent|"
     r"(?:best |well )(?:described|represented|captured))(?:\s+(?:to|with|by|in))?)\s+(?:(?:option|choice)\s+)?[(\[]?$"
+    r"|\bmakes?\s+(?:it|this|that)\s+(?:(?:option|choice)\s+)?[(\[]?$"
     r"|\bnot\s+(?:only|just|merely)\s+(?:(?:option|choice)\s+)?[(\[]?$|(?:认为|觉得|应该|而|就)?(?:是|为)[\s(\[]*$",
     re.IGNORECASE,
 )
@@ -59,9 +61,11 @@ _FINAL = re.compile(
     re.IGNORECASE,
 )
 _ANSWER_LINE = re.compile(r"\W*(?:the\s+|my\s+)?(?:correct\s+)?answer(?:\s+is)?\s*[:\uff1a]\W*", re.IGNORECASE)
+# A "no" that ends a line ("A: no\nB: maybe") is said of that line.
 _DENYING = (
-    r"(?<!there's )(?:\bnot(?!\s+(?:only|just|merely|sure))|n't\b|\bcannot|\bneither|\bnor|\bnever|\bno)|\brather than|"
-    r"\binstead of|(?<!none )\bother than|\bexcept(?: for)?|\bapart from|\bas opposed to|\banything but|\ball but|"
+    r"(?:\bnot(?!\s+(?:only|just|merely|sure))|n't\b|\bcannot|\bneither|\bnor|\bnever|"
+    r"\bno(?![ \t.!]*\n))|\brather than|\binstead of|(?<!none )\bother than|\bexcept(?: for)?|"
+    r"\bapart from|\bas opposed to|\banything but|\ball but|"
     r"\beverything but|\brul\w+ out|(?<!\bby )(?<!\bof )\beliminat\w+|\bexclud\w+|\bdiscard\w*|"
     r"\breject\w*|\bdismiss\w*|"
     r"\bunlike|\bunlikely|\bnone of|(?<!no )(?<!without a )(?<!without )(?<!beyond )\bdoubt(?:s|ed)?\b|"
@@ -102,7 +106,8 @@ _TEXT_DENIED_BEFORE = re.compile(
 # "B. Not A": what is denied is what follows.
 _ANOTHER = rf"\s+(?:(?:options?|choices?)\s+)?[(\[]*(?:{MASK}|(?-i:[A-Zb-z])(?!{LETTER}))"
 _BAD = (
-    r"incorrect|wrong|false\b|ruled out|eliminated|excluded|dismissed|discarded|rejected|out\b|unlikely|impossible|"
+    r"incorrect|wrong|false\b|ruled out|eliminated|excluded|dismissed|discarded|rejected|unlikely|impossible|"
+    rf"out\b(?!\s+of\s+(?:the\s+)?(?:\d|{MASK}))|"
     r"inaccurate|irrelevant|implausible|unsupported|less\s+\w+|(?:the\s+)?least\s+\w+|anything but|far from|hardly|"
     r"off\b|too\s+\w+|mistaken|misleading|contradicted|absent|unseen|missing"
 )

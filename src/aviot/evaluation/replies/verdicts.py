@@ -2,7 +2,7 @@
 
 import re
 
-from aviot.evaluation.replies.mention import REACH
+from aviot.evaluation.replies.mention import MASK, REACH
 
 TICKS, CROSSES = "\u2713\u2714\u2705\u2611\u221a", "\u2717\u2718\u274c\u2716\u00d7\u2612"
 _YES = (
@@ -18,12 +18,17 @@ _NOT = (
 _VERDICT = rf"(?:(?P<no>{_NOT}|[{CROSSES}])|(?P<yes>(?:{_YES})(?![\w-])|[{TICKS}]))"
 _MARK = r"(?:[:=|(]|-+>?|\u2192|=>)(?:\s*(?:this|it|that)(?:\s+(?:is|was|option|one)|'s)+)?"
 _AT_ONCE = re.compile(
-    rf"[\s)\].]*(?:(?:{_MARK})\s*{_VERDICT}(?=[\s).,;|!]|$)|(?P<sign>[{TICKS}{CROSSES}]))", re.IGNORECASE
+    rf"[\s)\].]*(?:(?:{_MARK})\s*{_VERDICT}(?=[\s).,;|!]|$)|(?P<sign>[{TICKS}{CROSSES}]))"
+    r"|\s+(?:yes|true|correct|right|(?P<false>no|false|incorrect|wrong))(?=\s*(?:[,;|]|$))",
+    re.IGNORECASE,
 )
 _AFTER_BRACKET = re.compile(rf"\s*{_VERDICT}\s*(?:[.;,!]|$)", re.IGNORECASE)
 _LABEL_ONLY = re.compile(rf"\s*[)\].]\s*{_VERDICT}\s*[.;!]?$", re.IGNORECASE)
 _AT_THE_END = re.compile(rf"(?:[:=|(,]|\s-+>?|\u2192|=>)\s*{_VERDICT}[\s).|!]*$", re.IGNORECASE)
-_AFTER_QUESTION = re.compile(rf"\?+\s*{_VERDICT}\s*(?:[.,;!\n]|$)", re.IGNORECASE)
+_SURELY = r"definitely|certainly|absolutely|clearly|obviously|of course|indeed"
+_AFTER_QUESTION = re.compile(
+    rf"\?+\s*(?:(?:(?:{_SURELY}|most)\s+)*{_VERDICT}|(?:{_SURELY}))\s*(?:[.,;!\n]|$)", re.IGNORECASE
+)
 _SIGN_BEFORE = re.compile(
     rf"(?:^|[\n,;|])[ \t\-*\u2022]*(?:(?P<yes>[{TICKS}]|\[[xX]\])|(?P<no>[{CROSSES}]|\[[ \t]*\]))[ \t(\[]*$"
 )
@@ -33,15 +38,26 @@ _HEADING = re.compile(
     r"(?:\s+(?:options?|answers?|choices?|ones?|candidates?))?\s*(?::|\s-)[\s(\[]*$",
     re.IGNORECASE,
 )
+_LIST_HEADING = re.compile(
+    rf"(?:^|\n)[\s\-#>]*(?:(?P<no>{_NOT})|yes|true|correct|right|seen|shown|supported|remaining|best|most likely)"
+    r"(?:\s+(?:options?|answers?|choices?|ones?|candidates?))?[ \t]*:[ \t]*\n"
+    rf"(?:[ \t\-\u2022]*[(\[]?(?:[A-Za-z](?![A-Za-z])|{MASK})[^\n]*\n)*[ \t\-\u2022]*[(\[]?$",
+    re.IGNORECASE,
+)
+_LONGEST_LIST = 8 * REACH
 _ROW_ENDS = f",;.|/)({TICKS}{CROSSES}"
 _TO_NEXT = re.compile(r"[^,;.|/\n]*$")
 _LINE_START = re.compile(r"(?:^|\n)[\s\-|>#\u2022]*(?:options?\s+|choices?\s+)?[(\[]?$", re.IGNORECASE)
 
 
 def heading_verdict(text: str, start: int) -> bool | None:
-    """Return what a heading or a sign before an option says of it ("Incorrect: A", "✓ B"); None if nothing."""
+    """Return what a heading or a sign before an option says of it ("Incorrect: A", "✓ B"); None if nothing.
+
+    A heading on its own line holds for the lines of its list.
+    """
     first = max(0, start - REACH)
     found = _SIGN_BEFORE.search(text, first, start) or _HEADING.search(text, first, start)
+    found = found or _LIST_HEADING.search(text, max(0, start - _LONGEST_LIST), start)
     return None if found is None else found["no"] is None
 
 
@@ -58,7 +74,7 @@ def row_verdict(text: str, start: int, end: int, limit: int) -> bool | None:
     if found is None:
         return None
     sign = found.groupdict().get("sign")
-    return sign in TICKS if sign else found["no"] is None
+    return sign in TICKS if sign else found["no"] is None and not found.groupdict().get("false")
 
 
 def question_verdict(text: str, clause_end: int) -> bool | None:

@@ -1,6 +1,5 @@
 """The suite's files: Markdown, JSON, plots."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 from aviot.evaluation.suite.markdown import as_markdown
 from aviot.evaluation.suite.report import SuiteReport
 from aviot.files import write_durably
+from aviot.printing import json_text
 
 MARKDOWN, JSON = "suite.md", "suite.json"
 
@@ -19,7 +19,7 @@ def as_json(report: SuiteReport) -> dict[str, Any]:
 
 def write_report(report: SuiteReport, folder: Path) -> bool:
     """Write everything; without matplotlib there are no plots. Whether it was not there yet."""
-    data = json.dumps(as_json(report), indent=2, ensure_ascii=False).encode() + b"\n"
+    data = json_text(as_json(report), indent=2).encode() + b"\n"
     is_new = not (folder / JSON).is_file() or (folder / JSON).read_bytes() != data
     write_durably(folder / MARKDOWN, as_markdown(report).encode())
     write_durably(folder / JSON, data)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from aviot.evaluation.export import markdown_text
 from aviot.evaluation.intervals import Interval
 from aviot.evaluation.suite.comparison import Line, SettingDifference
 from aviot.evaluation.suite.report import NOTHING, SuiteReport
@@ -35,11 +36,11 @@ def _lines(report: SuiteReport) -> Iterator[str]:
         yield from ("", "## Between settings", "", *_between(report.differences))
     if report.missing:
         yield from ("", "## Not run", "", "| benchmark | why | paper |", "| --- | --- | ---: |")
-        yield from (f"| {each.title} | {each.reason} | {each.paper} |" for each in report.missing)
+        yield from (f"| {each.title} | {markdown_text(each.reason)} | {each.paper} |" for each in report.missing)
     notes = _notes(report.lines)
     if notes:
         yield ""
-        yield from (f"{number}. {note}" for note, number in notes.items())
+        yield from (f"{number}. {markdown_text(note)}" for note, number in notes.items())
     yield ""
     yield _FOOT
     yield from (f"Note: {caveat}." for caveat in report.caveats)
@@ -55,7 +56,7 @@ def _table(lines: Sequence[Line], report: SuiteReport) -> Iterator[str]:
     yield f"| --- | --- |{' ---: |' * (len(_HEADINGS) - 2)}"
     for line in lines:
         marks = "".join(f" [{numbers[note]}]" for note in line.notes)
-        name = f"{line.title}: {line.part}" if line.part else line.title
+        name = f"{line.title}: {markdown_text(line.part)}" if line.part else line.title
         cells = (
             name + marks,
             line.setting,

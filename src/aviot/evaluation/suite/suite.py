@@ -13,14 +13,14 @@ from aviot.evaluation.benchmarks.ten import TEN
 from aviot.evaluation.config import EvaluationConfig, Setting
 from aviot.evaluation.manifest import FILE
 from aviot.evaluation.plan import Shard
-from aviot.evaluation.run import LOCK, RESULTS, Load, Report, begin, carry_out
+from aviot.evaluation.run import LOCK, RESULTS, Begun, Load, Report, begin, carry_out, read_results
 from aviot.evaluation.suite.comparison import compare, compare_settings
 from aviot.evaluation.suite.files import write_report
 from aviot.evaluation.suite.model import about_model
 from aviot.evaluation.suite.reference import CONTROLLED_RATIOS, DENSE, FIXED, TABLE_RATIO, figure, sampling_name
 from aviot.evaluation.suite.report import NOTHING, Missing, SuiteReport
 from aviot.evaluation.summary import caveats
-from aviot.journal import alone, read_rows
+from aviot.journal import alone
 
 JUDGED = "activitynetqa"
 """The benchmark whose protocol has a judge."""
@@ -80,15 +80,15 @@ def run_suite(
     if not all((out / benchmark.name / RESULTS).is_file() for benchmark in there):
         return None
     with alone(out / LOCK):
-        found = put_together(base, there)
+        found = put_together(base, there, begun)
         is_new = write_report(found, out)
     return found if is_new or (shard.rank == 0 and all(run.was_whole for run in begun)) else None
 
 
-def put_together(base: EvaluationConfig, there: Sequence[Benchmark]) -> SuiteReport:
+def put_together(base: EvaluationConfig, there: Sequence[Benchmark], begun: Sequence[Begun]) -> SuiteReport:
     """The report of finished runs."""
     name = sampling_name(base.sampling)
-    rows = {each.name: read_rows(base.out / each.name / RESULTS) for each in there}
+    rows = {each.name: read_results(run.prepared) for each, run in zip(there, begun, strict=True)}
     limited = base.limit is not None
     lines = [line for each in there for line in compare(each, rows[each.name], name, is_limited=limited)]
     apart = [line for each in there for line in compare_settings(each, rows[each.name])]

@@ -1,0 +1,476 @@
+"""Who may ask the app: addresses, names, origins, the token, and how many at once."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from serving import LOCAL, ask, cookie_of, post, raw, request, serving, upload
+from showing import CHECKPOINT, clip
+from test_explain_app import written
+from typer.testing import CliRunner
+
+from aviot.cli import app as cli
+from aviot.explain import handler, server
+from aviot.explain.access import EXPOSED, Access, AccessError, resolve
+
+PLAIN = {"Content_Type": "application/octet-stream"}
+
+
+def has_ipv6():
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+needs_ipv6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+
+
+@pytest.fixture
+def app(loaded):
+    with serving(loaded) as running:
+        yield running
+
+
+@pytest.fixture
+def exposed(loaded):
+    with serving(loaded, "0.0.0.0") as running:
+        yield running
+
+
+def allowed(access, host, *origins):
+    try:
+        access.check([host], origins)
+    except AccessError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1"])
+def test_on_loopback_hosts_are_this_machines_with_the_right_port(address):
+    access = Access.of(address, 8765)
+    assert access.token is None
+    for host in ("127.0.0.1:8765", "localhost:8765", "LOCALHOST:8765", "127.3.2.1:8765", "[::1]:8765"):
+        assert allowed(access, host), host
+    for host in (
+        *(
+            "",
+            "evil",
+            "evil:8765",
+            "127.0.0.1",
+            "localhost",
+            "localhost:8766",
+            "127.0.0.1.evil:8765",
+            "localhost.:8765",
+        ),
+        *("0.0.0.0:8765", "192.168.1.2:8765", "[::]:8765", "::1:8765", "[::1:8765", "evil@localhost:8765"),
+        *(
+            "localhost:8765/",
+            "localhost:8765 ",
+            "localhost:+8765",
+            socket.gethostname() + ":8765",
+        ),
+    ):
+        assert not allowed(access, host), host
+    assert allowed(Access.of(address, 80), "localhost")
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.168.1.2", "fe80::1%eth0"])
+def test_elsewhere_hosts_are_addresses_or_own_names(address):
+    """Rebinding takes a name; what is not of this machine must be allowed by name."""
+    access = Access.of(address, 8765)
+    assert len(access.token) >= 43
+    for host in ("192.168.1.2:8765", "10.0.0.1:80", "[fd00::1]:8765", "[fe80::1%25eth0]:8765", "localhost:8765"):
+        assert allowed(access, host), host
+    assert allowed(access, f"{socket.gethostname()}:8765")
+    for host in ("evil:8765", "evil", "192.168.1.2.evil:8765", f"{socket.gethostname()}:80", "300.1.1.1:8765"):
+        assert not allowed(access, host), host
+
+
+def test_names_are_allowed_with_a_port_or_any():
+    access = Access.of("127.0.0.1", 8765, ["Video.example", "localhost:9000"])
+    for host in ("video.example", "video.example:443", "VIDEO.example:1", "localhost:9000", "localhost:8765"):
+        assert allowed(access, host), host
+    for host in ("localhost:9001", "a.video.example", "video.example.evil"):
+        assert not allowed(access, host), host
+    for name in ("*", "http://a", "a/b", "", "a b", "a:b"):
+        with pytest.raises(ValueError, match="is no host"):
+            Access.of("127.0.0.1", 8765, [name])
+
+
+def test_origins_are_the_page_s_own():
+    access = Access.of("127.0.0.1", 8765)
+    assert allowed(access, "localhost:8765", "http://localhost:8765")
+    for origin in ("null", "", "http://evil", "http://localhost", "http://127.0.0.1:8765", "http://[", "file://"):
+        assert not allowed(access, "localhost:8765", origin), origin
+    assert not allowed(access, "localhost:8765", "http://localhost:8765", "http://evil")
+    with pytest.raises(AccessError):
+        access.check(["localhost:8765", "localhost:8765"], [])
+    with pytest.raises(AccessError):
+        access.check([], [])
+
+
+@pytest.mark.parametrize(
+    ("address", "url"),
+    [("127.0.0.1", "http://127.0.0.1:1/"), ("::1", "http://[::1]:1/"), ("fe80::1%e", "http://[fe80::1%25e]:1/?token=")],
+)
+def test_the_address_to_open(address, url):
+    assert Access.of(address, 1).url.startswith(url)
+
+
+def test_the_address_of_all_interfaces_can_be_opened():
+    for address in ("0.0.0.0", "::"):
+        url = Access.of(address, 1).url
+        assert "?token=" in url
+        assert "//0.0.0.0" not in url
+        assert "//[::]" not in url
+
+
+@pytest.mark.parametrize("host", ["", " ", "[]"])
+def test_an_empty_host_is_refused(host):
+    with pytest.raises(ValueError, match="the host is empty"):
+        resolve(host, 1)
+    done = CliRunner().invoke(cli, ["app", "--host", host, "--model", str(CHECKPOINT)])
+    assert (done.exit_code, "the host is empty" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--host", "a" * 70 + ".b"], "is no host name and no address"),
+        (["--host", "300.0.0.1"], "cannot serve at 300.0.0.1:8765"),
+        (["--allow-host", "http://a"], "'http://a' is no host"),
+    ],
+)
+def test_addresses_that_are_mistaken(arguments, sentence):
+    done = CliRunner().invoke(cli, ["app", *arguments, "--model", str(CHECKPOINT)], env={"COLUMNS": "200"})
+    assert (done.exit_code, sentence in done.stderr) == (2, True), done.stderr
+
+
+def test_without_the_token_nothing_is_answered(exposed):
+    port = exposed.server_address[1]
+    for cookie in (
+        "",
+        f"aviot-{port}=",
+        f"aviot-{port}=wrong",
+        "other=1",
+        f"aviot-{port}=é; aviot-1={exposed.access.token}",
+    ):
+        for method, path in (
+            ("GET", "/"),
+            ("GET", "/status"),
+            ("GET", "/?token=wrong"),
+            ("GET", "/?token="),
+            ("GET", "/x"),
+        ):
+            status, headers, body = request(exposed, method, path, Cookie=cookie.encode())
+            assert (status, "Set-Cookie" in headers) == (403, False)
+            assert b"asks for a token" in body
+        for path in ("/videos", "/ask", f"/ask?token={exposed.access.token}"):
+            assert post(exposed, path, b"{}", Cookie=cookie.encode(), **PLAIN)[0] == 403
+    assert exposed.videos.encoded == 0
+
+
+def test_the_token_is_kept_as_a_cookie_and_leaves_the_address(exposed, tmp_path):
+    status, headers, body = request(exposed, "GET", f"/?token={exposed.access.token}")
+    assert (status, headers["Location"], body) == (303, "/", b"")
+    value, *flags = headers["Set-Cookie"].split("; ")
+    assert set(flags) == {"HttpOnly", "SameSite=Strict", "Path=/"}
+    assert headers["Referrer-Policy"] == "no-referrer"
+    for _ in range(2):
+        assert request(exposed, "GET", "/", Cookie=f"a=b; {value}")[0] == 200
+    found = upload(exposed, written(tmp_path / "a.mp4", clip(3)).read_bytes(), Cookie=value)
+    assert (found[0], found[1]["frames"]) == (200, 3)
+    assert request(exposed, "GET", "/", Cookie=value, Host="evil")[0] == 403
+    assert request(exposed, "GET", "/", Cookie=value, Origin="http://evil")[0] == 403
+    assert post(exposed, "/ask", b"{}", Cookie=value, Origin="http://evil:1", Content_Type="application/json")[0] == 403
+
+
+def test_a_person_without_the_token_reads_a_sentence(exposed):
+    status, headers, body = request(exposed, "GET", "/", Accept="text/html,*/*")
+    assert (status, headers.get_content_type()) == (403, "text/html")
+    assert b"<p>this app asks for a token; open the whole address" in body
+
+
+@needs_ipv6
+def test_ipv6(loaded):
+    with serving(loaded, "::1") as app:
+        port = app.server_address[1]
+        assert app.url == f"http://[::1]:{port}/"
+        assert request(app, "GET", "/status", host="::1")[0] == 200
+        assert request(app, "GET", "/status", host="::1", Host=f"[::1]:{port}")[0] == 200
+        assert request(app, "GET", "/status", host="::1", Host=f"[::2]:{port}")[0] == 403
+    with serving(loaded, "::") as app:
+        for host in ("::1", LOCAL):
+            assert request(app, "GET", "/status", host=host)[0] == 403
+            assert request(app, "GET", "/status", host=host, Cookie=cookie_of(app))[0] == 200
+
+
+def test_every_reply_has_the_headers_that_browsers_obey(app):
+    replies = [
+        request(app, "GET", "/"),
+        request(app, "GET", "/nothing"),
+        request(app, "GET", "/", Host="evil"),
+        request(app, "PUT", "/", b"x"),
+        request(app, "POST", "/ask", b"{}", Content_Type="application/json"),
+    ]
+    assert [reply[0] for reply in replies] == [200, 404, 403, 405, 400]
+    for _, headers, _ in replies:
+        policy = headers["Content-Security-Policy"]
+        assert "unsafe-eval" not in policy
+        assert "script-src 'sha256-" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert (headers["X-Content-Type-Options"], headers["Referrer-Policy"]) == ("nosniff", "no-referrer")
+        assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
+        assert headers["Cache-Control"] == "no-store"
+
+
+def test_a_hundred_connections_at_once_are_answered(app):
+    """All open before the first request is sent; none is reset."""
+    line = f"GET /status HTTP/1.1\r\nHost: {LOCAL}:{app.server_address[1]}\r\n\r\n".encode()
+    connections = [socket.create_connection((LOCAL, app.server_address[1]), timeout=30) for _ in range(100)]
+    for connection in connections:
+        connection.sendall(line)
+    replies = [connection.recv(100) for connection in connections]
+    for connection in connections:
+        connection.close()
+    assert [reply[:15] for reply in replies] == [b"HTTP/1.1 200 OK"] * 100
+
+
+def test_connections_are_bounded_and_slow_ones_make_room(loaded, monkeypatch):
+    """Idle, or sending a byte now and then, they end after a while; whoever waits is answered then."""
+    monkeypatch.setattr(server, "CONNECTIONS", 3)
+    monkeypatch.setattr(handler, "HEAD_SECONDS", 0.6)
+    with serving(loaded) as app:
+        address = (LOCAL, app.server_address[1])
+        slow = [socket.create_connection(address, timeout=10) for _ in range(3)]
+        began, before = time.monotonic(), threading.active_count()
+
+        def drip():
+            try:
+                while True:
+                    slow[0].sendall(b"G")
+                    time.sleep(0.1)
+            except OSError:
+                return
+
+        dripping = threading.Thread(target=drip)
+        dripping.start()
+        others = [socket.create_connection(address, timeout=10) for _ in range(5)]
+        assert threading.active_count() <= before + 4  # the dripping one, and at most three of the server's
+        for connection in others:
+            connection.sendall(
+                f"GET /status HTTP/1.1\r\nHost: {LOCAL}:{address[1]}\r\nConnection: close\r\n\r\n".encode()
+            )
+        assert [connection.recv(15) for connection in others] == [b"HTTP/1.1 200 OK"] * 5
+        assert 0.3 < time.monotonic() - began < 5
+        dripping.join()
+        for connection in (*slow, *others):
+            connection.close()
+
+
+def test_a_body_that_drips_is_given_up(app, monkeypatch):
+    monkeypatch.setattr(handler, "BODY_SECONDS", 0.3)
+    head = f"POST /ask HTTP/1.1\r\nHost: {LOCAL}:{app.server_address[1]}\r\nContent-Type: application/json\r\n"
+    with socket.create_connection((LOCAL, app.server_address[1]), timeout=10) as connection:
+        connection.sendall(f"{head}Content-Length: 1000\r\n\r\n".encode())
+        began = time.monotonic()
+        connection.settimeout(0.05)
+        while time.monotonic() - began < 5:
+            try:
+                connection.sendall(b" ")
+                if connection.recv(1) == b"":
+                    break
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                break
+        assert time.monotonic() - began < 3
+
+
+def test_few_uploads_are_received_at_once(app, monkeypatch):
+    monkeypatch.setattr(server, "UPLOAD_PATIENCE", 0.05)
+    for _ in range(server.UPLOADS):
+        app._uploading.acquire()
+    status, said = upload(app, b"x")
+    assert (status, "too many videos" in said["error"]) == (503, True)
+
+
+def test_a_full_disk_is_said(app, monkeypatch):
+    def full(self, path, length):
+        with open("/dev/full", "wb") as file:
+            file.write(b"x")
+
+    monkeypatch.setattr(handler.Handler, "_receive", full)
+    status, said = upload(app, b"x")
+    assert (status, said["error"]) == (507, "the disk of the app's machine is full; make room and try again")
+
+
+HOST = "Host: 127.0.0.1:{port}\r\n"
+VIDEO = "POST /videos HTTP/1.1\r\n" + HOST + "Content-Type: application/octet-stream\r\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        ("GET /\r\n\r\n", 400),  # HTTP/0.9
+        ("GET / HTTP/1.0\r\n\r\n", 403),
+        ("GET / HTTP/9.9\r\n\r\n", 505),
+        ("\x00\x01\x02\r\n\r\n", 400),
+        ("\x16\x03\x01\x02\x00\x01\r\n", 400),  # TLS
+        ("TRACE / HTTP/1.1\r\n" + HOST + "\r\n", 405),
+        ("GET http://evil/ HTTP/1.1\r\n" + HOST + "\r\n", 400),
+        ("GET /../../etc/passwd HTTP/1.1\r\n" + HOST + "\r\n", 404),
+        ("GET /%2e%2e/%00 HTTP/1.1\r\n" + HOST + "\r\n", 404),
+        ("GET /" + "a" * 70_000 + " HTTP/1.1\r\n" + HOST + "\r\n", 414),
+        ("GET / HTTP/1.1\r\n" + HOST + "X: " + "a" * 70_000 + "\r\n\r\n", 431),
+        ("GET / HTTP/1.1\r\n" + HOST + "X: a\r\n" * 200 + "\r\n", 431),
+        ("GET / HTTP/1.1\r\n" + HOST + ("X: " + "a" * 60_000 + "\r\n") * 20 + "\r\n", 431),
+        ("GET / HTTP/1.1\r\n" + HOST * 2 + "\r\n", 403),
+        ("GET / HTTP/1.1\r\nHost : evil\r\n" + HOST + "\r\n", 400),
+        ("GET / HTTP/1.1\r\n" + HOST + "Content-Length: 5\r\n\r\nGET /", 400),
+        ("GET / HTTP/1.1\r\n" + HOST + "Range: bytes=0-99\r\nConnection: close\r\n\r\n", 200),
+        (VIDEO + "Content-Length: -5\r\n\r\nabc", 411),
+        (VIDEO + "Content-Length: +5\r\n\r\nabcde", 411),
+        (VIDEO + "Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd", 400),
+        (VIDEO + "Transfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n0\r\n\r\n", 411),
+        (VIDEO + "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n5\r\nabcde\r\n0\r\n\r\n", 411),
+        (VIDEO + "Content-Length: 99999999\r\n\r\n" + "x" * 3_000_000, 413),  # the refusal arrives all the same
+        (VIDEO + "Content-Length: 3\r\nX-File-Name: %00%1b../..\r\n\r\nabc", 422),
+    ],
+)
+def test_odd_requests_get_one_answer(app, text, status):
+    """The first byte of what is refused is never read as another request."""
+    reply = raw(app, text.format(port=app.server_address[1]).encode("latin-1"))
+    assert reply.startswith(f"HTTP/1.1 {status} ".encode())
+    assert reply.count(b"\r\nServer: aviot") == 1
+    assert b"Traceback" not in reply
+    assert request(app, "GET", "/status")[0] == 200
+
+
+def test_requests_in_one_go_are_answered_in_order(app):
+    one = f"GET /status HTTP/1.1\r\n{HOST.format(port=app.server_address[1])}\r\n".encode()
+    assert raw(app, one * 3).count(b'{"encoded":0}') == 3
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_ends_the_server_and_deletes_a_partial_upload(loaded, number, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before, said = signal.getsignal(number), []
+    app = server.App((LOCAL, 0), server.Videos(*loaded, max_new_tokens=3), server.Limits(2_000_000), said.append)
+    partial = socket.create_connection((LOCAL, app.server_address[1]), timeout=10)
+
+    def begin_upload():
+        head = VIDEO.format(port=app.server_address[1])
+        partial.sendall(f"{head}Content-Length: 1000000\r\n\r\n".encode() + bytes(200_000))
+        while not list(tmp_path.rglob("video*")):
+            time.sleep(0.01)
+        os.kill(os.getpid(), number)
+
+    thread = threading.Thread(target=begin_upload)
+    thread.start()
+    app.serve_until_signal()
+    thread.join()
+    assert list(tmp_path.iterdir()) == []
+    assert signal.getsignal(number) is before
+    partial.close()
+    assert said == []
+
+
+def sent(port, data):
+    """Return the body of the reply to a request."""
+    with socket.create_connection((LOCAL, port), timeout=30) as connection:
+        connection.sendall(data)
+        reply = b""
+        while len(reply.partition(b"\r\n\r\n")[2]) == 0 and (piece := connection.recv(2**16)):
+            reply += piece
+        return reply.partition(b"\r\n\r\n")[2]
+
+
+def test_the_command_warns_prints_the_token_and_ends_well(tmp_path):
+    """By SIGTERM, while a video is uploaded and another is asked about; nothing of it stays."""
+    command = [sys.executable, "-m", "aviot", "app", "--host", "0.0.0.0", "--port", "0", "--device", "cpu"]
+    environment = os.environ | {"TMPDIR": str(tmp_path), "COLUMNS": "300"}
+    process = subprocess.Popen(
+        [*command, "--model", str(CHECKPOINT)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    try:
+        url = process.stdout.readline().strip()
+        port, token = int(url.split(":")[2].split("/")[0]), url.partition("?token=")[2]
+        head = VIDEO.format(port=port) + f"Cookie: aviot-{port}={token}\r\n"
+        whole = written(tmp_path / "a.mp4", clip(60)).read_bytes()
+        (tmp_path / "a.mp4").unlink()
+        found = sent(port, f"{head}Content-Length: {len(whole)}\r\n\r\n".encode() + whole)
+        asked = json.dumps({"video": json.loads(found)["video"], "name": "", "questions": ["a"] * 4, "ratio": 1.5})
+        threading.Thread(
+            target=sent,
+            args=(
+                port,
+                head.replace("/videos", "/ask").replace("octet-stream", "json").encode()
+                + f"Content-Length: {len(asked)}\r\n\r\n{asked}".encode(),
+            ),
+            daemon=True,
+        ).start()
+        head += "Content-Length: 1000000\r\n\r\n"
+        with socket.create_connection((LOCAL, port), timeout=10) as partial:
+            partial.sendall(head.encode() + bytes(300_000))
+            while not list(Path(tmp_path).rglob("video*")):
+                time.sleep(0.02)
+            process.send_signal(signal.SIGTERM)
+            _, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 0
+    assert EXPOSED in errors
+    assert errors.endswith("ended\n")
+    assert "Traceback" not in errors
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_in_a_browser_the_token_leaves_the_address_bar(exposed, tab, tmp_path):
+    base = f"http://{LOCAL}:{exposed.server_address[1]}/"
+    shown = tab()
+    shown.page.goto(f"{base}?token={exposed.access.token}")
+    assert shown.page.url == base
+    shown.page.set_input_files("#file", str(written(tmp_path / "a.mp4", clip(4))))
+    shown.page.wait_for_selector("#status:has-text('4 frames')")
+    assert shown.page.evaluate("document.cookie") == ""
+    assert shown.complaints == []
+    other = tab()
+    assert other.page.goto(base).status == 403
+    assert "asks for a token" in other.text("main")
+
+
+def test_in_a_browser_a_link_of_another_site_works_after_one_click(exposed, app, tab):
+    """A strict cookie is not sent on a redirect that another site began."""
+    base = f"http://{LOCAL}:{exposed.server_address[1]}/"
+    page = tab().page
+    page.goto(app.url.replace(LOCAL, "localhost"))
+    page.evaluate("url => { const link = document.createElement('a'); link.href = url; document.body.append(link); "
+                  "link.click(); }", f"{base}?token={exposed.access.token}")  # fmt: skip
+    page.wait_for_url(base)
+    if page.locator("#form").count() == 0:
+        page.click("a")
+    page.wait_for_selector("#form")
+
+
+def test_questions_are_asked_with_the_cookie_alone(exposed, tmp_path):
+    value = cookie_of(exposed)
+    number = upload(exposed, written(tmp_path / "a.mp4", clip(4)).read_bytes(), Cookie=value)[1]["video"]
+    body = json.dumps({"video": number, "name": "a", "questions": ["Why?"], "ratio": 2}).encode()
+    assert post(exposed, "/ask", body, Content_Type="application/json", Cookie=value)[0] == 200
+    assert ask(exposed, video=number, name="a", questions=["Why?"], ratio=2)[0] == 403

@@ -1,0 +1,51 @@
+"""Checkpoint folders that a stranger has changed."""
+
+import json
+import shutil
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+from aviot.models import AviotForConditionalGeneration, AviotProcessor
+from aviot.small.embedded import embedded_model
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "checkpoint"
+CPU_SECONDS = 2.0  # that a refusal may take
+
+
+def copied(folder, target):
+    """A copy without what no loader reads."""
+    return shutil.copytree(folder, target, ignore=shutil.ignore_patterns("expected.*", "training.jsonl", "README.md"))
+
+
+def golden(tmp_path):
+    """A published checkpoint."""
+    return copied(GOLDEN, tmp_path / "published")
+
+
+def small(tmp_path):
+    """A checkpoint of our own layout."""
+    return copied(embedded_model(), tmp_path / "ours")
+
+
+def put(path, value, *keys):
+    """Set a value below some keys of a JSON file."""
+    document = json.loads(path.read_text()) if path.exists() else {}
+    place = document
+    for key in keys[:-1]:
+        place = place[key]
+    place[keys[-1]] = value
+    path.write_text(json.dumps(document))
+
+
+def load(folder):
+    """Load everything that an answer takes."""
+    return AviotProcessor.from_pretrained(folder), AviotForConditionalGeneration.from_pretrained(folder)
+
+
+@contextmanager
+def quickly():
+    """Fail where a refusal took long."""
+    start = time.process_time()
+    yield
+    assert time.process_time() - start < CPU_SECONDS

@@ -1,0 +1,111 @@
+"""NaN and infinity never become an answer: whatever holds them, an error says so."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file, save_file
+from typer.testing import CliRunner
+
+from aviot.cli import app
+from aviot.models import AviotForConditionalGeneration, AviotProcessor
+from aviot.request import COMPRESSORS
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "checkpoint"
+WEIGHTS = {
+    "connector": "model.connector.projector.0.weight",
+    "separator": "model.connector.row_separator",
+    "decoder": "model.language_model.layers.0.self_attn.k_proj.weight",
+    "norm": "model.language_model.norm.weight",
+    "head": "lm_head.weight",
+}
+
+
+@pytest.fixture
+def model():
+    return AviotForConditionalGeneration.from_pretrained(GOLDEN).eval()
+
+
+@pytest.fixture(scope="module")
+def batch():
+    frames = np.random.default_rng(0).integers(0, 255, (13, 30, 40, 3), dtype=np.uint8)
+    return AviotProcessor.from_pretrained(GOLDEN)(frames, ["What?", "Is it a dog?"], source_fps=2.0)
+
+
+def plant(weight, value):
+    with torch.no_grad():
+        weight.flatten()[0] = value
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("compressor", COMPRESSORS)
+@pytest.mark.parametrize("where", WEIGHTS)
+def test_weights_that_are_not_finite(model, batch, where, compressor, value):
+    plant(model.get_parameter(WEIGHTS[where]), value)
+    with pytest.raises(ValueError, match=r"not finite \(NaN or infinity\)"):
+        model.generate(**batch, ratio=4.0, compressor=compressor, max_new_tokens=2, do_sample=False)
+
+
+@pytest.mark.parametrize("compressor", COMPRESSORS)
+def test_features_that_are_not_finite(model, batch, compressor):
+    inputs = dict(batch)
+    (u,) = model.encode(inputs.pop("pixel_values"), inputs.pop("frame_counts").tolist())
+    spoilt = u.detach().clone()
+    spoilt[7, 5, 3] = torch.nan
+    named = {"none": "the decoder's logits at the first token are", "aviot": "the relevance is"}
+    with pytest.raises(ValueError, match=f"{named.get(compressor, 'the features x are')} not finite"):
+        model.generate(**inputs, encoded=[spoilt], ratio=4.0, compressor=compressor, max_new_tokens=2)
+
+
+@pytest.mark.parametrize("how", [{"num_beams": 2}, {"do_sample": True}, {"num_beams": 2, "do_sample": True}])
+def test_beams_and_samples_are_guarded_too(model, batch, how):
+    plant(model.get_parameter(WEIGHTS["norm"]), torch.nan)
+    with pytest.raises(ValueError, match="logits at the first token are not finite"):
+        model.generate(**batch, ratio=4.0, compressor="none", max_new_tokens=2, **how)
+
+
+def test_text_without_a_video_is_guarded_too(model):
+    plant(model.get_parameter(WEIGHTS["norm"]), torch.nan)
+    with pytest.raises(ValueError, match="logits at the first token are not finite"):
+        model.generate(torch.tensor([[5, 6, 7]]), max_new_tokens=2)
+
+
+def test_a_later_token_that_is_not_finite(model, batch):
+    """The embedding of the token that is said first spoils every step after it."""
+    said = model.generate(**batch, ratio=4.0, max_new_tokens=3, do_sample=False)
+    with torch.no_grad():
+        model.get_input_embeddings().weight[said[0, 0]] = torch.nan
+    inside = (batch["input_ids"] == said[0, 0]).any()
+    assert not inside  # or the prompt itself would be spoilt
+    with pytest.raises(ValueError, match="logits at the latest token are not finite"):
+        model.generate(**batch, ratio=4.0, max_new_tokens=3, do_sample=False)
+
+
+def test_processors_of_the_caller_are_kept(model, batch):
+    def say_nine(_, scores):
+        return torch.full_like(scores, -torch.inf).index_fill_(1, torch.tensor([9]), 0.0)
+
+    tokens = model.generate(**batch, ratio=4.0, max_new_tokens=2, do_sample=False, logits_processor=[say_nine])
+    assert (tokens == 9).all()
+
+
+@pytest.mark.parametrize("compressor", COMPRESSORS)
+def test_the_command_line_ends_with_a_sentence(tmp_path, compressor):
+    folder = tmp_path / "spoilt"
+    shutil.copytree(GOLDEN, folder)
+    weights = load_file(folder / "model.safetensors")
+    plant(weights["model.multimodal_projector.0.weight"], torch.nan)
+    save_file(weights, folder / "model.safetensors")
+    video = tmp_path / "pictures"
+    video.mkdir()
+    for number in range(12):
+        Image.new("RGB", (32, 32), (20 * number, 99, 7)).save(video / f"{number}.png")
+    command = ["answer", str(video), "-q", "Why?", "-r", "4", "-m", str(folder), "--compressor", compressor]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 2
+    assert done.stdout == ""
+    assert "not finite (NaN or infinity)" in done.stderr
+    assert "Traceback" not in done.stderr
