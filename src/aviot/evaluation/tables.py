@@ -27,11 +27,10 @@ def all_but_bytes(schema: Any) -> list[str]:
 def dataset_files(folder: Path, split: str | None) -> list[Path]:
     """The files with a dataset's rows, in order: as `save_to_disk` leaves it, Parquet files, or JSON files."""
     if (folder / "dataset_dict.json").is_file():
-        names = _read(folder / "dataset_dict.json").get("splits", [])
+        names = _listed(folder / "dataset_dict.json", "splits")
         return dataset_files(folder / _one_split(folder, names, split), None)
     if (folder / "state.json").is_file():
-        listed = _read(folder / "state.json").get("_data_files", [])
-        return [folder / Path(entry["filename"]).name for entry in listed]
+        return [folder / name for name in _listed(folder / "state.json", "_data_files", "filename")]
     for pattern in ("*.parquet", "*.jsonl", "*.json"):
         files = sorted(path for path in folder.rglob(pattern) if path.name != "dataset_infos.json")
         if files:
@@ -42,19 +41,29 @@ def dataset_files(folder: Path, split: str | None) -> list[Path]:
 
 
 def read_table(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
-    """The rows of a Parquet or Arrow file, a few at a time."""
+    """Yield the rows of a Parquet or Arrow file, a few at a time."""
     try:
         import pyarrow
         from pyarrow import ipc, parquet
     except ModuleNotFoundError as error:
         raise ItemError(f"{path} needs pyarrow to be read; pip install pyarrow, or write the items as JSONL") from error
-    if path.suffix == ".parquet":
-        for batch in parquet.ParquetFile(path).iter_batches(columns=columns(parquet.read_schema(path))):
-            yield from batch.to_pylist()
-        return
-    with pyarrow.memory_map(str(path)) as mapped, ipc.open_stream(mapped) as reader:
-        for batch in reader:
-            yield from batch.select(columns(batch.schema)).to_pylist()
+    try:
+        if path.suffix == ".parquet":
+            with parquet.ParquetFile(path) as table:
+                for batch in table.iter_batches(columns=columns(table.schema_arrow)):
+                    yield from _rows(batch)
+            return
+        with pyarrow.memory_map(str(path)) as mapped, ipc.open_stream(mapped) as reader:
+            for batch in reader:
+                yield from _rows(batch.select(columns(batch.schema)))
+    except (OSError, pyarrow.ArrowException) as error:
+        raise ItemError(f"{path} cannot be read as a table ({error}); download or save the dataset again") from error
+
+
+def _rows(batch: Any) -> list[dict[str, Any]]:
+    """Return a batch's rows; offsets in a damaged file may point outside it, and text may not be UTF-8."""
+    batch.validate(full=True)
+    return batch.to_pylist()
 
 
 def _of_split(folder: Path, files: list[Path], split: str | None) -> list[Path]:
@@ -84,8 +93,20 @@ def _one_split(folder: Path, names: list[str], split: str | None) -> str:
 def _read(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ItemError(f"{path} is no readable JSON ({error}); save the dataset again") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise ItemError(f"{path} is not readable JSON ({error}); save the dataset again") from error
     if not isinstance(found, dict):
         raise ItemError(f"{path} must hold an object, got {type(found).__name__}; save the dataset again")
     return found
+
+
+def _listed(path: Path, field: str, *keys: str) -> list[str]:
+    """Return the names beside `path` that it lists in a field, each below `keys`."""
+    entries = _read(path).get(field, [])
+    names = entries if isinstance(entries, list) else [entries]
+    for key in keys:
+        names = [name.get(key) if isinstance(name, dict) else name for name in names]
+    for name in names:
+        if not isinstance(name, str) or name in ("", ".", "..") or not {"/", "\\", "\0"}.isdisjoint(name):
+            raise ItemError(f"{path} must list names in {field!r}, got {name!r:.80}; save the dataset again")
+    return names
