@@ -363,7 +363,14 @@ def test_requests_in_one_go_are_answered_in_order(app):
     assert raw(app, one * 3).count(b'{"encoded":0}') == 3
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.fixture(params=[signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def number(request):
+    """A signal with its default handler: nohup ignores SIGHUP, and the server leaves ignored signals alone."""
+    outside = signal.signal(request.param, signal.SIG_DFL)
+    yield request.param
+    signal.signal(request.param, outside)
+
+
 def test_a_signal_ends_the_server_and_deletes_a_partial_upload(loaded, number, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     before, said = signal.getsignal(number), []
