@@ -19,7 +19,7 @@ from aviot.explain.study import read_with_pictures
 from aviot.explain.videos import Videos
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.models.session import Session
-from aviot.synthetic import World, WorldConfig, save
+from aviot_lab.world import World, WorldConfig, save
 
 ROOT = Path(__file__).parents[1]
 

@@ -15,7 +15,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from aviot import Compressor, CompressorConfig
-from aviot.compressor.replay import Replays
+from aviot.methods.aviot.replay import Replays
 
 ROWS = 25
 

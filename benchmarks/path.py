@@ -12,8 +12,8 @@ from kernels import clock, table
 from torch import nn
 
 from aviot.bench.sizes import SIZES
-from aviot.compressor import Compressor, PositionEncoder
-from aviot.compressor.replay import Replays
+from aviot.methods.aviot import Compressor, PositionEncoder
+from aviot.methods.aviot.replay import Replays
 from aviot.models.configuration import AviotConfig
 from aviot.models.connector import Connector
 from aviot.models.path import CompressorName, VideoPath

@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import load_file
 
 from aviot import Compressor, CompressorConfig
-from aviot.compressor.reference import compress_reference
 from aviot.config import TransportConfig
 from aviot.convert import compressor_weights
+from aviot.methods.aviot.reference import compress_reference
 from aviot.ot import solve
 
 GOLDEN = Path(__file__).parents[1] / "tests" / "golden" / "compressor"

@@ -14,14 +14,14 @@ from pathlib import Path
 
 import torch
 
-from aviot.small.accuracy import write_sheets
-from aviot.small.architecture import new_model
-from aviot.small.learning import answer, encode
-from aviot.small.lessons import LessonWriter
-from aviot.small.relevance import sought_of
-from aviot.small.state import load_weights
-from aviot.small.tokenizer import tokenizer_of
-from aviot.synthetic import World, WorldConfig
+from aviot_lab.demo_model.accuracy import write_sheets
+from aviot_lab.demo_model.architecture import new_model
+from aviot_lab.demo_model.learning import answer, encode
+from aviot_lab.demo_model.lessons import LessonWriter
+from aviot_lab.demo_model.relevance import sought_of
+from aviot_lab.demo_model.state import load_weights
+from aviot_lab.demo_model.tokenizer import tokenizer_of
+from aviot_lab.world import World, WorldConfig
 
 
 def main() -> None:

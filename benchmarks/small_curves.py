@@ -12,9 +12,9 @@ from pathlib import Path
 import matplotlib
 from matplotlib.figure import Figure
 
-from aviot.journal import read_rows
-from aviot.small.embedded import embedded_model
-from aviot.small.export import CURVES
+from aviot.bundled import embedded_model
+from aviot.utils.journal import read_rows
+from aviot_lab.demo_model.export import CURVES
 
 LOSSES = {"patches": "patches", "naming": "names", "language": "answers", "told": "histories", "recalled": "recalls"}
 LOSSES |= {"chosen": "options", "sought": "relevance"}

@@ -16,15 +16,15 @@ from transformers import PreTrainedTokenizerFast
 
 from aviot.models import AviotForConditionalGeneration
 from aviot.models.sequence import IGNORED
-from aviot.small.accuracy import accuracy
-from aviot.small.architecture import new_model
-from aviot.small.learning import answer, encode
-from aviot.small.lessons import LessonWriter
-from aviot.small.state import load_weights
-from aviot.small.tokenizer import tokenizer_of
-from aviot.synthetic import Scene, World, WorldConfig, descriptions, sights
-from aviot.synthetic.description import SIZE_WORDS
-from aviot.synthetic.words import COLOUR_NAMES, SHAPES, TEXTURES, TURNS
+from aviot_lab.demo_model.accuracy import accuracy
+from aviot_lab.demo_model.architecture import new_model
+from aviot_lab.demo_model.learning import answer, encode
+from aviot_lab.demo_model.lessons import LessonWriter
+from aviot_lab.demo_model.state import load_weights
+from aviot_lab.demo_model.tokenizer import tokenizer_of
+from aviot_lab.world import Scene, World, WorldConfig, descriptions, sights
+from aviot_lab.world.description import SIZE_WORDS
+from aviot_lab.world.words import COLOUR_NAMES, SHAPES, TEXTURES, TURNS
 
 KINDS = {
     "shape": SHAPES,

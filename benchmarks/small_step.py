@@ -16,13 +16,13 @@ import torch
 from torch.nn.attention import SDPBackend
 from torch.profiler import ProfilerActivity, profile
 
-from aviot.small import learning
-from aviot.small.architecture import new_model
-from aviot.small.curriculum import Curriculum, Phase, Task
-from aviot.small.lessons import Lesson, Lessons, Pictures
-from aviot.small.optimizers import optimizers_of
-from aviot.small.pupil import Pupil
-from aviot.small.tokenizer import build_tokenizer
+from aviot_lab.demo_model import learning
+from aviot_lab.demo_model.architecture import new_model
+from aviot_lab.demo_model.curriculum import Curriculum, Phase, Task
+from aviot_lab.demo_model.lessons import Lesson, Lessons, Pictures
+from aviot_lab.demo_model.optimizers import optimizers_of
+from aviot_lab.demo_model.pupil import Pupil
+from aviot_lab.demo_model.tokenizer import build_tokenizer
 
 LESSONS = 8  # of each kind
 REPEATS = 5

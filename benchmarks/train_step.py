@@ -20,8 +20,8 @@ import torch
 
 from aviot.bench.sizes import SIZES
 from aviot.bench.workload import random_model
-from aviot.machine import commit, machine, versions
 from aviot.models.modeling import AviotForConditionalGeneration
+from aviot.utils.machine import commit, machine, versions
 
 BEFORE, TIMES, QUESTION, ANSWER = 14, 7, 40, 120  # tokens: before the video, a frame's time, the question, its answer
 STEP = 1000  # of training: the warm-ups are over

@@ -8,7 +8,7 @@ import time
 
 import torch
 
-from aviot.synthetic import World, WorldConfig, render
+from aviot_lab.world import World, WorldConfig, render
 
 
 def main() -> None:

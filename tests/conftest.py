@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def tokenizer():
     """The small model's tokenizer; training one takes seconds."""
-    from aviot.small.tokenizer import build_tokenizer
+    from aviot_lab.demo_model.tokenizer import build_tokenizer
 
     return build_tokenizer()
 

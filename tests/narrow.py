@@ -3,7 +3,7 @@
 from transformers import Qwen2Config, SiglipVisionConfig
 
 from aviot.models import AviotConfig
-from aviot.small.architecture import small_config
+from aviot_lab.demo_model.architecture import small_config
 
 FEW_UPDATES = 3  # of the solver: what is tested with this shape does not depend on how far it converged
 

@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 from aviot.cli import app
 from aviot.commands.demo import _described
 from aviot.demo import Asked, Demo, draw_scene
-from aviot.printing import SafeConsole
-from aviot.small.architecture import new_model, small_processor
-from aviot.small.tokenizer import build_tokenizer
-from aviot.synthetic import World, WorldConfig
+from aviot.utils.printing import SafeConsole
+from aviot_lab.demo_model.architecture import new_model, small_processor
+from aviot_lab.demo_model.tokenizer import build_tokenizer
+from aviot_lab.world import World, WorldConfig
 
 runner = CliRunner()
 
@@ -182,7 +182,7 @@ def test_a_scene_of_one_story_is_refused(tmp_path):
 
 
 def test_without_the_small_model_a_model_must_be_named(monkeypatch, tmp_path):
-    monkeypatch.setattr("aviot.small.embedded.FOLDER", tmp_path / "nothing")
+    monkeypatch.setattr("aviot.bundled.FOLDER", tmp_path / "nothing")
     done = demo("--output", tmp_path)
     assert done.exit_code == 2
     assert "name a checkpoint with --model" in done.stderr

@@ -2,7 +2,7 @@
 
 import pytest
 
-from aviot.files import replacing, write_durably
+from aviot.utils.files import replacing, write_durably
 
 
 def test_a_file_is_replaced_whole(tmp_path):

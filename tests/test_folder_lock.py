@@ -7,8 +7,8 @@ import time
 import pytest
 from common import GOLDEN
 
-from aviot.files import LOCK, filling, only_writer
 from aviot.models import AviotProcessor
+from aviot.utils.files import LOCK, filling, only_writer
 
 ADVICE = "wait for it"
 

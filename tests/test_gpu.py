@@ -8,8 +8,8 @@ from common import CASES, inputs, make, relative
 from safetensors.torch import load_file
 
 from aviot import Compressor, CompressorConfig
-from aviot.compressor.reference import compress_reference
 from aviot.convert import compressor_weights
+from aviot.methods.aviot.reference import compress_reference
 
 pytestmark = pytest.mark.gpu
 

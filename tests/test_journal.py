@@ -2,7 +2,7 @@
 
 import pytest
 
-from aviot.journal import Journal, JournalError, read_rows
+from aviot.utils.journal import Journal, JournalError, read_rows
 
 
 def test_rows_come_back(tmp_path):

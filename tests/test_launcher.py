@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from aviot.evaluation.plan import Shard
-from aviot.launcher import World
-from aviot.machine import join_launcher, process_device
+from aviot.utils.launcher import World
+from aviot.utils.machine import join_launcher, process_device
 
 TWO_OF_FOUR = {"RANK": "2", "WORLD_SIZE": "4"}
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import aviot
 from aviot import terminal
 from aviot.cli import app
-from aviot.printing import SafeConsole, SafeProgress, SafeStream, guard_output, json_text, one_line, printable
+from aviot.utils.printing import SafeConsole, SafeProgress, SafeStream, guard_output, json_text, one_line, printable
 
 HOSTILE = "a\x1b[2Jb\x9bc\rd\x07e\u202ef[red]x[/red]"
 CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u2028\u2029\ud800-\udfff]")
@@ -136,8 +136,8 @@ def test_arguments_that_are_repeated_in_an_error(arguments, monkeypatch):
     "command",
     [
         ["-m", "aviot", "app", "--model", HOSTILE],
-        ["-c", "from aviot.printing import guard_output; import sys, warnings; guard_output(); text = sys.argv[1]; "
-               "warnings.warn(text); raise OSError(text)", HOSTILE],
+        ["-c", "from aviot.utils.printing import guard_output; import sys, warnings; guard_output(); "
+               "text = sys.argv[1]; warnings.warn(text); raise OSError(text)", HOSTILE],
     ],
 )  # fmt: skip
 def test_a_process_prints_no_control_of_its_arguments(command):

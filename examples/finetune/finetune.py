@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from aviot.bundled import embedded_model
 from aviot.cli import app
-from aviot.small.embedded import embedded_model
-from aviot.synthetic import Split, World, WorldConfig, save
+from aviot_lab.world import Split, World, WorldConfig, save
 
 CONFIG = Path(__file__).with_name("config.yaml")
 WORLD = WorldConfig(families=("colour",), frames=(16,))

@@ -2,9 +2,12 @@
 
 from typing import Any
 
-from aviot.deferred import deferred_names
+from aviot.utils import moved
+from aviot.utils.lazy_names import lazy_names
 
-_attribute, __dir__, __all__ = deferred_names(__name__, __file__)
+moved.install()
+
+_attribute, __dir__, __all__ = lazy_names(__name__, __file__)
 
 
 def __getattr__(name: str) -> Any:

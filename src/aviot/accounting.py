@@ -46,7 +46,7 @@ class Account:
 
 def account(backbone: Backbone, frames: int, ratios: list[float]) -> list[Account]:
     """Count uncompressed, then at every ratio, for a video of `frames` frames."""
-    from aviot.compressor.schedule import support_count  # here, since every help text waits for this module
+    from aviot.methods.aviot.schedule import support_count  # here, since every help text waits for this module
 
     if frames < 1:
         raise ValueError(f"frames must be at least 1, got {frames}")

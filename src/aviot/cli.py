@@ -19,7 +19,7 @@ from aviot.commands.evaluate import evaluate
 from aviot.commands.explain import explain
 from aviot.commands.reproduce import reproduce
 from aviot.commands.train import TrainCommand, train
-from aviot.printing import guard_output, printable
+from aviot.utils.printing import guard_output, printable
 
 
 class Verbs(TyperGroup):

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from itertools import pairwise
 from typing import Any, Literal, TypeVar
 
-from aviot.values import (
+from aviot.utils.values import (
     as_tuple,
     counts,
     from_mapping,

@@ -8,11 +8,11 @@ from aviot.explain.build import Outputs, explain
 from aviot.explain.model_info import UNNAMED
 from aviot.explain.study import MATCHED, check_questions, read_with_pictures
 from aviot.explain.view import View
-from aviot.files import replacing
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.models.answering import Report
 from aviot.models.session import Session
-from aviot.synthetic import Question, World, WorldConfig, save
+from aviot.utils.files import replacing
+from aviot_lab.world import Question, World, WorldConfig, save
 
 FRAMES = 64
 MAX_NEW_TOKENS = 16

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from aviot.compressor.schedule import support_count
-from aviot.machine import check_device_name
-from aviot.values import require_whole
+from aviot.methods.aviot.schedule import support_count
+from aviot.utils.machine import check_device_name
+from aviot.utils.values import require_whole
 from aviot.video.paths import check_source
 from aviot.video.sample import Sampling, check_rate
 

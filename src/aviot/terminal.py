@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
-from aviot.printing import SafeConsole, SafeProgress
-from aviot.small.embedded import KNOWS
+from aviot.bundled import KNOWS
+from aviot.utils.printing import SafeConsole, SafeProgress
 
 if TYPE_CHECKING:
     from aviot.models import AviotForConditionalGeneration, AviotProcessor
@@ -44,7 +44,7 @@ def chosen_model(model: Path | None) -> Path:
     """Return the checkpoint that was named, or the bundled demo model after saying what it can answer."""
     if model is not None:
         return model
-    from aviot.small.embedded import embedded_model
+    from aviot.bundled import embedded_model
 
     folder = embedded_model()
     say(SMALL_ANSWERS)
@@ -55,8 +55,8 @@ def load_model(
     model: Path | None, device: str, report: Callable[[str], None]
 ) -> "tuple[AviotForConditionalGeneration, AviotProcessor]":
     """Load a checkpoint onto its device, ready to answer."""
-    from aviot.machine import device_named
     from aviot.request import checkpoint_folder
+    from aviot.utils.machine import device_named
 
     folder = checkpoint_folder(chosen_model(model))
     place = device_named(device)

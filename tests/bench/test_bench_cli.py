@@ -19,7 +19,7 @@ from aviot.bench.timing import Measurement, NotMeasured
 from aviot.bench.write import write_outputs
 from aviot.cli import app
 from aviot.config import TransportConfig
-from aviot.machine import commit
+from aviot.utils.machine import commit
 
 GOLDEN = str(Path(__file__).parents[1] / "golden" / "checkpoint")
 PARTS = {"encode", "compress", "project", "to_tokens", "decoder_input", "prefill", "next_token"}
@@ -249,7 +249,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path, monkeypatch, n
     def full(file):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("aviot.files.os.fsync", full)
+    monkeypatch.setattr("aviot.utils.files.os.fsync", full)
     given = {name: tmp_path / name}
     with pytest.raises(OSError, match=rf"{name} could not be written: No space left on device; free some space, or"):
         write_outputs(made_up(scaling=POINTS), given.get("out.json"), given.get("out.png"), as_json=True)

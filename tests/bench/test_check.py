@@ -8,9 +8,9 @@ from test_bench_cli import aviot
 
 from aviot.bench import check, run
 from aviot.bench.check import CheckFailed, check_compressor
-from aviot.compressor import Compressor
-from aviot.compressor.metric import Metric
 from aviot.config import CompressorConfig
+from aviot.methods.aviot import Compressor
+from aviot.methods.aviot.metric import Metric
 
 SMALL = CompressorConfig(dim=8, cost_dim=8, grid=(3, 3), regions=((1, 1), (3, 3)))
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from common import inputs, make, relative
 
-from aviot.compressor.reference import compress_reference
+from aviot.methods.aviot.reference import compress_reference
 
 SPREAD = {
     1: [1],

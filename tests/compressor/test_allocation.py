@@ -5,15 +5,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aviot.compressor.allocation import (
+from aviot.config import TransportConfig
+from aviot.methods.aviot.allocation import (
     allocation_probabilities,
     integer_budgets,
     pilot_response,
     round_robin,
     standardise,
 )
-from aviot.compressor.segments import Segments
-from aviot.config import TransportConfig
+from aviot.methods.aviot.segments import Segments
 from aviot.ot import solve
 
 CPU = torch.device("cpu")

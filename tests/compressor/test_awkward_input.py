@@ -6,7 +6,7 @@ import torch
 from common import relative
 
 from aviot import Compressor, CompressorConfig, PositionEncoder, SegmentMean, UniformKeep
-from aviot.compressor.reference import compress_reference
+from aviot.methods.aviot.reference import compress_reference
 
 CONFIG = CompressorConfig(dim=6, cost_dim=8, grid=(5, 5), regions=((1, 1), (2, 2), (5, 5)))
 
@@ -190,7 +190,7 @@ def test_overflow_inside_names_stage_and_granularity(compressor):
 @pytest.fixture
 def captured(monkeypatch):
     """Nothing may be read, as while a CUDA graph is captured."""
-    monkeypatch.setattr("aviot.compressor.finite._being_captured", lambda _: True)
+    monkeypatch.setattr("aviot.methods.aviot.finite._being_captured", lambda _: True)
 
 
 @ALL

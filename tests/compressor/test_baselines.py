@@ -5,7 +5,7 @@ import torch
 from common import relative
 
 from aviot import CompressorConfig, SegmentMean, UniformKeep
-from aviot.compressor import RandomDrop
+from aviot.methods.aviot import RandomDrop
 
 CONFIG = CompressorConfig(dim=4, cost_dim=8, grid=(2, 3), regions=((1, 1),))
 

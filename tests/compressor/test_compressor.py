@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import aviot
 from aviot import Compressor, CompressorConfig
-from aviot.compressor import fusion, regions
-from aviot.compressor.statistics import branch_moments
+from aviot.methods.aviot import fusion, regions
+from aviot.methods.aviot.statistics import branch_moments
 
 
 @given(st.integers(1, 40), st.floats(1.01, 50), st.integers(0, 1000), st.sampled_from([None, 0, 137]))
@@ -101,7 +101,7 @@ def test_stages_overwrite_what_the_one_before_made(monkeypatch):
         places.append(made[0].data_ptr())
         return made
 
-    monkeypatch.setattr("aviot.compressor.stage.fuse", fuse)
+    monkeypatch.setattr("aviot.methods.aviot.stage.fuse", fuse)
     with torch.no_grad():
         out = make()(**inputs(40), supports=5)
     assert len(places) == len(out.path) - 1 > 2

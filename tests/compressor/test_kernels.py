@@ -7,23 +7,23 @@ import pytest
 import torch
 from common import DEVICE, make, relative
 
-from aviot.compressor import regions as plain
-from aviot.compressor.allocation import allocation_probabilities, integer_budgets, pilot_response
-from aviot.compressor.fast import StageWeights, partitions_of
-from aviot.compressor.finite import FiniteCheck
-from aviot.compressor.kernels.allocation import allocate
-from aviot.compressor.kernels.embedding import activate, embed_sources
-from aviot.compressor.kernels.halves import SplitMap
-from aviot.compressor.kernels.means import RegionMeans, region_means
-from aviot.compressor.kernels.record import PlanRecord
-from aviot.compressor.kernels.tables import offsets_of, tables
-from aviot.compressor.kernels.transport import transport_level
-from aviot.compressor.layout import Layout
-from aviot.compressor.level import start_rows, transport
-from aviot.compressor.regions import Partition, descriptors
-from aviot.compressor.segments import Segments
-from aviot.compressor.stage import Conditioning, StageModules, solve_levels
 from aviot.config import TransportConfig
+from aviot.methods.aviot import regions as plain
+from aviot.methods.aviot.allocation import allocation_probabilities, integer_budgets, pilot_response
+from aviot.methods.aviot.fast import StageWeights, partitions_of
+from aviot.methods.aviot.finite import FiniteCheck
+from aviot.methods.aviot.kernels.allocation import allocate
+from aviot.methods.aviot.kernels.embedding import activate, embed_sources
+from aviot.methods.aviot.kernels.halves import SplitMap
+from aviot.methods.aviot.kernels.means import RegionMeans, region_means
+from aviot.methods.aviot.kernels.record import PlanRecord
+from aviot.methods.aviot.kernels.tables import offsets_of, tables
+from aviot.methods.aviot.kernels.transport import transport_level
+from aviot.methods.aviot.layout import Layout
+from aviot.methods.aviot.level import start_rows, transport
+from aviot.methods.aviot.regions import Partition, descriptors
+from aviot.methods.aviot.segments import Segments
+from aviot.methods.aviot.stage import Conditioning, StageModules, solve_levels
 
 pytestmark = pytest.mark.usefixtures("poisoned")
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 from common import DEVICE, inputs, make, relative
 
-from aviot.compressor import backend, compressor
-from aviot.compressor.reference import compress_reference
-from aviot.compressor.stage import StageModules
+from aviot.methods.aviot import backend, compressor
+from aviot.methods.aviot.reference import compress_reference
+from aviot.methods.aviot.stage import StageModules
 from aviot.ot import solver
 
 GRID = (2, 3)
@@ -20,7 +20,7 @@ UNTRACED = pytest.mark.no_cover  # what these run is counted in the other tests;
 
 @pytest.fixture
 def by_kernels(monkeypatch, poisoned, bf16_products):
-    import_module("aviot.compressor.kernels.objective")  # lines that run first in an untraced test are never counted
+    import_module("aviot.methods.aviot.kernels.objective")  # lines that run first in an untraced test are never counted
     for module in (compressor, solver):
         monkeypatch.setattr(module, "kernels_serve", lambda *_: True)
 
@@ -153,7 +153,7 @@ def test_features_that_are_not_finite_are_reported():
 
 @pytest.mark.usefixtures("by_kernels")
 def test_a_graph_of_kernels_carries_its_checks_along(monkeypatch):
-    monkeypatch.setattr("aviot.compressor.finite._being_captured", lambda _: True)
+    monkeypatch.setattr("aviot.methods.aviot.finite._being_captured", lambda _: True)
     module, given = tiny(**ONE_STAGE), on_device(inputs(9, grid=GRID))
     with torch.no_grad():
         assert torch.isfinite(module(**given, supports=4).flags().largest).all()

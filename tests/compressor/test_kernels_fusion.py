@@ -4,19 +4,19 @@ import pytest
 import torch
 from common import DEVICE, make, relative
 
-from aviot.compressor import statistics as plain
-from aviot.compressor.fusion import combine, gate_weights
-from aviot.compressor.kernels.gate import gate_statistics
-from aviot.compressor.kernels.mixing import mix_plans
-from aviot.compressor.kernels.moments import branch_moments
-from aviot.compressor.kernels.products import Products
-from aviot.compressor.kernels.record import PlanRecord
-from aviot.compressor.kernels.reverse_gate import Gates
-from aviot.compressor.kernels.reverse_mixing import Mix
-from aviot.compressor.kernels.tables import tables
-from aviot.compressor.layout import Layout
-from aviot.compressor.regions import Partition
-from aviot.compressor.segments import Segments
+from aviot.methods.aviot import statistics as plain
+from aviot.methods.aviot.fusion import combine, gate_weights
+from aviot.methods.aviot.kernels.gate import gate_statistics
+from aviot.methods.aviot.kernels.mixing import mix_plans
+from aviot.methods.aviot.kernels.moments import branch_moments
+from aviot.methods.aviot.kernels.products import Products
+from aviot.methods.aviot.kernels.record import PlanRecord
+from aviot.methods.aviot.kernels.reverse_gate import Gates
+from aviot.methods.aviot.kernels.reverse_mixing import Mix
+from aviot.methods.aviot.kernels.tables import tables
+from aviot.methods.aviot.layout import Layout
+from aviot.methods.aviot.regions import Partition
+from aviot.methods.aviot.segments import Segments
 
 pytestmark = pytest.mark.usefixtures("poisoned", "bf16_products")
 

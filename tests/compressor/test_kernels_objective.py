@@ -4,18 +4,18 @@ import pytest
 import torch
 from common import DEVICE, relative
 
-from aviot.compressor import objective
-from aviot.compressor.kernels.distortion import Distortion
-from aviot.compressor.kernels.divergence import Divergence, edge_weights
-from aviot.compressor.kernels.gate_terms import GateMeans
-from aviot.compressor.kernels.kept import kept
-from aviot.compressor.kernels.motion import patch_motion
-from aviot.compressor.kernels.record import PlanRecord
-from aviot.compressor.layout import Layout
-from aviot.compressor.level import Plan
-from aviot.compressor.regions import Partition
-from aviot.compressor.segments import Segments
 from aviot.config import ObjectiveConfig
+from aviot.methods.aviot import objective
+from aviot.methods.aviot.kernels.distortion import Distortion
+from aviot.methods.aviot.kernels.divergence import Divergence, edge_weights
+from aviot.methods.aviot.kernels.gate_terms import GateMeans
+from aviot.methods.aviot.kernels.kept import kept
+from aviot.methods.aviot.kernels.motion import patch_motion
+from aviot.methods.aviot.kernels.record import PlanRecord
+from aviot.methods.aviot.layout import Layout
+from aviot.methods.aviot.level import Plan
+from aviot.methods.aviot.regions import Partition
+from aviot.methods.aviot.segments import Segments
 from aviot.ot import plogp
 
 pytestmark = pytest.mark.usefixtures("poisoned")

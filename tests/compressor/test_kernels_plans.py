@@ -4,14 +4,14 @@ import pytest
 import torch
 from common import DEVICE, make
 
-from aviot.compressor.fast import partitions_of
-from aviot.compressor.kernels.embedding import MetricWeights, embed_sources
-from aviot.compressor.kernels.plans import Plans
-from aviot.compressor.kernels.rounds import Rounds
-from aviot.compressor.kernels.tables import offsets_of, tables
-from aviot.compressor.layout import Layout
-from aviot.compressor.level import finish, start_rows, transport
-from aviot.compressor.segments import Segments
+from aviot.methods.aviot.fast import partitions_of
+from aviot.methods.aviot.kernels.embedding import MetricWeights, embed_sources
+from aviot.methods.aviot.kernels.plans import Plans
+from aviot.methods.aviot.kernels.rounds import Rounds
+from aviot.methods.aviot.kernels.tables import offsets_of, tables
+from aviot.methods.aviot.layout import Layout
+from aviot.methods.aviot.level import finish, start_rows, transport
+from aviot.methods.aviot.segments import Segments
 
 pytestmark = pytest.mark.usefixtures("poisoned")
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from common import relative
 
-from aviot.compressor.numerics import squared_distances
+from aviot.methods.aviot.numerics import squared_distances
 
 
 @pytest.mark.parametrize("spread", [1.0, 1e-3, 1e-5])

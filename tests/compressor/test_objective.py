@@ -6,7 +6,8 @@ import pytest
 import torch
 from common import inputs, make
 
-from aviot.compressor.objective import (
+from aviot.config import ObjectiveConfig
+from aviot.methods.aviot.objective import (
     ObjectiveTerms,
     gate_balance,
     gate_entropy_shortfall,
@@ -15,7 +16,6 @@ from aviot.compressor.objective import (
     patch_motion,
     weighted_average,
 )
-from aviot.config import ObjectiveConfig
 
 CONFIG = ObjectiveConfig()
 

@@ -8,7 +8,7 @@ from common import relative
 from safetensors.torch import load_file
 
 from aviot import CompressorConfig, PositionEncoder
-from aviot.compressor.position import FRAMES_AT_ONCE, add_residual
+from aviot.methods.aviot.position import FRAMES_AT_ONCE, add_residual
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "position.safetensors"
 

@@ -5,8 +5,8 @@ import torch
 from common import inputs, make
 
 from aviot import UniformKeep
-from aviot.compressor.agreement import agreement, centroids, jensen_shannon, top_cells
-from aviot.compressor.intervention import allocation_distance, temporal_divergence
+from aviot.methods.aviot.agreement import agreement, centroids, jensen_shannon, top_cells
+from aviot.methods.aviot.intervention import allocation_distance, temporal_divergence
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from aviot.compressor import replay
-from aviot.compressor.replay import KEPT, Replays, replayable
+from aviot.methods.aviot import replay
+from aviot.methods.aviot.replay import KEPT, Replays, replayable
 
 
 class Recorded:

@@ -5,7 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aviot.compressor.schedule import (
+from aviot.config import TRAINING_RATIOS, AllocationConfig, CompressorConfig
+from aviot.methods.aviot.schedule import (
     allocation_temperature,
     path_for,
     ramp,
@@ -13,7 +14,6 @@ from aviot.compressor.schedule import (
     sample_ratio,
     support_count,
 )
-from aviot.config import TRAINING_RATIOS, AllocationConfig, CompressorConfig
 
 CONFIG = CompressorConfig()
 

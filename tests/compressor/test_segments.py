@@ -5,9 +5,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aviot.compressor.layout import Layout
-from aviot.compressor.regions import Partition
-from aviot.compressor.segments import Segments
+from aviot.methods.aviot.layout import Layout
+from aviot.methods.aviot.regions import Partition
+from aviot.methods.aviot.segments import Segments
 
 CPU = torch.device("cpu")
 

@@ -7,7 +7,6 @@ import pytest
 import torch
 from training_sets import GOLDEN, make_set
 
-from aviot.compressor.schedule import support_count
 from aviot.data import (
     CachedFeatures,
     Collate,
@@ -20,6 +19,7 @@ from aviot.data import (
     keep_features,
     model_inputs,
 )
+from aviot.methods.aviot.schedule import support_count
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 
 

@@ -4,9 +4,9 @@ import os
 import signal
 import sys
 
-from aviot import journal
 from aviot.cli import app
 from aviot.evaluation import run
+from aviot.utils import journal
 
 
 class Doomed(journal.Journal):

@@ -23,7 +23,7 @@ from aviot.evaluation.suite.model import Model
 from aviot.evaluation.suite.reference import figure, sweep, tables
 from aviot.evaluation.suite.report import Missing, SuiteReport
 from aviot.evaluation.verify import recorded_config
-from aviot.journal import JournalError
+from aviot.utils.journal import JournalError
 
 DENSE, FIXED = "fps=2,max_frames=224", "frames=64"
 NUMBERS = itertools.count()

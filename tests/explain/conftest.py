@@ -20,7 +20,7 @@ def loaded():
 @pytest.fixture
 def bundled(monkeypatch):
     """Take the tiny model for the bundled one: it is recognised by its weights."""
-    monkeypatch.setattr("aviot.small.embedded.FOLDER", CHECKPOINT)
+    monkeypatch.setattr("aviot.bundled.FOLDER", CHECKPOINT)
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,8 @@ from serving import ask, post, serving, upload
 from showing import CHECKPOINT, PHONE, clip, serious_faults
 from typer.testing import CliRunner
 
+from aviot.bundled import FOREIGN
 from aviot.cli import app as cli
-from aviot.small.embedded import FOREIGN
 from aviot.video import ReadLimits, stop_reading
 from aviot.video.container import FORMATS
 

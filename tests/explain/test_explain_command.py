@@ -12,13 +12,13 @@ from safetensors.torch import load_file
 from showing import CHECKPOINT, clip
 from typer.testing import CliRunner
 
+from aviot.bundled import FOREIGN
 from aviot.cli import app
-from aviot.compressor.agreement import mass_inside, top_cells
 from aviot.explain.export import patch_boxes
 from aviot.explain.fading import FAINTEST, opacity
 from aviot.explain.figures import FigureViews, Wanted, fitted, paths_figure, support_figure
+from aviot.methods.aviot.agreement import mass_inside, top_cells
 from aviot.models.answering import compress_video
-from aviot.small.embedded import FOREIGN
 
 
 @pytest.fixture(scope="module")

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from showing import CHECKPOINT, clip
 
+from aviot.bundled import FOREIGN, KNOWS, embedded_model, is_drawn, is_embedded
 from aviot.explain.model_info import ModelInfo
-from aviot.small.embedded import FOREIGN, KNOWS, embedded_model, is_embedded
-from aviot.synthetic import World, WorldConfig, is_drawn, save
 from aviot.terminal import SMALL_ANSWERS
 from aviot.video import read_video
 from aviot.video.result import Damage
+from aviot_lab.world import World, WorldConfig, save
 
 
 @pytest.fixture

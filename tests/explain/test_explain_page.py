@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from showing import DESKTOP, PHONE, QUESTIONS, serious_faults
 
-from aviot.compressor.agreement import agreement, mass_inside, top_cells
+from aviot.bundled import FOREIGN
 from aviot.explain.fading import opacity
 from aviot.explain.fields import text_of
-from aviot.small.embedded import FOREIGN
+from aviot.methods.aviot.agreement import agreement, mass_inside, top_cells
 
 OUTLINED = """async (canvas) => {
   await new Promise((done) => setTimeout(done, 100));

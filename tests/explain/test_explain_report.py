@@ -9,12 +9,12 @@ import pytest
 import torch
 from PIL import Image
 
-from aviot.compressor.agreement import agreement, top_cells
-from aviot.compressor.intervention import allocation_distance, temporal_divergence
 from aviot.explain.fields import FIGURES, pack_fields
 from aviot.explain.page import embedded, page_of
 from aviot.explain.pictures import JPEG_BYTES, Pictures, as_jpegs
 from aviot.explain.study import check_questions, conditions_of, read_with_pictures
+from aviot.methods.aviot.agreement import agreement, top_cells
+from aviot.methods.aviot.intervention import allocation_distance, temporal_divergence
 
 
 def numbers(text, dtype):

@@ -117,7 +117,7 @@ def check(folder: Path) -> str:
     """Ask the judge as an evaluation does; there is a verdict, or a reason why not."""
     from aviot.evaluation.endpoint import LONGEST_WAIT, Endpoint, EndpointError
     from aviot.evaluation.judge import judge_messages, parse_verdict
-    from aviot.journal import as_line
+    from aviot.utils.journal import as_line
 
     waits: list[float] = []
     with _Judge((folder / "reply").read_bytes()) as judge:
@@ -173,6 +173,6 @@ TARGET = Target(
     write=write,
     check=check,
     errors=tuple,
-    modules=("aviot.evaluation.endpoint", "aviot.evaluation.judge", "aviot.journal"),
+    modules=("aviot.evaluation.endpoint", "aviot.evaluation.judge", "aviot.utils.journal"),
     limits=Limits(wall_seconds=20.0),
 )

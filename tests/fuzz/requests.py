@@ -238,10 +238,10 @@ def check(folder: Path) -> str:
     """Serve the bundled model, send the requests, and check every answer and that the server is as before."""
     from transformers.utils import logging
 
+    from aviot.bundled import embedded_model
     from aviot.explain.server import App, Limits
     from aviot.explain.videos import Videos
     from aviot.models import AviotForConditionalGeneration, AviotProcessor
-    from aviot.small.embedded import embedded_model
 
     logging.disable_progress_bar()
     model = AviotForConditionalGeneration.from_pretrained(embedded_model()).eval()
@@ -279,7 +279,7 @@ TARGET = Target(
     check=check,
     errors=tuple,
     modules=(
-        *("aviot.explain.server", "aviot.explain.videos", "aviot.small.embedded", "aviot.video.files", "clips"),
+        *("aviot.explain.server", "aviot.explain.videos", "aviot.bundled", "aviot.video.files", "clips"),
         *("transformers.models.qwen2.modeling_qwen2", "transformers.models.siglip.modeling_siglip"),
         *("transformers.models.auto.tokenization_auto", "aviot.models.answering"),
     ),

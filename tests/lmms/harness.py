@@ -13,7 +13,7 @@ from tiny import make_start
 
 from aviot.evaluation.prompts import CHOICE_INSTRUCTION
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
-from aviot.synthetic import World, WorldConfig, save
+from aviot_lab.world import World, WorldConfig, save
 
 LOUD = 40.0
 BIN = Path(sys.executable).parent

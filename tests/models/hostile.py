@@ -6,8 +6,8 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
+from aviot.bundled import embedded_model
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
-from aviot.small.embedded import embedded_model
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "checkpoint"
 CPU_SECONDS = 2.0  # that a refusal may take

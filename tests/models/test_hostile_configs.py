@@ -11,11 +11,11 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
+from aviot.bundled import embedded_model
 from aviot.cli import app
 from aviot.models import AviotConfig, AviotForConditionalGeneration, AviotProcessor
 from aviot.models.answering import answer_question
 from aviot.models.shards import CheckpointError
-from aviot.small.embedded import embedded_model
 
 ESCAPES = "\x1b[31mred\x1b]0;title\x07\u202e"
 NASTY = [None, "", "x", [], {}, -1, 0, 10**18, 1e308, float("nan"), True, [[None]], {"a": {"b": 1}}, ESCAPES * 5000]

@@ -6,7 +6,7 @@ import torch
 from narrow import narrow_config
 
 from aviot.models import AviotForConditionalGeneration
-from aviot.small.architecture import small_processor
+from aviot_lab.demo_model.architecture import small_processor
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from aviot.reproduce.progress import SECONDS_BETWEEN_LINES, Pace, RunProgress, SheetCost, duration
+from aviot_lab.reproduce.progress import SECONDS_BETWEEN_LINES, Pace, RunProgress, SheetCost, duration
 
 SHEETS = [SheetCost("short", 10.0)] * 3 + [SheetCost("long", 40.0)]
 

@@ -17,21 +17,21 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from aviot.cli import app
-from aviot.compressor.intervention import allocation_distance, temporal_divergence
 from aviot.evaluation.progress import RunningScore
-from aviot.files import only_writer
+from aviot.methods.aviot.intervention import allocation_distance, temporal_divergence
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
-from aviot.reproduce import examiner as examining
-from aviot.reproduce.examiner import Examiner
-from aviot.reproduce.progress import SECONDS_BETWEEN_LINES, RunProgress
-from aviot.reproduce.rows import ABLATION, aviot, needed
-from aviot.reproduce.run import JOURNAL, Options, _measure, reproduce
-from aviot.reproduce.size import SIZES, Size
-from aviot.reproduce.write import write_report
-from aviot.small.accuracy import write_sheet
-from aviot.small.learning import answer, encode
-from aviot.small.lessons import LessonWriter
-from aviot.synthetic import World, WorldConfig, draw, render
+from aviot.utils.files import only_writer
+from aviot_lab.demo_model.accuracy import write_sheet
+from aviot_lab.demo_model.learning import answer, encode
+from aviot_lab.demo_model.lessons import LessonWriter
+from aviot_lab.reproduce import examiner as examining
+from aviot_lab.reproduce.examiner import Examiner
+from aviot_lab.reproduce.progress import SECONDS_BETWEEN_LINES, RunProgress
+from aviot_lab.reproduce.rows import ABLATION, aviot, needed
+from aviot_lab.reproduce.run import JOURNAL, Options, _measure, reproduce
+from aviot_lab.reproduce.size import SIZES, Size
+from aviot_lab.reproduce.write import write_report
+from aviot_lab.world import World, WorldConfig, draw, render
 
 SIZE = Size(
     questions=5,
@@ -257,7 +257,7 @@ def test_a_full_disk_is_named_and_finished_sheets_stay(folder, writer, tmp_path,
     class Full(Examiner):
         def short(self, sheet):
             if len((tmp_path / JOURNAL).read_bytes().splitlines()) == 2:
-                monkeypatch.setattr("aviot.journal.os.fsync", full)
+                monkeypatch.setattr("aviot.utils.journal.os.fsync", full)
             return {"scenes": [scene.index for scene, _ in sheet.rows], "right": {}}
 
     def full(file):
@@ -288,7 +288,7 @@ def test_a_report_that_cannot_be_written_leaves_the_old_one(finished, tmp_path, 
     def full(file):
         raise OSError("no space left")
 
-    monkeypatch.setattr("aviot.files.os.fsync", full)
+    monkeypatch.setattr("aviot.utils.files.os.fsync", full)
     with pytest.raises(OSError, match="no space left"):
         write_report(tmp_path, report | {"seed": 1})
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
@@ -448,7 +448,8 @@ def test_fine_tuned_baselines_are_rows_of_their_own_or_missing(finished):
         "uniform r4 fine-tuned",
     ]
     assert {one["title"] for one in controlled["missing"]} == {"Segment Mean, fine-tuned"}
-    assert "python -m aviot.small.train RUN-segment-mean --compressor segment-mean" in (out / "report.md").read_text()
+    command = "python -m aviot_lab.demo_model.train RUN-segment-mean --compressor segment-mean"
+    assert command in (out / "report.md").read_text()
 
 
 def test_the_command_finds_a_finished_run(folder, finished, monkeypatch):

@@ -4,11 +4,11 @@ import pytest
 
 from aviot.config import CompressorConfig
 from aviot.evaluation.intervals import paired, wilson
-from aviot.reproduce.rows import ABLATION, aviot, needed
-from aviot.reproduce.separation import rotated
-from aviot.reproduce.size import SIZES, size_named
-from aviot.reproduce.statistics import Answered, mean_with_interval
-from aviot.reproduce.summary import Summary
+from aviot_lab.reproduce.rows import ABLATION, aviot, needed
+from aviot_lab.reproduce.separation import rotated
+from aviot_lab.reproduce.size import SIZES, size_named
+from aviot_lab.reproduce.statistics import Answered, mean_with_interval
+from aviot_lab.reproduce.summary import Summary
 
 RECORDS = [
     {"scenes": [0, 0, 1], "families": ["colour", "when", "when"], "right": {"a": [1, 1, 0], "b": [0, 1, 0]}},

@@ -3,9 +3,9 @@ from functools import partial
 import pytest
 from narrow import narrow_config
 
-from aviot.small import architecture
-from aviot.small import tokenizer as tokenizers
-from aviot.small.pupil import CHOSEN_AFTER
+from aviot_lab.demo_model import architecture
+from aviot_lab.demo_model import tokenizer as tokenizers
+from aviot_lab.demo_model.pupil import CHOSEN_AFTER
 
 
 @pytest.fixture

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import torch
 
-from aviot.journal import read_rows
+from aviot.bundled import embedded_model
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
-from aviot.small.accuracy import accuracy
-from aviot.small.curriculum import CURRICULUM
-from aviot.small.embedded import embedded_model
-from aviot.small.fingerprint import data_fingerprint
-from aviot.synthetic import World, WorldConfig
+from aviot.utils.journal import read_rows
+from aviot_lab.demo_model.accuracy import accuracy
+from aviot_lab.demo_model.curriculum import CURRICULUM
+from aviot_lab.demo_model.fingerprint import data_fingerprint
+from aviot_lab.world import World, WorldConfig
 
 SCENES = 12
 REPORT = Path(__file__).parents[2] / "docs" / "reproduction"

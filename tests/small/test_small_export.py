@@ -6,17 +6,17 @@ import pytest
 import torch
 
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
-from aviot.small import export as exporting
-from aviot.small import tokenizer as tokenizers
-from aviot.small.architecture import new_model
-from aviot.small.curriculum import Curriculum, Phase
-from aviot.small.export import export
-from aviot.small.fingerprint import data_fingerprint
-from aviot.small.log import how_trained
-from aviot.small.optimizers import optimizers_of
-from aviot.small.pupil import Pupil
-from aviot.small.state import save_state
-from aviot.small.tokenizer import KEPT
+from aviot_lab.demo_model import export as exporting
+from aviot_lab.demo_model import tokenizer as tokenizers
+from aviot_lab.demo_model.architecture import new_model
+from aviot_lab.demo_model.curriculum import Curriculum, Phase
+from aviot_lab.demo_model.export import export
+from aviot_lab.demo_model.fingerprint import data_fingerprint
+from aviot_lab.demo_model.log import how_trained
+from aviot_lab.demo_model.optimizers import optimizers_of
+from aviot_lab.demo_model.pupil import Pupil
+from aviot_lab.demo_model.state import save_state
+from aviot_lab.demo_model.tokenizer import KEPT
 
 
 def began(step, device, **more):
@@ -57,7 +57,7 @@ def test_an_exported_run_loads_and_says_what_it_is(tmp_path, monkeypatch, tokeni
     assert "- whole, step 40: language 0.375, right 0.5\n" in card
     assert "| 40 | 64 | aviot | 4 | 432 | 75.3% |" in card
     assert "11.1%" not in card  # an earlier examination
-    assert "`python -m aviot.small.train RUN`, 40 steps" in card
+    assert "`python -m aviot_lab.demo_model.train RUN`, 40 steps" in card
     assert "1,234 s in all, in 2 piece" in card
     assert "- from step 0 to 20 in 1,000 s on GPU B, torch 2.11.0, commit 1234, data abababababababab" in card
     assert "- from step 20 to 40 in 234 s on GPU C" in card
@@ -78,7 +78,7 @@ def test_a_card_says_what_a_baseline_began_from(tmp_path, tokenizer, narrow):
     (tmp_path / "run" / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in log))
     export(tmp_path / "run", tmp_path / "model", SHORT)
     card = (tmp_path / "model" / "README.md").read_text()
-    assert "`python -m aviot.small.train RUN --start RUN --compressor uniform`" in card
+    assert "`python -m aviot_lab.demo_model.train RUN --start RUN --compressor uniform`" in card
     assert "has changed since" not in card
     assert "changed from one piece to another" not in card
     (tmp_path / "run" / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in earlier + log))

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from aviot.small import lessons as lessons_module
-from aviot.small.curriculum import Curriculum, Phase
-from aviot.small.fingerprint import data_fingerprint
-from aviot.small.tokenizer import build_tokenizer
-from aviot.synthetic import story
+from aviot_lab.demo_model import lessons as lessons_module
+from aviot_lab.demo_model.curriculum import Curriculum, Phase
+from aviot_lab.demo_model.fingerprint import data_fingerprint
+from aviot_lab.demo_model.tokenizer import build_tokenizer
+from aviot_lab.world import story
 
 PHASES = (
     Phase("patches", steps=3, batches=((2, 2),), rates=(1e-3, 1e-3)),

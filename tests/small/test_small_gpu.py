@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from aviot.small.architecture import new_model
-from aviot.small.curriculum import Curriculum, Phase
-from aviot.small.lessons import Lesson, Lessons
-from aviot.small.optimizers import optimizers_of
-from aviot.small.pupil import Pupil
+from aviot_lab.demo_model.architecture import new_model
+from aviot_lab.demo_model.curriculum import Curriculum, Phase
+from aviot_lab.demo_model.lessons import Lesson, Lessons
+from aviot_lab.demo_model.optimizers import optimizers_of
+from aviot_lab.demo_model.pupil import Pupil
 
 pytestmark = pytest.mark.gpu
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from aviot.small.histories import (
+from aviot_lab.demo_model.histories import (
     HISTORY,
     UNKNOWN,
     WAYS,
@@ -15,12 +15,12 @@ from aviot.small.histories import (
     histories_at,
     histories_of,
 )
-from aviot.small.patches import back_to_front
-from aviot.synthetic import World, WorldConfig, own_looks, tracks
-from aviot.synthetic.config import GRID
-from aviot.synthetic.description import SIZE_WORDS, size_word
-from aviot.synthetic.split import belongs, number_of
-from aviot.synthetic.words import CHANGES, COLOUR_NAMES, NOTHING, NUMBERS, QUARTERS, SHAPES, TEXTURES
+from aviot_lab.demo_model.patches import back_to_front
+from aviot_lab.world import World, WorldConfig, own_looks, tracks
+from aviot_lab.world.config import GRID
+from aviot_lab.world.description import SIZE_WORDS, size_word
+from aviot_lab.world.split import belongs, number_of
+from aviot_lab.world.words import CHANGES, COLOUR_NAMES, NOTHING, NUMBERS, QUARTERS, SHAPES, TEXTURES
 
 LABEL = {name: number for number, name in enumerate(HISTORY)}
 PLACE = LABEL["place"]  # known wherever an object is seen

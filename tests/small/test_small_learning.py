@@ -10,16 +10,17 @@ from PIL import Image
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
+from aviot import bundled as embedded
 from aviot.cli import app
-from aviot.journal import read_rows
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
-from aviot.small import embedded, log, state
-from aviot.small import train as training
-from aviot.small.architecture import new_model, small_processor
-from aviot.small.curriculum import Curriculum, Phase
-from aviot.small.learning import answer, encode
-from aviot.small.lessons import LessonWriter
-from aviot.synthetic import World, WorldConfig
+from aviot.utils.journal import read_rows
+from aviot_lab.demo_model import log, state
+from aviot_lab.demo_model import train as training
+from aviot_lab.demo_model.architecture import new_model, small_processor
+from aviot_lab.demo_model.curriculum import Curriculum, Phase
+from aviot_lab.demo_model.learning import answer, encode
+from aviot_lab.demo_model.lessons import LessonWriter
+from aviot_lab.world import World, WorldConfig
 
 
 @pytest.fixture(scope="module")

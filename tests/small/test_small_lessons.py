@@ -8,16 +8,16 @@ import pytest
 import torch
 
 from aviot.models.sequence import IGNORED
-from aviot.small.curriculum import CURRICULUM, Curriculum, Phase
-from aviot.small.lessons import TELLING, Lessons, LessonWriter, Pictures
-from aviot.small.naming import NAMES, Naming, names_at, names_seen
-from aviot.small.patches import KINDS, UNTOLD, PatchReader, objects_of, patch_targets
-from aviot.small.spans import answer_spans
-from aviot.small.tokenizer import TURN_END
-from aviot.synthetic import World, WorldConfig, descriptions, draw, own_looks, render, sights, tracks
-from aviot.synthetic.description import size_word
-from aviot.synthetic.split import belongs, number_of
-from aviot.synthetic.words import COLOUR_NAMES, SHAPES, TEXTURES
+from aviot_lab.demo_model.curriculum import CURRICULUM, Curriculum, Phase
+from aviot_lab.demo_model.lessons import TELLING, Lessons, LessonWriter, Pictures
+from aviot_lab.demo_model.naming import NAMES, Naming, names_at, names_seen
+from aviot_lab.demo_model.patches import KINDS, UNTOLD, PatchReader, objects_of, patch_targets
+from aviot_lab.demo_model.spans import answer_spans
+from aviot_lab.demo_model.tokenizer import TURN_END
+from aviot_lab.world import World, WorldConfig, descriptions, draw, own_looks, render, sights, tracks
+from aviot_lab.world.description import size_word
+from aviot_lab.world.split import belongs, number_of
+from aviot_lab.world.words import COLOUR_NAMES, SHAPES, TEXTURES
 
 TAUGHT = Curriculum(
     (

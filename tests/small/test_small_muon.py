@@ -2,7 +2,7 @@
 
 import torch
 
-from aviot.small.muon import Muon, even
+from aviot_lab.demo_model.muon import Muon, even
 
 
 def test_steps_are_those_of_torch():

@@ -4,12 +4,12 @@ import torch
 from torch.nn import functional as F
 
 from aviot.models.sequence import IGNORED
-from aviot.small.architecture import new_model
-from aviot.small.curriculum import Curriculum, Phase
-from aviot.small.lessons import Lessons, LessonWriter
-from aviot.small.options import OptionFinder, OptionReader
-from aviot.small.spans import answer_spans
-from aviot.synthetic import World, WorldConfig
+from aviot_lab.demo_model.architecture import new_model
+from aviot_lab.demo_model.curriculum import Curriculum, Phase
+from aviot_lab.demo_model.lessons import Lessons, LessonWriter
+from aviot_lab.demo_model.options import OptionFinder, OptionReader
+from aviot_lab.demo_model.spans import answer_spans
+from aviot_lab.world import World, WorldConfig
 
 
 def test_answers_are_stretches():

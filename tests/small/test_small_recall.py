@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from aviot.models.sequence import IGNORED
-from aviot.small.curriculum import Curriculum, Phase
-from aviot.small.histories import HISTORY, UNKNOWN, WAYS
-from aviot.small.lessons import Lessons
-from aviot.small.recall import recalls_of
-from aviot.synthetic import World, WorldConfig
-from aviot.synthetic.stage import CELLS
-from aviot.synthetic.words import CHANGES, COLOUR_NAMES, NOTHING, NUMBERS, QUADRANTS, QUARTERS, SHAPES
+from aviot_lab.demo_model.curriculum import Curriculum, Phase
+from aviot_lab.demo_model.histories import HISTORY, UNKNOWN, WAYS
+from aviot_lab.demo_model.lessons import Lessons
+from aviot_lab.demo_model.recall import recalls_of
+from aviot_lab.world import World, WorldConfig
+from aviot_lab.world.stage import CELLS
+from aviot_lab.world.words import CHANGES, COLOUR_NAMES, NOTHING, NUMBERS, QUADRANTS, QUARTERS, SHAPES
 
 LABEL = {name: number for number, name in enumerate(HISTORY)}
 SCENES = 12

@@ -5,16 +5,16 @@ from dataclasses import replace
 import pytest
 import torch
 
-from aviot.compressor.allocation import allocation_probabilities
-from aviot.compressor.segments import Segments
 from aviot.config import CompressorConfig
-from aviot.small.architecture import new_model
-from aviot.small.curriculum import Curriculum, Phase
-from aviot.small.learning import encode
-from aviot.small.lessons import Lessons, LessonWriter, put
-from aviot.small.pupil import Pupil
-from aviot.small.relevance import Sought, allotment_loss, relevance, relevance_loss, sought_of
-from aviot.synthetic import World, WorldConfig
+from aviot.methods.aviot.allocation import allocation_probabilities
+from aviot.methods.aviot.segments import Segments
+from aviot_lab.demo_model.architecture import new_model
+from aviot_lab.demo_model.curriculum import Curriculum, Phase
+from aviot_lab.demo_model.learning import encode
+from aviot_lab.demo_model.lessons import Lessons, LessonWriter, put
+from aviot_lab.demo_model.pupil import Pupil
+from aviot_lab.demo_model.relevance import Sought, allotment_loss, relevance, relevance_loss, sought_of
+from aviot_lab.world import World, WorldConfig
 
 FRAMES = 16
 

@@ -5,13 +5,13 @@ import json
 import pytest
 import torch
 
-from aviot.files import only_writer
-from aviot.small.architecture import new_model
-from aviot.small.curriculum import CURRICULUM
-from aviot.small.optimizers import optimizers_of
-from aviot.small.pupil import Pupil
-from aviot.small.state import STATE, load_state, save_state
-from aviot.small.train import train
+from aviot.utils.files import only_writer
+from aviot_lab.demo_model.architecture import new_model
+from aviot_lab.demo_model.curriculum import CURRICULUM
+from aviot_lab.demo_model.optimizers import optimizers_of
+from aviot_lab.demo_model.pupil import Pupil
+from aviot_lab.demo_model.state import STATE, load_state, save_state
+from aviot_lab.demo_model.train import train
 
 
 @pytest.fixture

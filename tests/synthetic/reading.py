@@ -2,7 +2,7 @@
 
 import re
 
-from aviot.synthetic.words import CHANGES, COLOUR_NAMES, SHAPES
+from aviot_lab.world.words import CHANGES, COLOUR_NAMES, SHAPES
 
 NAMED = {  # of each family: words of which one must be there
     "existence": "at any|at some point|ever|anywhere",

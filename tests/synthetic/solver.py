@@ -3,8 +3,8 @@
 import numpy as np
 from reading import read
 
-from aviot.synthetic import Question, Scene, tracks
-from aviot.synthetic.words import CHANGES, COLOUR_NAMES, NUMBERS, QUADRANTS, QUARTERS, SHAPES
+from aviot_lab.world import Question, Scene, tracks
+from aviot_lab.world.words import CHANGES, COLOUR_NAMES, NUMBERS, QUADRANTS, QUARTERS, SHAPES
 
 JUMP = 0.1  # between frames: more is no glide and no sway
 

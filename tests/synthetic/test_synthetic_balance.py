@@ -7,9 +7,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from aviot.synthetic import FAMILIES, World, WorldConfig
-from aviot.synthetic.balance import frame_features, held_out_score, word_features
-from aviot.synthetic.chance import Draws
+from aviot_lab.world import FAMILIES, World, WorldConfig
+from aviot_lab.world.balance import frame_features, held_out_score, word_features
+from aviot_lab.world.chance import Draws
 
 LIMIT = 3.5  # standard deviations of guessing: one run in four thousand is above by chance, and runs are repeatable
 TEMPORAL = [family for family in FAMILIES if FAMILIES[family].temporal]

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from aviot.scatter import MASK, STRIDE, scattered
-from aviot.synthetic import World, WorldConfig, render, save, tracks
-from aviot.synthetic.sprites import SIDE, sprite_table
-from aviot.synthetic.words import COLOURS, SHAPES, TEXTURES
+from aviot.utils.splitmix64 import MASK, STRIDE, splitmix64
+from aviot_lab.world import World, WorldConfig, render, save, tracks
+from aviot_lab.world.sprites import SIDE, sprite_table
+from aviot_lab.world.words import COLOURS, SHAPES, TEXTURES
 
 WORLD = World(WorldConfig(seed=5))
 SCENES = [WORLD.scene("train", index) for index in range(6)]
@@ -122,8 +122,8 @@ def test_random_bits_are_splitmix64s():
     """Its published sequence from 1234567, of numbers and of arrays."""
     expected = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]
     states = [(1234567 + (i + 1) * STRIDE) & MASK for i in range(4)]
-    assert [scattered(state) for state in states] == expected
-    assert scattered(np.array(states, np.uint64)).tolist() == expected
+    assert [splitmix64(state) for state in states] == expected
+    assert splitmix64(np.array(states, np.uint64)).tolist() == expected
 
 
 def test_pixels_are_those_that_the_packages_model_learnt_from():

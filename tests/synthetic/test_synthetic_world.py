@@ -8,9 +8,9 @@ import pytest
 from solver import solve
 
 from aviot.models.prompt import question_range
-from aviot.synthetic import FAMILIES, SPLITS, World, WorldConfig, tracks, vocabulary
-from aviot.synthetic.grammar import CORES, all_answers, wordings
-from aviot.synthetic.split import RESIDUES, belongs, number_of
+from aviot_lab.world import FAMILIES, SPLITS, World, WorldConfig, tracks, vocabulary
+from aviot_lab.world.grammar import CORES, all_answers, wordings
+from aviot_lab.world.split import RESIDUES, belongs, number_of
 
 WORLD = World(WorldConfig(seed=3))
 

@@ -12,11 +12,11 @@ from tiny import config, settings
 from transformers import TrainerCallback
 
 from aviot.cli import app
-from aviot.files import only_writer
 from aviot.training import saving
 from aviot.training.inspection import inspect_checkpoint
 from aviot.training.resuming import find_start
 from aviot.training.run import train
+from aviot.utils.files import only_writer
 
 
 class Second(TrainerCallback):

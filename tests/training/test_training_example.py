@@ -7,7 +7,7 @@ import sys
 import pytest
 from tiny import ROOT
 
-from aviot.small.embedded import embedded_model
+from aviot.bundled import embedded_model
 from aviot.training import saving
 from aviot.training.reading import read_config
 

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from aviot.bench.bandwidth import bandwidth_share, fewest_bytes
 from aviot.bench.result import Method, Row
 from aviot.bench.timing import Measurement, NotMeasured, Part, Work, attempt, measure
-from aviot.compressor import Compressor, PositionEncoder, RandomDrop, UniformKeep
-from aviot.compressor.replay import Replays
-from aviot.compressor.schedule import path_for, support_count
 from aviot.config import CompressorConfig
+from aviot.methods.aviot import Compressor, PositionEncoder, RandomDrop, UniformKeep
+from aviot.methods.aviot.replay import Replays
+from aviot.methods.aviot.schedule import path_for, support_count
 from aviot.ot.device import on_gpu
 
 Tell = Callable[[str], None]

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from aviot.compressor import Compressor
-from aviot.compressor.reference import compress_reference
 from aviot.config import CompressorConfig
+from aviot.methods.aviot import Compressor
+from aviot.methods.aviot.reference import compress_reference
 
 ODD = CompressorConfig(dim=24, cost_dim=16, grid=(5, 7), regions=((1, 1), (2, 3), (5, 7)))
 ODD_FRAMES = 37

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from aviot.bench.sizes import SIZES
-from aviot.values import as_whole
+from aviot.utils.values import as_whole
 
 DTYPES = ("float32", "bfloat16")
 

@@ -7,7 +7,7 @@ import torch
 
 from aviot.bench.measured import check_measured
 from aviot.bench.sizes import SIZES, Size
-from aviot.compressor.schedule import support_count
+from aviot.methods.aviot.schedule import support_count
 
 CPU = torch.device("cpu")
 

@@ -11,9 +11,9 @@ from aviot.bench.bandwidth import bandwidth_share, fewest_bytes
 from aviot.bench.result import FIRST_TOKEN, Method, Row, total_ms
 from aviot.bench.timing import Part, Work, attempt
 from aviot.bench.workload import Workload, random_workload
-from aviot.compressor import RandomDrop
-from aviot.compressor.replay import Replays
-from aviot.compressor.schedule import path_for, support_count
+from aviot.methods.aviot import RandomDrop
+from aviot.methods.aviot.replay import Replays
+from aviot.methods.aviot.schedule import path_for, support_count
 from aviot.models.backbone import Prompts
 from aviot.models.grouping import stack_videos
 from aviot.models.modeling import AviotForConditionalGeneration

@@ -12,8 +12,8 @@ from aviot.bench.explanation import explain
 from aviot.bench.options import Options
 from aviot.bench.result import Result
 from aviot.bench.scaling import measure_scaling
-from aviot.compressor import Compressor
-from aviot.machine import command_line, commit, machine, versions
+from aviot.methods.aviot import Compressor
+from aviot.utils.machine import command_line, commit, machine, versions
 
 
 def run(options: Options, tell: Tell = lambda _: None) -> Result:

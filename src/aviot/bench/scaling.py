@@ -17,8 +17,8 @@ from aviot.bench.alone import (
 from aviot.bench.bandwidth import bandwidth_share, fewest_bytes
 from aviot.bench.result import Point
 from aviot.bench.timing import NotMeasured, attempt
-from aviot.compressor.schedule import path_for, support_count
 from aviot.config import CompressorConfig
+from aviot.methods.aviot.schedule import path_for, support_count
 from aviot.ot.device import on_gpu
 
 QUARTERS = (1, 2, 3, 4)  # of the base's frames and channels

@@ -6,8 +6,8 @@ from pathlib import Path
 from aviot.bench.plot import check_plot, draw_plot
 from aviot.bench.report import as_plain, print_report
 from aviot.bench.result import Result
-from aviot.files import check_output, naming_failures, write_durably
-from aviot.printing import SafeConsole
+from aviot.utils.files import check_output, naming_failures, write_durably
+from aviot.utils.printing import SafeConsole
 
 ELSEWHERE = "free some space, or name a file elsewhere"
 

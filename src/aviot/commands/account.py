@@ -11,8 +11,8 @@ from rich.table import Table
 from aviot.accounting import Account, Backbone
 from aviot.accounting import account as account_rows
 from aviot.commands.options import Json
-from aviot.printing import SafeConsole
 from aviot.terminal import mistakes
+from aviot.utils.printing import SafeConsole
 
 PAPER_RATIOS = [2.0, 4.0, 10.0]
 UNLIMITED = 1000  # columns: the table is printed at its own width, so no cell is ever cut

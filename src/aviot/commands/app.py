@@ -40,8 +40,8 @@ def app(
     """
     with mistakes(), working() as report:
         from aviot.explain.access import EXPOSED, Access, resolve
-        from aviot.machine import check_device_name
         from aviot.request import checkpoint_folder
+        from aviot.utils.machine import check_device_name
 
         if max_upload < 1:
             raise ValueError(f"--max-upload must be at least 1 MB, got {max_upload}")

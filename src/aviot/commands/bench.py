@@ -57,7 +57,7 @@ def bench(
     from aviot.bench.options import Options
     from aviot.bench.run import run
     from aviot.bench.write import check_outputs, write_outputs
-    from aviot.machine import device_named
+    from aviot.utils.machine import device_named
 
     try:
         with mistakes(), working() as report:
@@ -88,10 +88,10 @@ def _check_early(
     video: Path | None, model: Path | None, ratios: list[float], device: str, output: Path | None, plot: Path | None
 ) -> None:
     """Refuse what takes no torch to see is wrong; `Options` checks the rest."""
-    from aviot.compressor.schedule import support_count
-    from aviot.files import check_outputs_differ
-    from aviot.machine import check_device_name
+    from aviot.methods.aviot.schedule import support_count
     from aviot.request import checkpoint_folder
+    from aviot.utils.files import check_outputs_differ
+    from aviot.utils.machine import check_device_name
     from aviot.video.paths import check_source
 
     for ratio in ratios:

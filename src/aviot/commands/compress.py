@@ -45,8 +45,8 @@ def compress(
     Example: aviot compress cooking.mp4 -q "What is being cooked?" -o cooking.safetensors --model checkpoints/aviot-7b
     """
     with mistakes(), working() as report:
-        from aviot.files import check_outputs_differ
         from aviot.request import Request, check_mixes
+        from aviot.utils.files import check_outputs_differ
 
         request = Request(
             video=video,

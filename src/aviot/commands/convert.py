@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from aviot.commands.options import Json
-from aviot.printing import SafeProgress
 from aviot.terminal import mistakes, say, stderr_console
+from aviot.utils.printing import SafeProgress
 
 
 def convert(

@@ -11,8 +11,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from aviot.commands.options import Device, Json, Model, Ratio
-from aviot.printing import SafeConsole
 from aviot.terminal import counted, load_model, mistakes, working
+from aviot.utils.printing import SafeConsole
 
 if TYPE_CHECKING:
     from aviot.demo import Demo
@@ -48,8 +48,8 @@ def demo(
     Example: aviot demo --ratio 8
     """
     with mistakes(), working() as report:
-        from aviot.machine import check_device_name
         from aviot.request import checkpoint_folder
+        from aviot.utils.machine import check_device_name
 
         if video is not None and scene is not None:
             raise ValueError(f"--scene {scene} draws a video and --video {video} names one; give one of the two")
@@ -84,9 +84,9 @@ def demo(
 
 def _check(video: Path | None, scene: int, questions: Sequence[str], ratio: float, folder: Path) -> None:
     """Refuse what cannot be shown, before anything is loaded or written."""
-    from aviot.compressor.schedule import support_count
-    from aviot.files import check_folder
+    from aviot.methods.aviot.schedule import support_count
     from aviot.request import MOST_QUESTIONS, check_questions
+    from aviot.utils.files import check_folder
     from aviot.video.paths import check_source
 
     if video is not None:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from aviot.commands.options import Device, Fps, Frames, Json, MaxFrames, Model, ReadTimeout, SourceFps
-from aviot.launcher import World
-from aviot.printing import SafeConsole
 from aviot.terminal import chosen_model, load_model, mistakes, refuse, say
+from aviot.utils.launcher import World
+from aviot.utils.printing import SafeConsole
 
 if TYPE_CHECKING:
     from aviot.evaluation.config import EvaluationConfig
@@ -101,7 +101,7 @@ def evaluate(
     Example: aviot evaluate items.jsonl -m checkpoints/aviot-7b -r 4 -r 10 --compressor aviot --compressor uniform
     """
     with mistakes():
-        from aviot.machine import check_device_name
+        from aviot.utils.machine import check_device_name
 
         first = World.here().rank == 0
         if verify is not None:
@@ -140,10 +140,10 @@ def evaluate(
                 by=by,
                 instruction=choice_instruction is not None or open_instruction is not None,
             )
+        from aviot.bundled import embedded_model
         from aviot.evaluation.config import EvaluationConfig
         from aviot.evaluation.prompts import Instructions
         from aviot.request import MAX_NEW_TOKENS
-        from aviot.small.embedded import embedded_model
         from aviot.video.limits import ReadLimits
 
         given = {"choice": choice_instruction, "open": open_instruction}
@@ -197,7 +197,7 @@ def _evaluate(
     from aviot.evaluation.report import as_plain, print_summary
     from aviot.evaluation.run import RESULTS
     from aviot.evaluation.run import evaluate as run_evaluation
-    from aviot.machine import process_device
+    from aviot.utils.machine import process_device
 
     place = process_device(device)
     report = say if first and sys.stderr.isatty() else _silent
@@ -243,7 +243,7 @@ def _suite(
     from aviot.evaluation.suite.files import as_json as plain
     from aviot.evaluation.suite.markdown import as_markdown
     from aviot.evaluation.suite.suite import paper_ratios, paper_sampling, run_suite
-    from aviot.machine import process_device
+    from aviot.utils.machine import process_device
 
     place = process_device(device)
     report = say if first and sys.stderr.isatty() else _silent
@@ -272,7 +272,7 @@ def _verify(
 ) -> None:
     from aviot.evaluation.verify import recorded_config
     from aviot.evaluation.verify import verify as verify_run
-    from aviot.machine import process_device
+    from aviot.utils.machine import process_device
 
     config, place = recorded_config(run, items=items, model=model, videos=videos), process_device(device)
     found = verify_run(config, lambda: load_model(config.model, str(place), _silent), place, **how)

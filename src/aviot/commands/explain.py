@@ -57,8 +57,8 @@ def explain(
     Example: aviot explain cooking.mp4 -q "What is cooked?" -q "Who cooks?" --ratio 5 -o report.html --model MODEL
     """
     with mistakes(), working() as report:
-        from aviot.files import check_folder, check_outputs_differ
         from aviot.request import MOST_QUESTIONS, Request, check_mixes, check_questions
+        from aviot.utils.files import check_folder, check_outputs_differ
 
         request = Request(
             video=video,

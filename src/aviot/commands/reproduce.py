@@ -10,7 +10,7 @@ from aviot.commands.options import Device, Json, Model
 from aviot.terminal import chosen_model, load_model, mistakes, say, stderr_console
 
 if TYPE_CHECKING:
-    from aviot.reproduce.rows import Weights
+    from aviot_lab.reproduce.rows import Weights
 
 Out = Annotated[Path, typer.Option("--output", "-o", help="Folder of the run and its report.")]
 OUT = Path("reproduction")
@@ -41,25 +41,25 @@ def reproduce(
     Example: aviot reproduce --setting full -o reproduction
     """
     with mistakes():
-        from aviot.files import check_folder
-        from aviot.machine import check_device_name, device_named
-        from aviot.reproduce.progress import LOADING, RunProgress
-        from aviot.reproduce.size import size_named
         from aviot.request import checkpoint_folder
+        from aviot.utils.files import check_folder
+        from aviot.utils.machine import check_device_name, device_named
+        from aviot_lab.reproduce.progress import LOADING, RunProgress
+        from aviot_lab.reproduce.size import size_named
 
         size = size_named(setting, questions)
         check_folder(output, "name a folder for the run with -o")
         given: dict[Weights, Path | None] = {"model": model, "uniform": uniform, "segment-mean": segment_mean}
         named = {name: checkpoint_folder(folder) for name, folder in given.items() if folder is not None}
         check_device_name(device)
-        from aviot.synthetic.config import WorldConfig
+        from aviot_lab.world.config import WorldConfig
 
         WorldConfig(seed=seed)  # refuses a seed that no world has
         folders: dict[Weights, Path] = {"model": chosen_model(model), **named}
         with RunProgress(stderr_console()) as progress:
             progress.phase(LOADING)
-            from aviot.reproduce.run import Options
-            from aviot.reproduce.run import reproduce as run
+            from aviot_lab.reproduce.run import Options
+            from aviot_lab.reproduce.run import reproduce as run
 
             options = Options(
                 folders=folders,

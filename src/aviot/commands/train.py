@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from aviot.launcher import World
 from aviot.terminal import mistakes, refuse, say
+from aviot.utils.launcher import World
 
 if TYPE_CHECKING:
     from aviot.training.config import TrainingConfig

@@ -4,6 +4,6 @@ What an example is follows from the configuration and its position alone: its nu
 all epochs and ranks. Nothing is replayed to continue a run.
 """
 
-from aviot.deferred import deferred_names
+from aviot.utils.lazy_names import lazy_names
 
-__getattr__, __dir__, __all__ = deferred_names(__name__, __file__)
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

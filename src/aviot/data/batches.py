@@ -8,7 +8,7 @@ from torch.utils.data import Sampler
 
 from aviot.data.cost import CostModel
 from aviot.data.order import Order
-from aviot.values import as_whole, require_whole
+from aviot.utils.values import as_whole, require_whole
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 from aviot.config import TRAINING_RATIOS
-from aviot.values import as_tuple, as_whole, numbers, require_choice, require_fraction, require_whole
+from aviot.utils.values import as_tuple, as_whole, numbers, require_choice, require_fraction, require_whole
 
 BadRecords = Literal["refuse", "skip"]
 

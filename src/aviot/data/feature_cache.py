@@ -16,8 +16,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from aviot.files import TEMPORARY, replacing
-from aviot.values import as_whole
+from aviot.utils.files import TEMPORARY, replacing
+from aviot.utils.values import as_whole
 
 logger = logging.getLogger(__name__)
 

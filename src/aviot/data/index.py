@@ -18,7 +18,7 @@ from aviot.data.errors import DataError, RecordError
 from aviot.data.paths import ANYWHERE, VideoFolder
 from aviot.data.record import Record, parse_record
 from aviot.data.scan import Found, Scanner, decode_json
-from aviot.files import replacing
+from aviot.utils.files import replacing
 
 logger = logging.getLogger(__name__)
 

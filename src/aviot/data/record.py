@@ -10,7 +10,7 @@ from aviot.data.errors import RecordError
 from aviot.data.json_values import check_object, check_text, is_given, json_name
 from aviot.data.paths import ANYWHERE, VideoFolder
 from aviot.data.turns import Message, read_messages
-from aviot.values import as_number
+from aviot.utils.values import as_number
 
 __all__ = ["PLACEHOLDERS", "Record", "Turn", "parse_record"]
 

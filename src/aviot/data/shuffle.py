@@ -6,7 +6,7 @@ Nothing here has a state and nothing depends on a library's generator, whose str
 import numpy as np
 from numpy.typing import NDArray
 
-from aviot.scatter import STRIDE, scattered
+from aviot.utils.splitmix64 import STRIDE, splitmix64
 
 Words = NDArray[np.uint64]
 
@@ -18,7 +18,7 @@ def mix(*words: Words | int) -> Words:
     """A 64-bit hash of 64-bit words, each an array or a number: scattered word after word."""
     state: Words = np.zeros(1, np.uint64)
     for word in words:
-        state = scattered((state ^ np.asarray(word, np.uint64)) + STRIDE)
+        state = splitmix64((state ^ np.asarray(word, np.uint64)) + STRIDE)
     return state
 
 

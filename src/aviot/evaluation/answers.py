@@ -7,7 +7,7 @@ from typing import Any
 from aviot.evaluation.errors import ItemError
 from aviot.evaluation.options import Options
 from aviot.evaluation.text import fold, normal
-from aviot.values import as_whole
+from aviot.utils.values import as_whole
 
 _NAMED = r"\s*(?:(?:the\s+)?(?:correct\s+)?(?:option|choice|answer)(?:\s+is)?[\s_:]*)?"
 _LETTER = re.compile(rf"{_NAMED}[\s(\[]*([A-Za-z])[\s.):\]]*", re.IGNORECASE)

@@ -16,8 +16,8 @@ from aviot.evaluation.item import Item
 from aviot.evaluation.plan import Batch, Key, Visit
 from aviot.evaluation.prompts import Instructions, ask_item
 from aviot.evaluation.rows import answered_row, failed_row
-from aviot.journal import Row
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
+from aviot.utils.journal import Row
 from aviot.video import ReadLimits, Video, read_isolated, stop_reading
 
 Read = Callable[[Path], Video]

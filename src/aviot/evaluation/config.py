@@ -4,13 +4,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aviot.compressor.schedule import support_count
 from aviot.evaluation.benchmarks.ten import BY_NAME
 from aviot.evaluation.endpoint import Endpoint
 from aviot.evaluation.prompts import Instructions
-from aviot.files import check_folder
+from aviot.methods.aviot.schedule import support_count
 from aviot.request import COMPRESSORS, MAX_NEW_TOKENS, check_compressor, check_sampling, checkpoint_folder
-from aviot.values import as_whole, require_whole
+from aviot.utils.files import check_folder
+from aviot.utils.values import as_whole, require_whole
 from aviot.video.limits import ReadLimits
 
 

@@ -13,9 +13,9 @@ from urllib.error import HTTPError
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
-from aviot.deadline import DeadlineReader
-from aviot.printing import one_line
-from aviot.values import require_positive, require_whole
+from aviot.utils.deadline import DeadlineReader
+from aviot.utils.printing import one_line
+from aviot.utils.values import require_positive, require_whole
 
 MAX_REPLY = 2**20
 """Bytes of the longest reply that is read."""

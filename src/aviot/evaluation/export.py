@@ -10,8 +10,8 @@ from aviot.evaluation.item import Item
 from aviot.evaluation.measures import Measure
 from aviot.evaluation.report import WITHOUT_SCORES, Table, problem_lines, summary_tables
 from aviot.evaluation.summary import Summary
-from aviot.journal import Row
-from aviot.printing import one_line, printable
+from aviot.utils.journal import Row
+from aviot.utils.printing import one_line, printable
 from aviot.video.result import Damage
 
 RESULT_FIELDS = (

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from aviot.values import as_number
+from aviot.utils.values import as_number
 
 DEEPEST = 20
 """Levels of nesting in what a run writes; it has five."""

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from aviot.values import as_number
+from aviot.utils.values import as_number
 
 SYSTEM = (
     "You grade answers to questions about videos. You are given a question, the true answer and what a model said. "

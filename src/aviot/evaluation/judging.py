@@ -10,7 +10,7 @@ from aviot.evaluation.item import Item
 from aviot.evaluation.judge import judge_messages, parse_verdict
 from aviot.evaluation.plan import Key
 from aviot.evaluation.rows import ANSWERED, settled
-from aviot.journal import Row
+from aviot.utils.journal import Row
 
 GIVEN_UP_AFTER = 24
 """Answers in a row that got no verdict, after which a judge is asked no more; a resumed run begins again."""

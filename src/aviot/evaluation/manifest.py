@@ -31,12 +31,12 @@ from aviot.evaluation.judge import USER as JUDGE_USER
 from aviot.evaluation.plan import Shard
 from aviot.evaluation.prompts import Instructions, ask
 from aviot.evaluation.reading import Items
-from aviot.files import write_durably
-from aviot.machine import command_line, commit, machine, versions
 from aviot.models import AviotProcessor
 from aviot.models.prompt import chat_prompt
 from aviot.models.shards import read_shards
-from aviot.printing import json_text
+from aviot.utils.files import write_durably
+from aviot.utils.machine import command_line, commit, machine, versions
+from aviot.utils.printing import json_text
 
 FORMAT = 1
 FILE = "manifest.json"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from aviot.evaluation.intervals import Interval, difference_interval, share_interval
 from aviot.evaluation.rows import has_failed
-from aviot.journal import Row
+from aviot.utils.journal import Row
 
 MULTIPLE_CHOICE, EXACT_MATCH = "multiple choice", "exact match"
 JUDGED_CORRECT, JUDGED_SCORE = "judge: correct", "judge: score, 0 to 5"

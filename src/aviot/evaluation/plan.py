@@ -11,7 +11,7 @@ from pathlib import Path
 from aviot.evaluation.config import Setting
 from aviot.evaluation.item import Item
 from aviot.evaluation.reading import Items
-from aviot.launcher import World
+from aviot.utils.launcher import World
 
 Key = tuple[int, str]
 """An item's number and a setting's name: what there is one row of."""

@@ -9,7 +9,7 @@ from typing import Any
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Column
 
-from aviot.printing import SafeConsole, SafeProgress
+from aviot.utils.printing import SafeConsole, SafeProgress
 
 SHOWN = 3
 """Settings whose score fits beside a bar."""

@@ -9,7 +9,7 @@ from rich.console import Console
 from aviot.evaluation.intervals import Interval
 from aviot.evaluation.measures import JUDGED_SCORE, Difference, Measure
 from aviot.evaluation.summary import Problem, Summary
-from aviot.printing import one_line
+from aviot.utils.printing import one_line
 
 LISTED = 10
 """Problems of one kind that are named at a terminal; the summary's files have all."""

@@ -9,7 +9,7 @@ from aviot.evaluation.forms import Check, is_amount, is_count, is_text, is_truth
 from aviot.evaluation.item import Item
 from aviot.evaluation.plan import Key
 from aviot.evaluation.rows import ANSWERED, FAILED, has_failed, key_of
-from aviot.journal import JournalError, Row, read_rows
+from aviot.utils.journal import JournalError, Row, read_rows
 
 
 def _is_damage(value: Any) -> bool:

@@ -8,7 +8,7 @@ from aviot.evaluation.config import Setting
 from aviot.evaluation.item import Item
 from aviot.evaluation.plan import Key
 from aviot.evaluation.scoring import answer_text, score_reply
-from aviot.journal import Row
+from aviot.utils.journal import Row
 from aviot.video import Video
 
 ANSWERED, FAILED = "answered", "failed"

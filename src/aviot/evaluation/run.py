@@ -24,11 +24,11 @@ from aviot.evaluation.report import as_plain
 from aviot.evaluation.row_checks import Expected, contradicted
 from aviot.evaluation.rows import has_failed, key_of, settled
 from aviot.evaluation.summary import Summary, summarise
-from aviot.files import write_durably
-from aviot.journal import Journal, JournalError, Row, alone, as_line
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.models.checkpoint import read_source
-from aviot.printing import json_text
+from aviot.utils.files import write_durably
+from aviot.utils.journal import Journal, JournalError, Row, alone, as_line
+from aviot.utils.printing import json_text
 
 RESULTS, SUMMARY, PARTS, LOCK = "results.jsonl", "summary.json", "parts", ".lock"
 RESULTS_CSV, SUMMARY_CSV, SUMMARY_MARKDOWN = "results.csv", "summary.csv", "summary.md"

@@ -10,7 +10,7 @@ from aviot.evaluation.intervals import Interval
 from aviot.evaluation.item import Item
 from aviot.evaluation.measures import Difference, Measure, Scored, differences, measure, scored
 from aviot.evaluation.rows import ANSWERED, has_failed
-from aviot.journal import Row
+from aviot.utils.journal import Row
 from aviot.video.result import Damage
 
 FEW_VIDEOS = 10

@@ -19,7 +19,7 @@ from aviot.evaluation.row_checks import well_formed_rows
 from aviot.evaluation.rows import ANSWERED, key_of
 from aviot.evaluation.run import RESULTS, SUMMARY, Load, Prepared
 from aviot.evaluation.scoring import score_reply
-from aviot.journal import Row
+from aviot.utils.journal import Row
 
 LISTED = 10
 """Rows of other runs that are named."""

@@ -13,9 +13,9 @@ from aviot.explain.pictures import Pictures
 from aviot.explain.report import PageViews, report_of
 from aviot.explain.study import Study, check_questions, study
 from aviot.explain.view import View
-from aviot.files import check_folder, check_outputs_differ, replacing
 from aviot.models.session import Session
 from aviot.request import CompressorName
+from aviot.utils.files import check_folder, check_outputs_differ, replacing
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from aviot.compressor.agreement import Agreement, agreement, mass_inside, top_cells
 from aviot.explain.fading import opacity
 from aviot.explain.study import Study
 from aviot.explain.view import View
+from aviot.methods.aviot.agreement import Agreement, agreement, mass_inside, top_cells
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -18,12 +18,12 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import torch
 
-from aviot.deadline import DeadlineReader
 from aviot.explain.access import AccessError
 from aviot.explain.page import embedded, explorer_script, filled, resource
 from aviot.explain.report import model_line, readable
 from aviot.explain.videos import UnknownVideo, Videos
-from aviot.values import as_number
+from aviot.utils.deadline import DeadlineReader
+from aviot.utils.values import as_number
 from aviot.video import VIDEO_SUFFIXES
 
 if TYPE_CHECKING:

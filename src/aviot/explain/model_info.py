@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from aviot.bundled import FOREIGN, NAME, is_drawn, is_embedded
 from aviot.models import AviotForConditionalGeneration
-from aviot.small.embedded import FOREIGN, NAME, is_embedded
-from aviot.synthetic import is_drawn
 from aviot.video import Video
 
 UNNAMED = "unnamed model"  # made in memory, not loaded from a folder
@@ -51,7 +50,7 @@ class ModelInfo:
         """Return the warning that the model cannot know the video, or None.
 
         The bundled model has seen nothing but its procedural world. Only files that this package drew say that they
-        are of it (`aviot.synthetic.is_drawn`); all other files, folders of images and arrays count as foreign.
+        are of it (`aviot.bundled.is_drawn`); all other files, folders of images and arrays count as foreign.
         """
         return FOREIGN if self.bundled and not is_drawn(video.comment) else None
 

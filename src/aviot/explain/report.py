@@ -4,13 +4,13 @@ import re
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from aviot.compressor.agreement import TOP_SHARE
 from aviot.explain.fading import BOLD, FAINTEST
 from aviot.explain.fields import FIGURE_STEPS, FIGURES, pack_fields, text_of
 from aviot.explain.model_info import ModelInfo
 from aviot.explain.pictures import as_jpegs
 from aviot.explain.study import Study
 from aviot.explain.view import View
+from aviot.methods.aviot.agreement import TOP_SHARE
 
 FORMAT = 1
 FIELD_BYTES = 2_600_000  # of deflated maps, all views of a page together

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from aviot.accounting import Backbone
-from aviot.compressor.intervention import allocation_distance, temporal_divergence
 from aviot.explain.model_info import ModelInfo
 from aviot.explain.pictures import LARGEST_SIDE, Pictures, apart
 from aviot.explain.view import View, view_of
+from aviot.methods.aviot.intervention import allocation_distance, temporal_divergence
 from aviot.models.configuration import AviotConfig
 from aviot.models.processing import AviotProcessor
 from aviot.models.session import Session

@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aviot.compressor import Compression
-from aviot.compressor.allocation import standardise
-from aviot.compressor.segments import Segments
+from aviot.methods.aviot import Compression
+from aviot.methods.aviot.allocation import standardise
+from aviot.methods.aviot.segments import Segments
 
 FUSED = "fused"  # the one map of what has no paths: a baseline, or a video that was short enough
 SHARPNESS = 3.0  # of the standardised relevance before frames compete: the paper's alpha_q over tau

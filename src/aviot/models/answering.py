@@ -14,7 +14,7 @@ from jaxtyping import Float
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
-from aviot.compressor import Compression
+from aviot.methods.aviot import Compression
 from aviot.models.modeling import AviotForConditionalGeneration
 from aviot.models.processing import AviotProcessor
 from aviot.models.shards import write_tensors

@@ -10,9 +10,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedModel
 
-from aviot.compressor import Compression, Compressor, PositionEncoder
-from aviot.compressor.finite import FiniteFlags
-from aviot.compressor.replay import Replays
+from aviot.methods.aviot import Compression, Compressor, PositionEncoder
+from aviot.methods.aviot.finite import FiniteFlags
+from aviot.methods.aviot.replay import Replays
 from aviot.models.configuration import AviotConfig
 from aviot.models.connector import Connector
 from aviot.models.grouping import Row, group_rows, one_a_row, stack_videos

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from aviot.models.errors import quoted
-from aviot.values import as_number, as_whole
+from aviot.utils.values import as_number, as_whole
 
 VIDEO_PLACEHOLDER = -200  # no token of any vocabulary; published prompts mark the video with it
 

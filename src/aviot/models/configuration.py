@@ -18,7 +18,7 @@ from aviot.models.config_fields import (
 from aviot.models.documents import read_json
 from aviot.models.foreign_code import refuse_named_code, refuse_trust
 from aviot.models.hub import ORIGIN, resolve_folder
-from aviot.values import as_whole
+from aviot.utils.values import as_whole
 
 __all__ = ["VIDEO_PLACEHOLDER", "AviotConfig"]
 

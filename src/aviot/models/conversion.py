@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from safetensors import safe_open
 
-from aviot.files import check_folder, naming_failures
 from aviot.models.backbone import fresh_weights
 from aviot.models.checkpoint import FRESH, FRESH_START, Layout, Source, check_claims, check_tensors, read_source
 from aviot.models.generation_settings import GENERATION_FILE, read_generation_settings
 from aviot.models.modeling import AviotForConditionalGeneration, expected_tensors
 from aviot.models.processing import AviotProcessor
 from aviot.models.shards import INDEX, SINGLE, CheckpointError, Shards, read_shards, write_tensors
+from aviot.utils.files import check_folder, naming_failures
 
 logger = logging.getLogger(__name__)
 

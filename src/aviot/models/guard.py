@@ -7,7 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers import LogitsProcessor
 
-from aviot.compressor.finite import FiniteFlags
+from aviot.methods.aviot.finite import FiniteFlags
 
 
 class FiniteGuard(LogitsProcessor):

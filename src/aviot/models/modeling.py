@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import GenerationMixin, LogitsProcessor, LogitsProcessorList
 from transformers.utils import ModelOutput
 
-from aviot.compressor import Compression
+from aviot.methods.aviot import Compression
 from aviot.models.backbone import AviotModel, AviotPreTrainedModel, Prompts, fresh_weights
 from aviot.models.checkpoint import FRESH_START, check_claims, check_tensors, read_source
 from aviot.models.configuration import AviotConfig

@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from aviot.compressor import Compression, Compressor, PositionEncoder, SegmentMean, UniformKeep
-from aviot.compressor.finite import FiniteFlags
-from aviot.compressor.replay import Replays
+from aviot.methods.aviot import Compression, Compressor, PositionEncoder, SegmentMean, UniformKeep
+from aviot.methods.aviot.finite import FiniteFlags
+from aviot.methods.aviot.replay import Replays
 from aviot.models.configuration import AviotConfig
 from aviot.models.connector import Connector
 from aviot.models.grouping import select_videos

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from transformers import BatchFeature, ProcessorMixin
 
-from aviot.files import filling
 from aviot.models.checkpoint import check_claims, read_source
 from aviot.models.config_fields import exactly, known_fields, number, whole
 from aviot.models.configuration import VIDEO_PLACEHOLDER
@@ -25,7 +24,8 @@ from aviot.models.sequence import IGNORED
 from aviot.models.shards import has_weights, read_shards
 from aviot.models.tokenizer_files import is_tokenizers_error, load_tokenizer
 from aviot.request import check_question
-from aviot.values import require_positive, require_whole
+from aviot.utils.files import filling
+from aviot.utils.values import require_positive, require_whole
 from aviot.video import Scaling, Transform, Video, read_video
 
 SETTINGS_FILE = "processor_config.json"

@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from aviot.compressor.finite import FiniteFlags
+from aviot.methods.aviot.finite import FiniteFlags
 
 IGNORED = -100  # the label of positions that are not supervised
 

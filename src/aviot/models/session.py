@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aviot.compressor import Compression
+from aviot.methods.aviot import Compression
 from aviot.models.answering import Report, Stopwatch, generate_text
 from aviot.models.backbone import Prompts
 from aviot.models.grouping import Row

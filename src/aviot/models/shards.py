@@ -10,10 +10,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from aviot.files import replacing
 from aviot.models.documents import read_json
 from aviot.models.errors import CheckpointError as CheckpointError  # long imported from here
 from aviot.models.errors import quoted, reason_of, shown
+from aviot.utils.files import replacing
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"

@@ -8,9 +8,9 @@ import torch
 from transformers import TrainingArguments
 
 from aviot.data import BatchLayout
-from aviot.machine import join_launcher
 from aviot.training.config import TrainingConfig
 from aviot.training.engine import Engine
+from aviot.utils.machine import join_launcher
 
 
 def layout_here(config: TrainingConfig) -> BatchLayout:

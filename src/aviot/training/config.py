@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from aviot.data import DataConfig
-from aviot.values import (
+from aviot.utils.values import (
     as_tuple,
     as_whole,
     from_mapping,

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
-from aviot.files import write_durably
 from aviot.models.shards import read_shards
 from aviot.request import checkpoint_folder
 from aviot.training.config import TrainingConfig
 from aviot.training.engine import Engine
 from aviot.training.manifest import digest, hash_files
+from aviot.utils.files import write_durably
 
 FILE = "training.json"
 MODEL = "model sha256"

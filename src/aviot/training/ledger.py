@@ -5,8 +5,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from aviot.files import write_durably
 from aviot.training.manifest import ManifestError, manifest_bytes
+from aviot.utils.files import write_durably
 
 FILE = "checkpoints.json"
 

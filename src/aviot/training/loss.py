@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aviot.compressor import Compression
 from aviot.data import Batch
 from aviot.data.collate import IGNORED
+from aviot.methods.aviot import Compression
 
 
 class TrainingStopped(RuntimeError):

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, NoReturn
 
-from aviot.files import write_durably
+from aviot.utils.files import write_durably
 
 FILE = "manifest.json"
 FORMAT = 1

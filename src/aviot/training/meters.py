@@ -7,9 +7,9 @@ from time import perf_counter
 import torch
 from torch import Tensor
 
-from aviot.compressor import Compression
-from aviot.compressor.objective import ObjectiveTerms
 from aviot.data import Batch
+from aviot.methods.aviot import Compression
+from aviot.methods.aviot.objective import ObjectiveTerms
 from aviot.training.loss import Losses, Totals
 
 Gather = Callable[[Tensor], Tensor]  # [n] of each process to [processes, n]

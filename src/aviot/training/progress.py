@@ -6,7 +6,7 @@ from typing import Any
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from transformers import TrainerCallback
 
-from aviot.printing import SafeConsole, SafeProgress
+from aviot.utils.printing import SafeConsole, SafeProgress
 
 
 class ProgressDisplay(TrainerCallback):

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from aviot.data.unique_keys import unique_keys_loader
-from aviot.files import write_durably
 from aviot.training.config import TrainingConfig
+from aviot.utils.files import write_durably
 
 
 def read_config(path: str | Path, changes: Sequence[str] = ()) -> TrainingConfig:

@@ -9,11 +9,11 @@ from uuid import uuid4
 
 import torch
 
-from aviot.files import write_durably
-from aviot.machine import command_line, commit, machine, versions
 from aviot.training.config import TrainingConfig
 from aviot.training.manifest import RunRecord, digest
 from aviot.training.reading import write_yaml
+from aviot.utils.files import write_durably
+from aviot.utils.machine import command_line, commit, machine, versions
 
 CONFIG = "config.yaml"
 RUN = "run.json"

@@ -10,7 +10,6 @@ import torch
 from transformers import PrinterCallback, TrainerCallback, TrainingArguments
 
 from aviot.data import BatchLayout, Corpus, DataError
-from aviot.files import check_folder, only_writer
 from aviot.training import saving
 from aviot.training.arguments import layout_here, training_arguments
 from aviot.training.config import TrainingConfig
@@ -27,6 +26,7 @@ from aviot.training.source import open_held_out, training_data
 from aviot.training.start import load_model, load_processor
 from aviot.training.together import decided_by_first
 from aviot.training.trainer import AviotTrainer
+from aviot.utils.files import check_folder, only_writer
 
 logger = logging.getLogger(__name__)
 

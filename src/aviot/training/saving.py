@@ -10,8 +10,8 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from aviot.files import naming_failures, sync
 from aviot.training.ledger import manifest_digest, read_ledger, write_ledger
+from aviot.utils.files import naming_failures, sync
 
 ASIDE = "set-aside-"  # in front of the name of what a resumed run replaces
 TRY_AGAIN = "free some space or make it writable, and resume: the checkpoints before it are whole"

@@ -1,5 +1,5 @@
 """Video in: the frames a model looks at, from files, folders of images and arrays. Knows nothing of models."""
 
-from aviot.deferred import deferred_names
+from aviot.utils.lazy_names import lazy_names
 
-__getattr__, __dir__, __all__ = deferred_names(__name__, __file__)
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

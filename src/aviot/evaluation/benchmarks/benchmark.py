@@ -7,7 +7,7 @@ from typing import Any
 from aviot.evaluation.errors import ItemError
 from aviot.evaluation.item import Asked, Item, parse_item
 from aviot.evaluation.keys import scalars
-from aviot.values import as_whole
+from aviot.utils.values import as_whole
 
 Record = Mapping[str, Any]
 

@@ -19,11 +19,11 @@ from aviot.evaluation.plan import plan_items
 from aviot.evaluation.progress import Display
 from aviot.evaluation.prompts import Instructions
 from aviot.evaluation.rows import has_failed
-from aviot.files import write_durably
-from aviot.journal import Row
-from aviot.machine import process_device
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
-from aviot.printing import json_text
+from aviot.utils.files import write_durably
+from aviot.utils.journal import Row
+from aviot.utils.machine import process_device
+from aviot.utils.printing import json_text
 
 NO_ANSWER = "-"
 """The reply of a question that could not be asked: no task reads a letter in it, and none leaves it out as empty."""

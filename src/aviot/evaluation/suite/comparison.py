@@ -9,7 +9,7 @@ from aviot.evaluation.intervals import Interval
 from aviot.evaluation.measures import Difference, Scored, differences, measure
 from aviot.evaluation.rows import has_failed
 from aviot.evaluation.suite.reference import UNCOMPRESSED, figure
-from aviot.journal import Row
+from aviot.utils.journal import Row
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from typing import Any
 
 from aviot.evaluation.suite.markdown import as_markdown
 from aviot.evaluation.suite.report import SuiteReport
-from aviot.files import write_durably
-from aviot.printing import json_text
+from aviot.utils.files import write_durably
+from aviot.utils.printing import json_text
 
 MARKDOWN, JSON = "suite.md", "suite.json"
 

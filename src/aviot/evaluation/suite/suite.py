@@ -20,7 +20,7 @@ from aviot.evaluation.suite.model import about_model
 from aviot.evaluation.suite.reference import CONTROLLED_RATIOS, DENSE, FIXED, TABLE_RATIO, figure, sampling_name
 from aviot.evaluation.suite.report import NOTHING, Missing, SuiteReport
 from aviot.evaluation.summary import caveats
-from aviot.journal import alone
+from aviot.utils.journal import alone
 
 JUDGED = "activitynetqa"
 """The benchmark whose protocol has a judge."""

@@ -1,0 +1,1 @@
+"""Methods that turn encoded video into fewer tokens, and their registry."""

@@ -1,0 +1,5 @@
+"""The paper's method on features: positions, transport, fusion, provenance, objective. Knows no language model."""
+
+from aviot.utils.lazy_names import lazy_names
+
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__)

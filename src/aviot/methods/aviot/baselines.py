@@ -1,0 +1,163 @@
+"""Baselines on the compressor's interface: the paper's Uniform Keep and Segment Mean, and random drop."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeAlias
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from aviot.config import CompressorConfig, check_config
+from aviot.methods.aviot.finite import FiniteCheck
+from aviot.methods.aviot.inputs import check_inputs, require_finite
+from aviot.methods.aviot.layout import Layout
+from aviot.methods.aviot.numerics import working_dtype
+from aviot.methods.aviot.objective import zero_terms
+from aviot.methods.aviot.provenance import ALL
+from aviot.methods.aviot.result import Compression
+from aviot.methods.aviot.schedule import ramp
+from aviot.methods.aviot.segments import Segments
+
+Rule: TypeAlias = Callable[[Float[Tensor, "B T S C"]], Float[Tensor, "B K S C"]]
+
+
+@dataclass(frozen=True)
+class FixedMixture:
+    """A stage whose mixture was decided before it saw the video: the same for every position."""
+
+    coefficients: Float[Tensor, "B S K N"]
+    budgets: Int[Tensor, "B M"]
+    shares: Mapping[str, Tensor] = field(default_factory=dict)  # baselines have no granularities
+
+    def mixture(self, patches: slice = ALL, videos: slice = ALL) -> Float[Tensor, "b s K N"]:
+        """The mixture at some positions, for some videos of the batch."""
+        return self.coefficients[videos, patches]
+
+    def branch(self, name: str, patches: slice = ALL, videos: slice = ALL) -> tuple[Tensor, Tensor]:
+        """Baselines have no granularities."""
+        raise ValueError(f"a baseline has no branch {name!r}; use the provenance's own coefficients")
+
+
+class Baseline(nn.Module):
+    """Compresses in one step, without a question, weights or an objective (its loss is zero)."""
+
+    def __init__(self, config: CompressorConfig) -> None:
+        super().__init__()
+        self.config = check_config(config)
+
+    def forward(
+        self,
+        x: Float[Tensor, "*B T S D"],
+        *,
+        question: Float[Tensor, "*B D"] | None = None,
+        relevance: Float[Tensor, "*B T"] | None = None,
+        motion: Float[Tensor, "*B T S D"] | None = None,
+        ratio: float | None = None,
+        supports: int | None = None,
+        step: int | None = None,
+    ) -> Compression:
+        """The call of `Compressor`; what the baseline does not look at is checked and left alone."""
+        ramp(step, self.config.warmup_steps)  # checked like everything else
+        finite = FiniteCheck()
+        inputs = check_inputs(
+            self.config,
+            None,
+            finite,
+            x=x,
+            question=question,
+            relevance=relevance,
+            motion=motion,
+            ratio=ratio,
+            supports=supports,
+        )
+        require_finite(inputs.x, finite)
+        frames, kept = inputs.x.shape[1], inputs.supports
+        features, stages = x, tuple[FixedMixture, ...]()
+        if kept < frames:
+            rule = self.rule(inputs.x, kept)
+            mixed = rule(inputs.x)
+            features = mixed if inputs.batched else mixed[0]
+            stages = (self._mixture(inputs.x, kept, rule),)
+        return Compression(
+            features=features,
+            path=(frames, kept) if stages else (frames,),
+            stages=stages,
+            _batched=inputs.batched,
+            _recording=torch.is_grad_enabled(),
+            _finite=finite,
+            _terms=partial(zero_terms, inputs.x),
+            _objective=self.config.objective,
+        )
+
+    @abstractmethod
+    def rule(self, x: Float[Tensor, "B T S D"], kept: int) -> Rule:
+        """How frames like these become `kept`, in their own type: decided once, for features and provenance alike."""
+
+    @abstractmethod
+    def budgets(self, kept: int) -> tuple[int, ...]:
+        """The supports of each segment that the rule amounts to."""
+
+    def _mixture(self, x: Float[Tensor, "B T S D"], kept: int, rule: Rule) -> FixedMixture:
+        batch, frames, patches, _ = x.shape
+        unit = torch.eye(frames, dtype=working_dtype(x.dtype), device=x.device)  # frame i is the i-th unit vector
+        coefficients = rule(unit[None, :, None].expand(batch, -1, -1, -1))[:, :, 0]  # [B,K,T]
+        budgets = torch.tensor([self.budgets(kept)])
+        return FixedMixture(coefficients[:, None].expand(batch, patches, kept, frames), budgets.expand(batch, -1))
+
+
+class UniformKeep(Baseline):
+    """K uniformly spaced frames as they are; the transport's own uniform start, over the whole video."""
+
+    def rule(self, x: Float[Tensor, "B T S D"], kept: int) -> Rule:
+        """Pick frames."""
+        layout = Layout(Segments(x.shape[1], 1), kept, torch.full((1, 1), kept, device=x.device))
+        return partial(torch.index_select, dim=1, index=layout.uniform_sources[0])
+
+    def budgets(self, kept: int) -> tuple[int, ...]:
+        """One segment, the whole video."""
+        return (kept,)
+
+
+class SegmentMean(Baseline):
+    """K contiguous, nearly equal intervals, each averaged position by position."""
+
+    def rule(self, x: Float[Tensor, "B T S D"], kept: int) -> Rule:
+        """Average intervals, accumulating in float32 or better."""
+        return partial(_interval_means, Segments(x.shape[1], kept))
+
+    def budgets(self, kept: int) -> tuple[int, ...]:
+        """One support an interval."""
+        return (1,) * kept
+
+
+class RandomDrop(Baseline):
+    """K frames as they are, drawn at random without replacement for each video, in temporal order.
+
+    Every call draws anew from the caller's generator; on the features' own device the host waits for nothing.
+    """
+
+    def __init__(self, config: CompressorConfig, generator: torch.Generator) -> None:
+        super().__init__(config)
+        self.generator = generator
+
+    def rule(self, x: Float[Tensor, "B T S D"], kept: int) -> Rule:
+        """Draw frames."""
+        batch, frames = x.shape[:2]
+        order = torch.rand(batch, frames, generator=self.generator, device=self.generator.device).argsort(-1)
+        return partial(_picked, order[:, :kept].sort(-1).values.to(x.device))
+
+    def budgets(self, kept: int) -> tuple[int, ...]:
+        """One segment, the whole video."""
+        return (kept,)
+
+
+def _interval_means(segments: Segments, x: Float[Tensor, "B T S C"]) -> Float[Tensor, "B K S C"]:
+    total = segments.split(x.flatten(2)).sum(-2, dtype=working_dtype(x.dtype))
+    return (total / segments.sizes(x.device)[:, None]).to(x.dtype).unflatten(-1, x.shape[2:])
+
+
+def _picked(index: Int[Tensor, "B K"], x: Float[Tensor, "B T S C"]) -> Float[Tensor, "B K S C"]:
+    return x[torch.arange(len(x), device=x.device)[:, None], index]

@@ -1,0 +1,148 @@
+"""The gate's weights with their reverse pass: to its parameters alone, since statistics carry no gradient."""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from aviot.config import GateConfig
+from aviot.methods.aviot.kernels.embedding import gelu
+from aviot.methods.aviot.kernels.gate import gate_statistics
+from aviot.methods.aviot.kernels.reverse_embedding import gelu_slope
+from aviot.ot.sinkhorn import block, kernel
+
+ROWS = 32  # supports of one step
+PROGRAMS = 264  # two a multiprocessor; each leaves one sum of the parameters' gradients
+
+
+@triton.jit
+def _matrix(at, rows, columns, height, width):
+    """A small matrix, row by row, with zeros around it."""
+    inside = (rows < height)[:, None] & (columns < width)[None, :]
+    return tl.load(at + rows[:, None] * width + columns[None, :], mask=inside, other=0.0)
+
+
+@kernel
+def _gate_backward(
+    statistics,
+    gradient,
+    norm_scale,
+    norm_shift,
+    first,
+    first_bias,
+    second,
+    second_bias,
+    sums,
+    count,
+    FEATURES: tl.constexpr,
+    HIDDEN: tl.constexpr,
+    LEVELS: tl.constexpr,
+    EPS: tl.constexpr,
+    TEMPERATURE: tl.constexpr,
+    GLOBAL_FLOOR: tl.constexpr,
+    RB: tl.constexpr,
+    FB: tl.constexpr,
+    HB: tl.constexpr,
+    LB: tl.constexpr,
+):
+    """Some rows' part of the gradients, all parameters one after the other."""
+    f, h, b = tl.arange(0, FB), tl.arange(0, HB), tl.arange(0, LB)
+    gain = tl.load(norm_scale + f, mask=f < FEATURES, other=0.0)
+    shift = tl.load(norm_shift + f, mask=f < FEATURES, other=0.0)
+    into = _matrix(first, h, f, HIDDEN, FEATURES)
+    onto = _matrix(second, b, h, LEVELS, HIDDEN)
+    hidden_bias = tl.load(first_bias + h, mask=h < HIDDEN, other=0.0)
+    logit_bias = tl.load(second_bias + b, mask=b < LEVELS, other=0.0)
+    to_gain, to_shift = tl.zeros((FB,), tl.float32), tl.zeros((FB,), tl.float32)
+    to_first, to_first_bias = tl.zeros((HB, FB), tl.float32), tl.zeros((HB,), tl.float32)
+    to_second, to_second_bias = tl.zeros((LB, HB), tl.float32), tl.zeros((LB,), tl.float32)
+    for start in range(tl.program_id(0) * RB, count, tl.num_programs(0) * RB):
+        row = (start + tl.arange(0, RB)).to(tl.int64)
+        known = (row < count)[:, None] & (f < FEATURES)[None, :]
+        seen = tl.load(statistics + row[:, None] * FEATURES + f[None, :], mask=known, other=0.0)
+        centred = tl.where(known, seen - (tl.sum(seen, 1) / FEATURES)[:, None], 0.0)
+        normal = centred / tl.sqrt_rn(tl.sum(centred * centred, 1) / FEATURES + EPS)[:, None]
+        scaled = normal * gain[None, :] + shift[None, :]
+        pre = tl.dot(scaled, tl.trans(into), input_precision="tf32x3") + hidden_bias[None, :]
+        hidden = gelu(pre)
+        logits = tl.dot(hidden, tl.trans(onto), input_precision="tf32x3") + logit_bias[None, :]
+        logits = tl.where((b < LEVELS)[None, :], logits / TEMPERATURE, -float("inf"))
+        share = tl.exp(logits - tl.max(logits, 1)[:, None])
+        share = share / tl.sum(share, 1)[:, None]
+        inside = (row < count)[:, None] & (b < LEVELS)[None, :]
+        change = tl.load(gradient + row[:, None] * LEVELS + b[None, :], mask=inside, other=0.0)
+        to_logits = share * (change - tl.sum(share * change, 1)[:, None]) * ((1.0 - GLOBAL_FLOOR) / TEMPERATURE)
+        to_second += tl.dot(tl.trans(to_logits), hidden, input_precision="tf32x3")
+        to_second_bias += tl.sum(to_logits, 0)
+        to_pre = tl.dot(to_logits, onto, input_precision="tf32x3") * gelu_slope(pre)
+        to_first += tl.dot(tl.trans(to_pre), scaled, input_precision="tf32x3")
+        to_first_bias += tl.sum(to_pre, 0)
+        to_scaled = tl.dot(to_pre, into, input_precision="tf32x3")
+        to_gain += tl.sum(to_scaled * normal, 0)
+        to_shift += tl.sum(to_scaled, 0)
+    at = sums + tl.program_id(0) * (2 * FEATURES + HIDDEN * (FEATURES + 1) + LEVELS * (HIDDEN + 1))
+    tl.store(at + f, to_gain, mask=f < FEATURES)
+    tl.store(at + FEATURES + f, to_shift, mask=f < FEATURES)
+    at += 2 * FEATURES
+    inside = (h < HIDDEN)[:, None] & (f < FEATURES)[None, :]
+    tl.store(at + h[:, None] * FEATURES + f[None, :], to_first, mask=inside)
+    tl.store(at + HIDDEN * FEATURES + h, to_first_bias, mask=h < HIDDEN)
+    at += HIDDEN * (FEATURES + 1)
+    tl.store(at + b[:, None] * HIDDEN + h[None, :], to_second, mask=(b < LEVELS)[:, None] & (h < HIDDEN)[None, :])
+    tl.store(at + LEVELS * HIDDEN + b, to_second_bias, mask=b < LEVELS)
+
+
+class Gates(torch.autograd.Function):
+    """gamma from the branches' moments, with the gradient of the gate's parameters, which come last."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        moments: Float[Tensor, "B S K L 4"],
+        entropy: Float[Tensor, "B regions K"],
+        region_of_patch: Int[Tensor, "L S"],
+        dim: int,
+        question: Float[Tensor, "B D"] | None,
+        gate: nn.Sequential,
+        config: GateConfig,
+        *parameters: Tensor,
+    ) -> Float[Tensor, "B S K L"]:
+        """Statistics and gate in one launch."""
+        how = (moments, entropy, region_of_patch, dim, question, gate, config)
+        statistics, gates = gate_statistics(*how, decide=True)
+        ctx.save_for_backward(statistics, *parameters)
+        ctx.eps, ctx.config = gate[0].eps, config
+        return gates
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """One pass over the statistics; programs' sums are added up in their order."""
+        statistics, *parameters = ctx.saved_tensors
+        features, levels = statistics.shape[-1], gradients[0].shape[-1]
+        count = statistics.numel() // features
+        sizes = [parameter.numel() for parameter in parameters]
+        sums = statistics.new_empty((min(PROGRAMS, triton.cdiv(count, ROWS)), sum(sizes)))
+        _gate_backward[(len(sums),)](
+            statistics,
+            gradients[0].contiguous(),
+            *(parameter.float().contiguous() for parameter in parameters),
+            sums,
+            count,
+            FEATURES=features,
+            HIDDEN=ctx.config.hidden,
+            LEVELS=levels,
+            EPS=ctx.eps,
+            TEMPERATURE=ctx.config.temperature,
+            GLOBAL_FLOOR=ctx.config.global_floor,
+            RB=ROWS,
+            FB=block(features),
+            HB=block(ctx.config.hidden),
+            LB=block(levels),
+            num_stages=1,
+        )
+        totals = sums.sum(0).split(sizes)
+        shaped = (total.view_as(parameter) for total, parameter in zip(totals, parameters, strict=True))
+        return None, None, None, None, None, None, None, *shaped

@@ -1,0 +1,47 @@
+"""The transport space: a learned embedding of descriptors, weighed by the question."""
+
+from typing import NamedTuple
+
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from aviot.methods.aviot.layers import LayerNorm, Linear
+
+
+class MetricParameters(NamedTuple):
+    """The embedding's parameters by name, or their gradients."""
+
+    first: Float[Tensor, "C D"]
+    first_bias: Float[Tensor, "C"]
+    second: Float[Tensor, "C C"]
+    second_bias: Float[Tensor, "C"]
+    gain: Float[Tensor, "C"]
+    shift: Float[Tensor, "C"]
+
+
+class Metric(nn.Module):
+    """C_ij(q) = || w(q) * (phi(x_i) - phi(z_j)) ||^2 with w(q) = softplus(h(q)) > 0 (eq:supp_question_cost)."""
+
+    def __init__(self, dim: int, cost_dim: int) -> None:
+        super().__init__()
+        self.embed = nn.Sequential(Linear(dim, cost_dim), nn.GELU(), Linear(cost_dim, cost_dim), LayerNorm(cost_dim))
+        self.weigh = nn.Sequential(Linear(dim, cost_dim // 2), nn.GELU(), Linear(cost_dim // 2, cost_dim))
+
+    @property
+    def parts(self) -> MetricParameters:
+        """The embedding's parameters."""
+        return MetricParameters(*self.embed.parameters())
+
+    def weights(self, question: Float[Tensor, "B D"]) -> Float[Tensor, "B C"]:
+        """w(q), one positive weight a coordinate of the transport space (eq:question_weights)."""
+        return F.softplus(self.weigh(question))
+
+    def lift(self, points: Float[Tensor, "B R N D"]) -> Float[Tensor, "B R N C"]:
+        """The embedding's first map, W x + b: affine, so it commutes with mixing points by weights that sum to one."""
+        return self.embed[0](points)
+
+    def place(self, lifted: Float[Tensor, "B R N C"], weights: Float[Tensor, "B C"] | None) -> Float[Tensor, "B R N C"]:
+        """w(q) * phi(x) of lifted points, whose squared distances are the transport cost. No weights: all ones."""
+        embedded = self.embed[1:](lifted)
+        return embedded if weights is None else embedded * weights[:, None, None, :].to(embedded.dtype)

@@ -1,0 +1,66 @@
+"""Pure functions of the frame count, the ratio and the training step."""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from aviot.config import TRAINING_RATIOS, AllocationConfig, CompressorConfig
+from aviot.utils.values import as_number, as_whole
+
+if TYPE_CHECKING:
+    import torch
+
+# ceil(T / r) with r = T / K in floating point can land a hair above K; a hair is not a support.
+_HAIR = 1e-9
+
+
+def support_count(frames: int, ratio: float) -> int:
+    """K = min(T, max(1, ceil(T / r)))."""
+    value = as_number(ratio)
+    if value is None or not value > 1:
+        raise ValueError(f"ratio must be a finite number above 1 (4.0 keeps a quarter of the frames), got {ratio!r}")
+    return min(frames, max(1, math.ceil(frames / value - _HAIR)))
+
+
+def stage_path(frames: int, supports: int, fractions: Sequence[float], multiple: int) -> tuple[int, ...]:
+    """T = T_0 > T_1 > ... > K: each share of T, rounded to the nearest multiple (halves up), that lies in between."""
+    path = [frames]
+    for fraction in fractions:
+        target = multiple * math.floor(fraction * frames / multiple + 0.5)
+        if supports < target < path[-1]:
+            path.append(target)
+    if supports < path[-1]:
+        path.append(supports)
+    return tuple(path)
+
+
+def ramp(step: int | None, warmup_steps: int) -> float:
+    """How far a warm-up has come: step / warmup_steps in [0, 1]; None (inference) means it is over."""
+    if step is None:
+        return 1.0
+    value = as_whole(step)
+    if value is None or value < 0:
+        raise ValueError(f"step must be a training step, a whole number of at least 0, or None, got {step!r}")
+    return min(value, warmup_steps) / warmup_steps
+
+
+def relevance_weight(progress: float, config: AllocationConfig) -> float:
+    """alpha_q, from zero to its final value."""
+    return progress * config.relevance_weight
+
+
+def allocation_temperature(progress: float, config: AllocationConfig) -> float:
+    """tau, from its initial to its final value."""
+    return config.initial_temperature + progress * (config.final_temperature - config.initial_temperature)
+
+
+def sample_ratio(generator: "torch.Generator", choices: Sequence[float] = TRAINING_RATIOS) -> float:
+    """One training ratio, uniformly from the choices, by the caller's generator."""
+    import torch
+
+    return choices[int(torch.randint(len(choices), (), generator=generator, device=generator.device))]
+
+
+def path_for(config: CompressorConfig, frames: int, supports: int) -> tuple[int, ...]:
+    """The temporal cardinalities that a compressor of this config goes through."""
+    return stage_path(frames, supports, config.fractions, config.stage_multiple)

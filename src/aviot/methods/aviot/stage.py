@@ -1,0 +1,193 @@
+"""One progressive stage: N sources in, K supports out, and the record of how (Algorithm 1 of the supplement)."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from aviot.config import CompressorConfig
+from aviot.methods.aviot import schedule
+from aviot.methods.aviot.allocation import allocation_probabilities, integer_budgets, pilot_response
+from aviot.methods.aviot.finite import FiniteCheck
+from aviot.methods.aviot.fusion import combine, fuse, introduce_regions
+from aviot.methods.aviot.layers import Linear
+from aviot.methods.aviot.layout import Layout
+from aviot.methods.aviot.level import Plan, finish, start_rows, transport
+from aviot.methods.aviot.metric import Metric
+from aviot.methods.aviot.provenance import ALL
+from aviot.methods.aviot.regions import Partition, descriptors, region_means
+from aviot.methods.aviot.segments import Segments
+
+
+@dataclass(frozen=True)
+class Conditioning:
+    """What the question says to the compressor; all None when there is no question."""
+
+    question: Float[Tensor, "B D"] | None = None  # q_v
+    weights: Float[Tensor, "B C"] | None = None  # of the transport cost
+    relevance: Float[Tensor, "B N"] | None = None  # of each source of this stage
+
+    def carried_by(self, stage: "Stage") -> "Conditioning":
+        """The same question for the next stage, whose sources' relevance is rho mixed as the global plan mixed them."""
+        if self.relevance is None:
+            return self
+        plan = stage.plans[0].conditional[:, 0].detach().to(self.relevance.dtype)
+        # rows that miss one by a rounding would turn a constant relevance into a signal
+        mixed = (plan @ self.relevance[..., None])[..., 0] / plan.sum(-1)
+        return replace(self, relevance=mixed)
+
+
+@dataclass(frozen=True)
+class AllRegions:
+    """Plans of all granularities' regions one after the other, as kernels keep them."""
+
+    rows: Float[Tensor, "B regions K n"]
+    mass: Float[Tensor, "B regions K"]
+    sources: Float[Tensor, "B regions N D"]
+    means: Float[Tensor, "B regions N D"]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The record of one executed stage: everything that provenance and the objective are read from."""
+
+    layout: Layout
+    plans: tuple[Plan, ...]  # one a granularity, coarse to fine
+    means: tuple[Float[Tensor, "B R N D"], ...]  # of the regions, one a granularity
+    gates: Float[Tensor, "B S K L"]  # gamma as the gate predicts it
+    applied: Float[Tensor, "B S K L"]  # gamma as it was applied, warm-up included
+    regions: AllRegions | None = None  # the plans together, where kernels made them with gradients
+
+    @property
+    def coefficients(self) -> Float[Tensor, "B S K N"]:
+        """B, the mixture behind every output."""
+        return self.mixture()
+
+    def mixture(self, patches: slice = ALL, videos: slice = ALL) -> Float[Tensor, "b s K N"]:
+        """B at some positions, for some videos of the batch."""
+        shares = self.applied[videos, patches]
+        rows = [plan.rows[videos, plan.region_of_patch[patches]].to(shares.dtype) for plan in self.plans]
+        layout = replace(self.layout, budgets=self.layout.budgets[videos])
+        return layout.dense(combine(torch.stack(rows, 2), shares, layout.kept))
+
+    @property
+    def appearance(self) -> tuple[Float[Tensor, "B R D"], ...]:
+        """Region means over time, one a granularity, no gradient."""
+        return tuple(mean.detach().mean(2) for mean in self.means)
+
+    @property
+    def budgets(self) -> Int[Tensor, "B M"]:
+        """Supports of each segment."""
+        return self.layout.budgets
+
+    @cached_property
+    def shares(self) -> dict[str, Float[Tensor, "B"]]:
+        """How much of the outputs came by each granularity, in the mean; no gradient."""
+        means = self.applied.detach().mean((1, 2)).unbind(-1)
+        return dict(zip((plan.name for plan in self.plans), means, strict=True))
+
+    def branch(
+        self, name: str, patches: slice = ALL, videos: slice = ALL
+    ) -> tuple[Float[Tensor, "b s K N"], Float[Tensor, "b s K"]]:
+        """One granularity's distributions over sources, and its share of each output."""
+        names = [plan.name for plan in self.plans]
+        if name not in names:
+            raise ValueError(f"branch must be one of {', '.join(map(repr, names))}, got {name!r}")
+        level = names.index(name)
+        plan, share = self.plans[level], self.applied[videos, patches, :, level]
+        return plan.conditional[videos, plan.region_of_patch[patches]].to(share.dtype), share
+
+
+@dataclass(frozen=True)
+class StageModules:
+    """The learned parts, shared by all stages."""
+
+    metric: Metric
+    region_position: Linear
+    gate: nn.Sequential
+
+
+def partitions_of(config: CompressorConfig) -> tuple[Partition, ...]:
+    """The granularities' partitions, coarse to fine."""
+    return tuple(Partition(config.grid, level.regions) for level in config.active_levels)
+
+
+def run_stage(
+    config: CompressorConfig,
+    modules: StageModules,
+    x: Float[Tensor, "B N S D"],
+    conditioning: Conditioning,
+    supports: int,
+    progress: float,
+    finite: FiniteCheck,
+    *,
+    in_place: bool = False,
+) -> tuple[Float[Tensor, "B K S D"], Stage, Conditioning]:
+    """Split, pilot, budgets, then transport from the whole frame to the finest regions, and fuse.
+
+    Returns the question for the next stage too. With `in_place` the features overwrite their sources; that
+    takes a call without a gradient.
+
+    Frame descriptors keep the features' magnitude (regional ones are normalised), and at large ones the gradient of
+    their distortion is what is left of terms a million times its size: the whole frame's level is solved in float64.
+    """
+    partitions = partitions_of(config)
+    frames, *regional = region_means(partitions, x)
+    finite.require(frames, "the features x are")  # a patch that is not finite leaves a mean that is not
+    means = (frames.double(), *regional)
+    layout = _lay_out(config, modules.metric, means[0], conditioning, supports, progress, finite)
+    plans = solve_levels(config, modules, partitions, means, conditioning, layout, finite)
+    features, gates = fuse(x, plans, layout, modules.gate, config, conditioning.question, progress, in_place=in_place)
+    finite.require(gates, "the fusion weights are")
+    stage = Stage(layout, plans, means, gates, introduce_regions(gates, progress))
+    return features, stage, conditioning.carried_by(stage)
+
+
+@torch.no_grad()
+def _lay_out(
+    config: CompressorConfig,
+    metric: Metric,
+    frames: Float[Tensor, "B 1 N D"],
+    conditioning: Conditioning,
+    supports: int,
+    progress: float,
+    finite: FiniteCheck,
+) -> Layout:
+    """Decide every segment's budget from the pilot's response and the question's relevance; no gradient."""
+    segments = Segments.of(frames.shape[2], supports, config.segments)
+    embedded = metric.place(metric.lift(frames), conditioning.weights)[:, 0]
+    response = pilot_response(embedded, segments, config.levels[0].epsilon, config.transport, config.pilot)
+    relevance = None if conditioning.relevance is None else segments.mean(conditioning.relevance.double())
+    probabilities = allocation_probabilities(
+        response,
+        relevance,
+        schedule.relevance_weight(progress, config.allocation),
+        schedule.allocation_temperature(progress, config.allocation),
+    )
+    finite.require(probabilities, "the allocation probabilities are")
+    return Layout(segments, supports, integer_budgets(probabilities, segments.sizes(frames.device), supports))
+
+
+def solve_levels(
+    config: CompressorConfig,
+    modules: StageModules,
+    partitions: tuple[Partition, ...],
+    means: tuple[Tensor, ...],
+    conditioning: Conditioning,
+    layout: Layout,
+    finite: FiniteCheck,
+) -> tuple[Plan, ...]:
+    """Every granularity's plan, coarse to fine."""
+    plans: list[Plan] = []
+    for depth, (level, partition, mean) in enumerate(zip(config.active_levels, partitions, means, strict=True)):
+        sources = descriptors(mean, partition, modules.region_position, config.position.region_bands)
+        parents = None if depth == 0 else partition.parents(partitions[depth - 1], mean.device)
+        parent = None if parents is None else plans[-1].rows.index_select(1, parents)
+        start = start_rows(level, layout, parent, sources.dtype)
+        coupling = transport(level, config.transport, modules.metric, conditioning.weights, sources, start, layout)
+        plan = finish(level, config.transport, partition, sources, coupling, layout)
+        finite.require(plan.rows, f"the {level.name} plan is")
+        plans.append(plan)
+    return tuple(plans)

@@ -1,0 +1,18 @@
+"""Copies to a device that do not wait for what is still queued there.
+
+A plain copy to a GPU waits until the GPU has done everything asked of it before. A program that copies a little here
+and there then never runs ahead, and host and GPU take turns. From pinned memory a copy is queued like any other work.
+"""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+def to_device(data: Tensor | NDArray[np.generic], device: torch.device) -> Tensor:
+    """Return the data as a tensor on the device, without waiting for its queue; a tensor that is there is returned."""
+    tensor = data if isinstance(data, Tensor) else torch.from_numpy(data)
+    if device.type != "cuda" or tensor.device.type == "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)

@@ -1,0 +1,181 @@
+"""A run becomes a model folder that loads like any other.
+
+python -m aviot_lab.demo_model.export RUN FOLDER
+"""
+
+import argparse
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+
+from aviot.models.shards import SINGLE
+from aviot.utils.files import check_folder, filling
+from aviot.utils.journal import Row, read_rows
+from aviot.utils.machine import commit, versions
+from aviot_lab.demo_model.architecture import new_model, small_processor
+from aviot_lab.demo_model.curriculum import CURRICULUM, Curriculum, Phase
+from aviot_lab.demo_model.fingerprint import data_fingerprint
+from aviot_lab.demo_model.log import CURVES, LOG, finished_pieces
+from aviot_lab.demo_model.state import load_weights
+from aviot_lab.demo_model.tokenizer import tokenizer_of
+
+LARGEST = 16_000_000  # bytes of weights that the package has room for
+CARD = "README.md"
+TITLE = "# The small model of AVIOT"
+
+
+def export(run: Path, target: Path, curriculum: Curriculum = CURRICULUM) -> None:
+    """Write weights in bfloat16, configurations, tokenizer, processor, the run's log and a model card.
+
+    The folder is new, empty, or one that was written in this way before.
+    """
+    _check_target(target)
+    tokenizer = tokenizer_of(run)
+    model = new_model(tokenizer, curriculum.seed)
+    step = load_weights(run, model, "model.")
+    model = model.to(torch.bfloat16)
+    size = sum(weight.nbytes for weight in model.parameters())
+    if size > LARGEST:
+        raise ValueError(
+            f"the weights take {size:,} bytes, the package has room for {LARGEST:,}; make the model smaller"
+        )
+    log = read_rows(run / LOG)
+    card = _card(log, curriculum, data_fingerprint(curriculum, tokenizer), step, size)
+    with filling(target) as place:
+        model.save_pretrained(place)
+        (place / SINGLE).chmod((place / "config.json").stat().st_mode)  # safetensors are written for their owner alone
+        small_processor(tokenizer).save_pretrained(place)
+        if log:
+            shutil.copyfile(run / LOG, place / CURVES)
+        (place / CARD).write_text(card, encoding="utf-8")
+
+
+def _check_target(target: Path) -> None:
+    check_folder(target, "name a folder for the model")
+    card = target / CARD
+    exported = card.is_file() and TITLE in card.read_text(encoding="utf-8", errors="replace")
+    if target.is_dir() and any(target.iterdir()) and not exported:
+        raise ValueError(f"{target} has files that are no earlier export; name a new folder")
+
+
+def _card(log: Sequence[Row], curriculum: Curriculum, data: str, step: int, size: int) -> str:
+    lines = [
+        "---",
+        "library_name: aviot",
+        "license: apache-2.0",
+        "pipeline_tag: video-text-to-text",
+        "---",
+        TITLE,
+        "A video language model of the 7B's classes, a few hundred channels wide, for trying AVIOT out and for",
+        "repeating the paper's experiments. **It knows its own world and nothing else**: ten shapes in ten colours",
+        "that stand, move and change (`docs/world.md`). Of any other video, and to any other question, its answers",
+        "mean nothing.",
+        "",
+        f"{size:,} bytes of weights in bfloat16.",
+        "",
+        "## Training",
+        f"`python -m aviot_lab.demo_model.train RUN{_options(log)}`, {step:,} steps done of {curriculum.steps:,};",
+        f"weights start from seed {curriculum.seed}. Data: the world of that seed, split `train`, drawn while",
+        "training; nothing else was seen. Questions of `validation` and `test` are about combinations that no question",
+        "of training has.",
+        "",
+        *_pieces(log, data),
+        "",
+        "Practice: of the steps, those that ask of some families alone.",
+        "",
+        "| phase | steps | one of these a step (videos x frames) | learning rate | practice |",
+        "| --- | --- | --- | --- | --- |",
+        *(
+            f"| {phase.task} | {phase.steps:,} | {', '.join(f'{n} x {frames}' for n, frames in phase.batches)} "
+            f"| {phase.rates[0]:g} to {phase.rates[1]:g} | {_practice(phase)} |"
+            for phase in curriculum.phases
+        ),
+        "",
+        "The last line that the run logged of each phase (means over the steps since the line before):",
+        "",
+        *_last_lines(log),
+        "",
+        "## Held-out questions answered right",
+        "Split `validation`, at the end of the run; open questions and such with options in turn.",
+        "",
+        *_held_out(log),
+        "",
+        "## Exported with",
+        f"commit {commit() or 'unknown'}; " + ", ".join(f"{name} {number}" for name, number in versions().items()),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _practice(phase: Phase) -> str:
+    return f"{phase.practice:.0%}: {', '.join(phase.practised)}" if phase.practice else "none"
+
+
+def _options(log: Sequence[Row]) -> str:
+    """What the run was begun with, beside its folder."""
+    first = next((began for began, _ in finished_pieces(log)), {})
+    said = {"--start": first.get("start"), "--compressor": first.get("compressor")}
+    return "".join(f" {name} {value}" for name, value in said.items() if value not in (None, "aviot"))
+
+
+def _pieces(log: Sequence[Row], data: str) -> Iterator[str]:
+    """Where and for how long."""
+    pieces = finished_pieces(log)
+    if not pieces:
+        yield "Where and for how long is not in the log."
+        return
+    yield f"{sum(ended['seconds'] for _, ended in pieces):,.0f} s in all, in {len(pieces)} piece(s):"
+    for began, ended in pieces:
+        yield (
+            f"- from step {began['began']:,} to {ended['ended']:,} in {ended['seconds']:,.0f} s "
+            f"on {began['machine']['device']}, torch {began['versions']['torch']}, "
+            f"commit {began['commit'] or 'unknown'}, data {began['data'][:16]}"
+        )
+    yield f"\nThe data's fingerprint (`small/fingerprint.py`) is {pieces[-1][0]['data']}; the curves are in `{CURVES}`."
+    if pieces[-1][0]["data"] != data:
+        yield f"**The curriculum or the world has changed since**: the table below is of {data[:16]}."
+    elif any(began["data"] != data for began, _ in pieces):
+        yield "The curriculum or the world changed from one piece to another: the table below is the last one's."
+
+
+def _last_lines(log: Sequence[Row]) -> Iterator[str]:
+    last = {line["task"]: line for line in log if "task" in line}
+    for task, line in last.items():
+        numbers = {name: value for name, value in line.items() if name not in ("task", "step")}
+        said = ", ".join(f"{name} {value:g}" for name, value in numbers.items() if not name.endswith("_ms"))
+        yield f"- {task}, step {line['step']:,}: {said}"
+    if not last:
+        yield "The run has no log."
+
+
+def _held_out(log: Sequence[Row]) -> Iterator[str]:
+    examined = [line for line in log if "questions" in line]
+    if not examined:
+        yield "The run has no such figures."
+        return
+    yield "| step | frames | compressor | ratio | questions | right |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for line in examined:
+        if line["step"] == examined[-1]["step"]:
+            ratio = "" if line["ratio"] is None else f"{line['ratio']:g}"
+            yield (
+                f"| {line['step']:,} | {line['frames']} | {line['compressor']} | {ratio} | {line['questions']} "
+                f"| {line['right']:.1%} |"
+            )
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, help="the folder of a run of aviot_lab.demo_model.train")
+    parser.add_argument("folder", type=Path, help="the model folder to write")
+    given = parser.parse_args()
+    try:
+        export(given.run, given.folder)
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""What every patch of a picture shows: the encoder's first lesson."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from aviot.utils.to_device import to_device
+from aviot_lab.demo_model.means import mean_where
+from aviot_lab.world import Scene, own_looks, tracks
+from aviot_lab.world.config import GRID
+from aviot_lab.world.words import COLOURS, SHAPES, TEXTURES
+
+KINDS = (len(SHAPES), len(COLOURS), len(TEXTURES))  # of looks; one more answer each says that nothing is there
+UNTOLD = -1  # in place of looks that are another split's: nothing is learnt of them
+SCALE = 3  # patches that are one in a place's units
+
+
+class PatchReader(nn.Module):
+    """Reads looks and place of the object at a patch off its features. It is thrown away after the lesson."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(dim)
+        self.looks = nn.ModuleList(nn.Linear(dim, kinds + 1) for kinds in KINDS)
+        self.place = nn.Linear(dim, 3)
+
+    def loss(
+        self,
+        features: Float[Tensor, "N S D"],
+        looks: Int[Tensor, "3 N S"],
+        place: Float[Tensor, "N S 3"],
+    ) -> tuple[Tensor, Tensor]:
+        """The loss, objects and background weighing the same, and the share of object patches told right in all looks.
+
+        Of looks that are `UNTOLD` the place alone counts. `place` is the way to the object's centre, and its radius.
+        """
+        features = self.norm(features)
+        there, known = looks[0] < KINDS[0], looks[0] != UNTOLD
+        logits = [read(features).float() for read in self.looks]
+        each = [
+            F.cross_entropy(guess.flatten(0, 1), look.flatten(), ignore_index=UNTOLD, reduction="none").view_as(look)
+            for guess, look in zip(logits, looks, strict=True)
+        ]
+        told = torch.stack(each).sum(0)
+        off = (self.place(features).float() - place).abs().mean(-1)
+        right = torch.stack([guess.argmax(-1) == look for guess, look in zip(logits, looks, strict=True)]).all(0)
+        loss = mean_where(told, there & known) + mean_where(off, there) + mean_where(told, ~there)
+        return loss, mean_where(right.float(), there & known)
+
+
+@dataclass(frozen=True, eq=False)
+class Objects:
+    """The objects of pictures from back to front [N,O]: places and radii in parts of the frame, looks by number."""
+
+    visible: NDArray[np.bool_]
+    x: NDArray[np.float32]
+    y: NDArray[np.float32]
+    size: NDArray[np.float32]
+    looks: NDArray[np.int64]  # [3,N,O]: shape, colour, texture; UNTOLD where they are another split's
+
+
+def objects_of(scenes: Sequence[Scene], frames: Sequence[int]) -> Objects:
+    """The objects in these frames of each scene, picture after picture."""
+    most = max(len(scene.actors) for scene in scenes)
+    parts = np.zeros((7, len(scenes), len(frames), most))
+    for number, scene in enumerate(scenes):
+        truth = tracks(scene, frames)
+        order = back_to_front(scene)
+        own = own_looks(scene, truth)
+        looks = (np.where(own, look, UNTOLD) for look in (truth.shape, truth.colour, truth.texture))
+        named = (truth.visible, truth.x, truth.y, truth.size, *looks)
+        for part, values in enumerate(named):
+            parts[part, number, :, : len(order)] = values[order].T
+    whole = parts.reshape(7, -1, most)
+    x, y, size = whole[1:4].astype(np.float32)
+    return Objects(whole[0] > 0, x, y, size, whole[4:].astype(np.int64))
+
+
+def back_to_front(scene: Scene) -> list[int]:
+    """The numbers of a scene's actors in the order they are drawn."""
+    return sorted(range(len(scene.actors)), key=lambda actor: scene.actors[actor].front)
+
+
+def in_front(objects: Objects, rows: Float[Tensor, "R"], columns: Float[Tensor, "C"]) -> Int[Tensor, "N S"]:
+    """The number of the object in front where rows and columns cross, in parts of the frame; -1 if there is none."""
+    device = rows.device
+    visible, x, y, size = (
+        to_device(part, device)[:, None] for part in (objects.visible, objects.x, objects.y, objects.size)
+    )  # [N,1,O]
+    down, across = (part.flatten()[:, None] for part in torch.meshgrid(rows, columns, indexing="ij"))  # [S,1]
+    covers = visible & ((x - across).square() + (y - down).square() < size.square())
+    return (torch.arange(1, x.shape[-1] + 1, device=device) * covers).amax(-1) - 1
+
+
+def cell_middles(grid: tuple[int, int], stride: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Rows and columns, in patches, of the middles of the cells that patches are pooled to."""
+    rows, columns = (torch.arange(stride // 2, side, stride, device=device) + 0.5 for side in grid)
+    return rows, columns
+
+
+def patch_targets(objects: Objects, device: torch.device) -> tuple[Int[Tensor, "3 N S"], Float[Tensor, "N S 3"]]:
+    """Looks and place of the object in front at each patch; where nothing is, looks are the number of kinds."""
+    ticks = (torch.arange(GRID, device=device) + 0.5) / GRID
+    front = in_front(objects, ticks, ticks)
+    which = front.clamp_min(0)
+    words = to_device(objects.looks, device)
+    looks = [torch.where(front >= 0, word.gather(-1, which), kinds) for word, kinds in zip(words, KINDS, strict=True)]
+    x, y, size = (to_device(part, device).gather(-1, which) for part in (objects.x, objects.y, objects.size))
+    place = torch.stack((x - ticks.repeat(GRID), y - ticks.repeat_interleave(GRID), size), -1)
+    return torch.stack(looks), place * GRID / SCALE

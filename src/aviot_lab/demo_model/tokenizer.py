@@ -1,0 +1,59 @@
+"""A byte-level BPE of the world's questions, answers and time lines; any other text comes out in smaller pieces."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
+from aviot.models.prompt import SYSTEM, time_line
+from aviot_lab.world import World, WorldConfig, descriptions, sights, vocabulary
+from aviot_lab.world.description import SIZE_WORDS
+
+END, START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+SIZE = 1024
+KEPT = "tokenizer"  # folder of a run that its tokenizer is kept in
+LONGEST = 224  # frames, whose times are learnt as words
+
+# A time such as "31.50s," is cut into whole seconds and the rest, so that a frame takes two tokens of the time line.
+_PIECES = Regex(r"\.\d\ds,?|\d{1,3}|'\w+| ?[^\s\d\W]+| ?[^\s\w]+|\s+(?!\S)|\s+")
+
+
+def tokenizer_of(run: Path) -> PreTrainedTokenizerFast:
+    """The pieces that a run's weights know; new ones if it has none yet."""
+    kept = run / KEPT
+    if not kept.is_dir():
+        return build_tokenizer()
+    return PreTrainedTokenizerFast.from_pretrained(kept, trust_remote_code=False, local_files_only=True)
+
+
+def build_tokenizer() -> PreTrainedTokenizerFast:
+    """Learn the pieces; the same every time."""
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(_PIECES, "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    bpe.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=SIZE,
+        special_tokens=[END, START, TURN_END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    bpe.train_from_iterator(_texts(), trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token=TURN_END, pad_token=END, model_max_length=32768)
+
+
+def _texts() -> Iterator[str]:
+    yield from vocabulary()
+    world = World(WorldConfig())
+    for number in range(500):
+        scene = world.scene("train", number)
+        yield from ("\n".join(turn) for turn in (*descriptions(scene), *sights(scene, [number % scene.frames])))
+    for _ in range(200):  # as often as a word of a question comes
+        yield " ".join(("a", *SIZE_WORDS))
+        yield f"system\n{SYSTEM}\nuser\nassistant\n"
+        yield time_line(LONGEST / 2, [frame / 2 for frame in range(LONGEST)])

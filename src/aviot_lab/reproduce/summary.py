@@ -1,0 +1,194 @@
+"""From answers to the figures of every experiment."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from aviot.config import TRAINING_RATIOS, CompressorConfig
+from aviot.methods.aviot.schedule import support_count
+from aviot_lab.reproduce.examiner import Record
+from aviot_lab.reproduce.rows import (
+    ABLATION,
+    BASELINES,
+    PILOTS,
+    SAMPLED,
+    UNCOMPRESSED,
+    Row,
+    Weights,
+    aviot,
+    baseline,
+    hearing_rows,
+    long,
+    sampled,
+)
+from aviot_lab.reproduce.separation import DISTANCES
+from aviot_lab.reproduce.size import Size
+from aviot_lab.reproduce.statistics import Answered, Figures, mean_with_interval, usages
+
+TRAINED_TO = max(TRAINING_RATIOS)
+
+
+class Summary:
+    """Figures of a run: plain data, experiment by experiment."""
+
+    def __init__(
+        self,
+        size: Size,
+        config: CompressorConfig,
+        tuned: set[Weights],
+        short: Sequence[Record],
+        long: Sequence[Record],
+        seed: int,
+    ) -> None:
+        self.size, self.config, self.tuned, self.seed = size, config, tuned, seed
+        self.records = short
+        self.short, self.long = Answered.of(short, seed), Answered.of(long, seed)
+
+    def figures(self) -> dict[str, Any]:
+        """Everything."""
+        controlled, curve = self.controlled(), self.curve()
+        rows = dict.fromkeys(line["row"] for line in (*controlled["lines"], *curve["lines"]))
+        return {
+            "controlled": controlled,
+            "families": {row: (self.short if row in self.short.right else self.long).by_family(row) for row in rows},
+            "ablation": self.ablation(),
+            "pilot": self.pilot(),
+            "curve": curve,
+            "frames": self.frames(),
+            "intervention": self.intervention(),
+            "gates": self.gates(),
+        }
+
+    def controlled(self) -> Figures:
+        """Uncompressed, the baselines at inference and fine-tuned, and AVIOT."""
+        lines = [{"title": "uncompressed", "ratio": None, **self.short.share(UNCOMPRESSED.key)}]
+        apart, missing = [], []
+        for ratio in self.size.ratios:
+            ours = aviot(ratio)
+            for title, name, tuned in _competitors():
+                if tuned and name not in self.tuned:
+                    missing.append({"title": title, "ratio": ratio, "train": training_command(name)})
+                    continue
+                row = baseline(name, ratio, tuned=tuned)
+                lines.append({"title": title, "ratio": ratio, **self.short.share(row.key)})
+                apart.append({"title": f"AVIOT minus {title}", "ratio": ratio, **self._minus(ours, row)})
+            lines.append({"title": "AVIOT", "ratio": ratio, **self.short.share(ours.key)})
+            apart.append({"title": "AVIOT minus uncompressed", "ratio": ratio, **self._minus(ours, UNCOMPRESSED)})
+        return {"lines": lines, "differences": apart, "missing": missing}
+
+    def ablation(self) -> Figures:
+        """Every row of the paper's component ablation."""
+        lines, apart = [], []
+        for ratio in self.size.ablation_ratios:
+            full = self._row(ratio)
+            for title, switches in ABLATION.items():
+                row = self._row(ratio, **switches)
+                lines.append({"title": title, "ratio": ratio, **self.short.share(row.key)})
+                if row != full:
+                    apart.append({"title": f"Full AVIOT minus {title}", "ratio": ratio, **self._minus(full, row)})
+        return {"lines": lines, "differences": apart}
+
+    def pilot(self) -> Figures:
+        """The printed pilot, which tells nothing, and the relaxed one."""
+        lines, apart = [], []
+        for ratio in self.size.ablation_ratios:
+            rows = [self._row(ratio, pilot=pilot) for pilot in PILOTS]
+            for pilot, row in zip(PILOTS, rows, strict=True):
+                lines.append({"title": f"{pilot} pilot", "ratio": ratio, **self.short.share(row.key)})
+            apart.append({"title": "unbalanced minus balanced", "ratio": ratio, **self._minus(rows[1], rows[0])})
+        return {"own": self.config.pilot, "lines": lines, "differences": apart}
+
+    def curve(self) -> Figures:
+        """AVIOT from ratio to ratio, on long videos as in the paper and on short ones, and what is lost beyond ten."""
+        lines, apart = [], []
+        for frames, answered, row in (
+            (self.size.long_frames, self.long, long),
+            (self.size.frames, self.short, aviot),
+        ):
+            for ratio in self.size.curve:
+                title, supports = f"{frames} frames", support_count(frames, ratio)
+                share = answered.share(row(ratio).key)
+                lines.append({"title": title, "ratio": ratio, "supports": supports, **share})
+                if ratio > TRAINED_TO:
+                    less = answered.difference(row(ratio).key, row(TRAINED_TO).key)
+                    apart.append({"title": f"{title}, minus ratio {TRAINED_TO:g}", "ratio": ratio, **less})
+        return {"trained_to": TRAINED_TO, "lines": lines, "differences": apart}
+
+    def frames(self) -> Figures:
+        """Long videos, sampled against whole."""
+        few, all_of_them = f"{self.size.sampled} frames", f"{self.size.long_frames} frames"
+        level, one = self.size.level_ratio, self.size.ratio
+        lines = [self._long_line(f"{few}, uncompressed", self.size.sampled, SAMPLED)]
+        apart = []
+        for ratio in self.size.long_ratios:
+            lines.append(self._long_line(few, self.size.sampled, sampled(ratio)))
+            lines.append(self._long_line(all_of_them, self.size.long_frames, long(ratio)))
+            apart.append((f"{all_of_them} minus {few}", ratio, long(ratio), sampled(ratio)))
+        lines.append(self._long_line(all_of_them, self.size.long_frames, long(level)))
+        apart.append((f"{all_of_them} minus {few}, uncompressed", one, long(one), SAMPLED))
+        apart.append((f"{all_of_them} minus {few} at {one:g}", level, long(level), sampled(one)))
+        return {
+            "lines": lines,
+            "differences": [
+                {"title": title, "ratio": ratio, **self.long.difference(row.key, other.key)}
+                for title, ratio, row, other in apart
+            ],
+        }
+
+    def intervention(self) -> Figures:
+        """The compressor told the question, another one, or none: accuracy, and how far compressions are apart."""
+        places, rows = self.short.in_company(), hearing_rows(self.size)
+        lines = [
+            {"title": hears, "ratio": row.ratio, **self.short.share(row.key, places)} for hears, row in rows.items()
+        ]
+        apart = [
+            {
+                "title": f"matched minus {hears}",
+                **self.short.difference(rows["matched"].key, rows[hears].key, places),
+            }
+            for hears in ("rotated", "none")
+        ]
+        return {"lines": lines, "differences": apart, "distances": list(self._distances())}
+
+    def gates(self) -> list[Figures]:
+        """How much of the outputs came by each granularity, and how evenly supports lay."""
+        return [
+            {"ratio": float(ratio), "quantity": name, **mean_with_interval(values, scenes, self.seed)}
+            for ratio, name, values, scenes in usages(self.records)
+        ]
+
+    def _row(self, ratio: float, **switches: Any) -> Row:
+        return aviot(ratio, **switches).of(self.config)
+
+    def _long_line(self, title: str, frames: int, row: Row) -> Figures:
+        supports = frames if row.ratio is None else support_count(frames, row.ratio)
+        return {"title": title, "ratio": row.ratio, "supports": supports, **self.long.share(row.key)}
+
+    def _minus(self, row: Row, other: Row) -> Figures:
+        return self.short.difference(row.key, other.key)
+
+    def _distances(self) -> Iterator[Figures]:
+        every = [one for record in self.records for one in record["distances"]]
+        for kind in dict.fromkeys(one["kind"] for one in every):
+            found = [one for one in every if one["kind"] == kind]
+            scenes = [one["scene"] for one in found]
+            yield {"kind": kind} | {
+                quantity: mean_with_interval([one[quantity] for one in found], scenes, self.seed)
+                for quantity in DISTANCES
+            }
+
+
+def training_command(name: Weights) -> str:
+    """How the missing weights are made, from a run that has yet to learn to read compressed videos."""
+    return (
+        f"python -m aviot_lab.demo_model.train RUN --before compressed && "
+        f"python -m aviot_lab.demo_model.train RUN-{name} --compressor {name} --start RUN && "
+        f"python -m aviot_lab.demo_model.export RUN-{name} {name} && "
+        f"python -m aviot_lab.demo_model.train RUN && python -m aviot_lab.demo_model.export RUN MODEL && "
+        f"aviot reproduce --model MODEL --{name} {name}"
+    )
+
+
+def _competitors() -> Iterator[tuple[str, Weights, bool]]:
+    for name, title in BASELINES.items():
+        yield f"{title}, at inference", name, False
+        yield f"{title}, fine-tuned", name, True

@@ -1,0 +1,94 @@
+"""The report's files: JSON for machines, Markdown and one self-contained page for people."""
+
+import base64
+import html
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from aviot.utils.files import check_folder, write_durably
+from aviot_lab.reproduce.plots import draw_plots
+from aviot_lab.reproduce.tables import Section, Table, preamble, sections
+
+TITLE = "AVIOT: the paper's experiments in the small model's world"
+PLOTS = "plots"
+ELSEWHERE = "name a folder for the run with -o"
+REPORTS = ("report.json", "report.md", "report.html")
+STYLE = """
+:root { color-scheme: light dark; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2.2rem; }
+.wide { overflow-x: auto; margin: .8rem 0; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .88rem; }
+th, td { padding: .2rem .7rem; text-align: right; border-bottom: 1px solid #8884; }
+td { white-space: nowrap; }
+th { border-bottom: 2px solid #8888; vertical-align: bottom; }
+th:first-child, td:first-child { text-align: left; }
+td.words { text-align: left; white-space: normal; font-family: ui-monospace, monospace; font-size: .8rem; }
+img { display: block; max-width: 100%; background: #fff; }
+.made { color: #777; font-size: .85rem; }
+"""
+
+
+def check_report(folder: Path) -> None:
+    """Refuse a folder that the report could not be written into, before anything is measured."""
+    check_folder(folder / PLOTS, ELSEWHERE)
+    for name in REPORTS:
+        if (folder / name).is_dir():
+            raise ValueError(f"{folder / name} is a folder; {ELSEWHERE}")
+
+
+def write_report(folder: Path, report: Mapping[str, Any]) -> None:
+    """report.json, report.md with plots beside it, report.html: each the new one or, should it fail, the old."""
+    found, plots = sections(report), draw_plots(report["figures"])
+    (folder / PLOTS).mkdir(exist_ok=True)
+    machine, markdown, page = REPORTS
+    texts = {
+        machine: json.dumps(report, indent=2, allow_nan=False) + "\n",
+        **{f"{PLOTS}/{name}.svg": svg for name, svg in plots.items()},
+        markdown: "\n".join(_markdown(preamble(report), found)) + "\n",
+        page: "\n".join(_page(preamble(report), found, plots)) + "\n",
+    }
+    for name, text in texts.items():
+        write_durably(folder / name, text.encode())
+
+
+def _markdown(made: list[str], found: list[Section]) -> Iterator[str]:
+    yield f"# {TITLE}"
+    for line in made:
+        yield f"- {line}"
+    for section in found:
+        yield f"\n## {section.title}\n{section.text}\n"
+        if section.plot is not None:
+            yield f"![{section.title}]({PLOTS}/{section.plot}.svg)\n"
+        for table in section.tables:
+            yield "| " + " | ".join(table.headings) + " |"
+            yield "|" + " --- |" * len(table.headings)
+            yield from ("| " + " | ".join(row) + " |" for row in table.rows)
+            yield ""
+
+
+def _page(made: list[str], found: list[Section], plots: Mapping[str, str]) -> Iterator[str]:
+    yield '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
+    yield f"<title>{html.escape(TITLE)}</title><style>{STYLE}</style></head><body><h1>{html.escape(TITLE)}</h1>"
+    yield '<ul class="made">' + "".join(f"<li>{html.escape(line)}</li>" for line in made) + "</ul>"
+    for section in found:
+        yield f"<h2>{html.escape(section.title)}</h2><p>{html.escape(section.text)}</p>"
+        if section.plot is not None:
+            data = base64.b64encode(plots[section.plot].encode()).decode()
+            yield f'<img alt="{html.escape(section.title)}" src="data:image/svg+xml;base64,{data}">'
+        yield from (_html_table(table) for table in section.tables)
+    yield "</body></html>"
+
+
+def _html_table(table: Table) -> str:
+    head = "".join(f"<th>{html.escape(heading)}</th>" for heading in table.headings)
+    body = "".join("<tr>" + "".join(map(_cell, row)) + "</tr>" for row in table.rows)
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _cell(text: str) -> str:
+    kind = ' class="words"' if text.startswith("python ") else ""
+    return f"<td{kind}>{html.escape(text)}</td>"
