@@ -13,12 +13,14 @@ from pathlib import Path
 
 from PIL import Image
 
+from aviot.budget import Budget
 from aviot.explain.build import Outputs, explain
 from aviot.explain.server import App, Limits
-from aviot.explain.study import read_with_pictures
+from aviot.explain.study import Asking, open_with_pictures
 from aviot.explain.videos import Videos
+from aviot.methods.registry import DEFAULT
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
-from aviot.models.session import Session
+from aviot.session import VideoLM, VideoSession
 from aviot_lab.world import World, WorldConfig, save
 
 ROOT = Path(__file__).parents[1]
@@ -58,31 +60,24 @@ def measure(options, folder):
     questions = options.question or [world.question(scene, n).open.splitlines()[0] for n in range(2)]
     model = AviotForConditionalGeneration.from_pretrained(options.model).eval()
     processor, clock = AviotProcessor.from_pretrained(options.model), Clock()
-    for name in ("__init__", "compress", "answer"):
-        setattr(Session, name, clock.counting(getattr(Session, name)))
+    for name in ("compress", "answer"):
+        setattr(VideoSession, name, clock.counting(getattr(VideoSession, name)))
+    VideoLM.open = clock.counting(VideoLM.open)
     print(f"loaded: {peak():.0f} MiB")
     start, page = clock.now(), folder / "report.html"
-    read, pictures = read_with_pictures(processor, video)
-    session = Session(model, processor, read)
+    lm = VideoLM(model, processor)
+    session, pictures = open_with_pictures(lm, video)
     for question in (*questions, None):
-        tokens = session.compress(question, ratio=options.ratio).tokens
-        session.answer(questions[0], tokens, max_new_tokens=16)
+        session.answer(questions[0], session.compress(question, budget=options.ratio), max_new_tokens=16)
     print(f"the model alone, the same compressions and answers: {peak():.0f} MiB")
-    found, _ = explain(
-        session,
-        pictures,
-        questions,
-        Outputs(page, options.figures),
-        ratio=options.ratio,
-        compressor="aviot",
-        max_new_tokens=16,
-    )
+    asking = Asking(tuple(questions), Budget(ratio=options.ratio), DEFAULT, 16)
+    found, _ = explain(session, pictures, asking, Outputs(page, options.figures))
     spent = [b - a - inside for a, b, inside in zip(start, clock.now(), clock.model, strict=True)]
-    print(f"{len(read)} frames, {len(found.questions)} questions, ratio {options.ratio:g}")
+    print(f"{len(session.video)} frames, {len(found.questions)} questions, ratio {options.ratio:g}")
     print(f"besides the model: {spent[0]:.1f} s on the clock, {spent[1]:.1f} s of CPU; {peak():.0f} MiB in all")
     print(f"page: {page.stat().st_size / 1e6:.2f} MB")
     if options.screenshots is not None:
-        photograph_app(Videos(model, processor, 16), video, questions[0], options.screenshots)
+        photograph_app(Videos(lm, 16), video, questions[0], options.screenshots)
     return page
 
 

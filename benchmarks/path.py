@@ -11,12 +11,12 @@ import torch
 from kernels import clock, table
 from torch import nn
 
+from aviot.backbones.llava_video.configuration import AviotConfig
+from aviot.backbones.llava_video.connector import Connector
+from aviot.backbones.llava_video.video_path import CompressorName, VideoPath
 from aviot.bench.sizes import SIZES
 from aviot.methods.aviot import Compressor, PositionEncoder
 from aviot.methods.aviot.replay import Replays
-from aviot.models.configuration import AviotConfig
-from aviot.models.connector import Connector
-from aviot.models.path import CompressorName, VideoPath
 
 SIZE = SIZES["7b"]
 WIDTH = SIZE.text.width

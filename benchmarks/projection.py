@@ -16,10 +16,10 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from aviot.models import connector as module
-from aviot.models import kernels
-from aviot.models.connector import Connector
-from aviot.models.kernels import gelu
+from aviot.backbones.llava_video import connector as module
+from aviot.backbones.llava_video import kernels
+from aviot.backbones.llava_video.connector import Connector
+from aviot.backbones.llava_video.kernels import gelu
 
 PATCHES, DIM, WIDTH, GRID = 729, 1152, 3584, (27, 27)
 FUSED = (  # rows, columns and depth of a tile, warps, stages

@@ -22,10 +22,10 @@ import av
 import numpy as np
 import torch
 
+from aviot.backbones.llava_video.model import Prompts
+from aviot.backbones.llava_video.sequence import IGNORED, pad_left, place_video
 from aviot.data import BatchLayout, Collate, Corpus
 from aviot.models import AviotConfig, AviotForConditionalGeneration, AviotProcessor
-from aviot.models.backbone import Prompts
-from aviot.models.sequence import IGNORED, pad_left, place_video
 from aviot.training.config import TrainingConfig
 from aviot.training.run import train
 from aviot.training.source import training_data

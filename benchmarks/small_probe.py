@@ -14,8 +14,8 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedTokenizerFast
 
+from aviot.backbones.llava_video.sequence import IGNORED
 from aviot.models import AviotForConditionalGeneration
-from aviot.models.sequence import IGNORED
 from aviot_lab.demo_model.accuracy import accuracy
 from aviot_lab.demo_model.architecture import new_model
 from aviot_lab.demo_model.learning import answer, encode

@@ -18,9 +18,9 @@ from typing import Any
 
 import torch
 
+from aviot.backbones.llava_video.modeling import AviotForConditionalGeneration
 from aviot.bench.sizes import SIZES
 from aviot.bench.workload import random_model
-from aviot.models.modeling import AviotForConditionalGeneration
 from aviot.utils.machine import commit, machine, versions
 
 BEFORE, TIMES, QUESTION, ANSWER = 14, 7, 40, 120  # tokens: before the video, a frame's time, the question, its answer

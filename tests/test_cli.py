@@ -218,7 +218,7 @@ def test_convert(tmp_path):
         ({"--device": "mps"}, "device must be auto, cpu, cuda"),
         ({"--device": "cuda:7"}, "no GPU can be used here as cuda:7"),
         ({"--frames": "0"}, "frames"),
-        ({"--compressor": "magic"}, "compressor must be one of"),
+        ({"--compressor": "magic"}, "method must be one of"),
         ({"--fps": "0"}, "fps"),
         ({"-m": "/nowhere"}, "no such folder"),
         ({"video": "/nowhere.mp4"}, "no file"),

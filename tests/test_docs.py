@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 METHOD = (ROOT / "docs" / "method.md").read_text()
-NAMES = sorted(set(re.findall(r"`((?:ot|methods|models|accounting)\.[\w.]+)`", METHOD)))
+NAMES = sorted(set(re.findall(r"`((?:ot|methods|backbones|accounting)\.[\w.]+)`", METHOD)))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -23,7 +23,7 @@ def test_every_equation_of_the_paper_has_a_row():
     assert len(re.findall(r"^\| S\d+ \| `eq:supp_", METHOD, re.M)) == 37
 
 
-EXAMPLES = ["README.md", "docs/answer.md", "docs/compress.md", "docs/index.md"]
+EXAMPLES = ["README.md", "docs/answer.md", "docs/compress.md", "docs/index.md", "docs/methods.md"]
 
 
 def run_examples(page):
@@ -74,7 +74,7 @@ def test_readme_accuracies_are_those_of_the_report():
 def test_every_public_name_has_a_reference_page():
     pages = "".join(page.read_text() for page in (ROOT / "docs" / "reference").glob("*.md"))
     described = set(re.findall(r"^::: ([\w.]+)$", pages, re.M))
-    for package in ("aviot", "aviot.methods.aviot", "aviot.data", "aviot.models", "aviot.video"):
+    for package in ("aviot", "aviot.methods", "aviot.methods.aviot", "aviot.data", "aviot.models", "aviot.video"):
         module = importlib.import_module(package)
         for name in module.__all__:
             value = getattr(module, name)

@@ -99,7 +99,7 @@ def test_a_processor_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     assert {os.path.basename(path) for path in written} == set(before)
     assert {os.path.dirname(path) for path in written} == {str(tmp_path / "kept")}
     (tmp_path / "kept" / "tokenizer.json").write_text("mine")
-    monkeypatch.setattr("aviot.models.processing.json.dumps", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("aviot.backbones.llava_video.processing.json.dumps", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         processor.save_pretrained(tmp_path / "kept")
     assert (tmp_path / "kept" / "tokenizer.json").read_text() == "mine"

@@ -4,13 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from aviot.budget import Budget
+from aviot.engine.base import Report
 from aviot.explain.build import Outputs, explain
 from aviot.explain.model_info import UNNAMED
-from aviot.explain.study import MATCHED, check_questions, read_with_pictures
+from aviot.explain.study import MATCHED, Asking, open_with_pictures
 from aviot.explain.view import View
-from aviot.models import AviotForConditionalGeneration, AviotProcessor
-from aviot.models.answering import Report
-from aviot.models.session import Session
+from aviot.methods.registry import DEFAULT
+from aviot.session import VideoLM
 from aviot.utils.files import replacing
 from aviot_lab.world import Question, World, WorldConfig, save
 
@@ -68,13 +69,12 @@ def draw_scene(number: int, folder: Path) -> tuple[Path, tuple[Question, ...]]:
 
 
 def show(
-    model: AviotForConditionalGeneration,
-    processor: AviotProcessor,
+    lm: VideoLM,
     video: Path,
     questions: Mapping[str, str | None],
     page: Path,
     *,
-    ratio: float | None,
+    budget: Budget | None,
     report: Report,
 ) -> Demo:
     """Compress a video for every question, answer each, and write the page that shows what it was made from.
@@ -83,20 +83,12 @@ def show(
     """
     outputs = Outputs(page)
     outputs.check(video)
-    asked = check_questions(list(questions))
-    report("decode")
-    read, pictures = read_with_pictures(processor, video)
+    asking = Asking(tuple(questions), budget, DEFAULT, MAX_NEW_TOKENS)
+    asked = asking.questions
+    session, pictures = open_with_pictures(lm, video, report=report)
+    read = session.video
     views: dict[int | None, Allotted] = {}
-    found, _ = explain(
-        Session(model, processor, read, report),
-        pictures,
-        asked,
-        outputs,
-        lambda view: views.update({view.heard: Allotted.of(view)}),
-        ratio=ratio,
-        compressor="aviot",
-        max_new_tokens=MAX_NEW_TOKENS,
-    )
+    found, _ = explain(session, pictures, asking, outputs, lambda view: views.update({view.heard: Allotted.of(view)}))
     answers = {condition.question: condition.answer for condition in found.conditions if condition.kind == MATCHED}
     first = views[0]
     ends = [sum(first.segments[: place + 1]) for place in range(len(first.segments))]
@@ -106,8 +98,8 @@ def show(
         page=page,
         frames=len(read),
         path=first.path,
-        tokens_before=len(read) * found.tokens_per_support,
-        tokens_after=first.path[-1] * found.tokens_per_support,
+        tokens_before=found.tokens[0],
+        tokens_after=found.tokens[1],
         spans=tuple((seconds[start], seconds[end]) for start, end in zip([0, *ends], ends, strict=False)),
         asked=tuple(
             Asked(question, answers[number], questions.get(question), views[number].budgets)

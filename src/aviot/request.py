@@ -1,18 +1,17 @@
-"""What is asked of a model about a video, checked when it is made: before torch is imported or a frame is decoded."""
+"""Questions about a video and how to compress it, checked when made: before torch is imported or a frame decoded."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
-from aviot.methods.aviot.schedule import support_count
+from aviot.budget import Budget
+from aviot.methods import registry
 from aviot.utils.machine import check_device_name
 from aviot.utils.values import require_whole
 from aviot.video.paths import check_source
 from aviot.video.sample import Sampling, check_rate
 
-CompressorName = Literal["aviot", "uniform", "segment-mean", "none"]
-COMPRESSORS: tuple[str, ...] = get_args(CompressorName)
 MAX_NEW_TOKENS = 64
 """Longest answer, where neither a person nor a task says."""
 
@@ -23,15 +22,15 @@ MOST_QUESTIONS = 4  # compared on one page of the explorer
 class Request:
     """Questions about one video, and how it is sampled and compressed for them.
 
-    `ratio`, `fps` and `max_frames` of None stand for the checkpoint's own values, `model` of None for the bundled demo
+    `budget`, `fps` and `max_frames` of None stand for the checkpoint's own values, `model` of None for the bundled demo
     model. Raises ValueError for anything that could not be answered, naming what was expected.
     """
 
     video: Path
     questions: Sequence[str]
     model: Path | None = None
-    ratio: float | None = None
-    compressor: str = "aviot"
+    budget: Budget | None = None
+    method: str = registry.DEFAULT
     max_new_tokens: int = MAX_NEW_TOKENS
     fps: float | None = None
     max_frames: int | None = None
@@ -41,9 +40,7 @@ class Request:
 
     def __post_init__(self) -> None:
         check_questions(self.questions)
-        check_compressor(self.compressor)
-        if self.ratio is not None:
-            support_count(1, self.ratio)
+        registry.check_name(self.method)
         require_whole(self, "max_new_tokens")
         check_sampling(self.sampling)
         check_device_name(self.device)
@@ -85,16 +82,11 @@ def check_questions(questions: Sequence[str], most: int | None = None) -> None:
         check_question(question)
 
 
-def check_compressor(name: str) -> None:
-    """Refuse a compressor that does not exist."""
-    if name not in COMPRESSORS:
-        raise ValueError(f"compressor must be one of {', '.join(map(repr, COMPRESSORS))}, got {name!r}")
-
-
-def check_mixes(name: str) -> None:
-    """Refuse a compressor that makes no mixture to write or to explain."""
-    if name == "none":
-        raise ValueError("compressor none mixes nothing, so there is nothing to look at; choose aviot or a baseline")
+def check_compresses(name: str) -> None:
+    """Refuse a method that changes nothing, where there would be nothing to write or to explain."""
+    registry.check_name(name)
+    if not registry.compresses(name):
+        raise ValueError(f"method {name} mixes nothing, so there is nothing to look at; choose one that compresses")
 
 
 def checkpoint_folder(name: str | Path) -> Path:

@@ -14,7 +14,7 @@ from aviot.bundled import KNOWS
 from aviot.utils.printing import SafeConsole, SafeProgress
 
 if TYPE_CHECKING:
-    from aviot.models import AviotForConditionalGeneration, AviotProcessor
+    from aviot.session import VideoLM
 
 SMALL_ANSWERS = f"{KNOWS}; --model names another."
 INTERRUPTED = 130  # exit code: 128 + SIGINT, as shells report it
@@ -51,10 +51,8 @@ def chosen_model(model: Path | None) -> Path:
     return folder
 
 
-def load_model(
-    model: Path | None, device: str, report: Callable[[str], None]
-) -> "tuple[AviotForConditionalGeneration, AviotProcessor]":
-    """Load a checkpoint onto its device, ready to answer."""
+def load_model(model: Path | None, device: str, report: Callable[[str], None]) -> "VideoLM":
+    """Load a checkpoint of any family onto its device, ready to answer."""
     from aviot.request import checkpoint_folder
     from aviot.utils.machine import device_named
 
@@ -63,12 +61,11 @@ def load_model(
     os.environ.setdefault("DS_ACCELERATOR", place.type)  # DeepSpeed, if it is there, else warns of no GPU
     from transformers.utils import logging
 
-    from aviot.models import AviotForConditionalGeneration, AviotProcessor
+    from aviot.session import VideoLM
 
     logging.disable_progress_bar()
     report("load")
-    processor = AviotProcessor.from_pretrained(folder)
-    return AviotForConditionalGeneration.from_pretrained(folder).eval().to(place), processor
+    return VideoLM.from_pretrained(folder, device=str(place))
 
 
 @contextmanager

@@ -62,7 +62,7 @@ def whole(tmp_path_factory):
 def test_json_holds_every_method_and_part(whole):
     _, report = whole
     settings = [(row["method"], row["ratio"], row["batch"], row["supports"]) for row in report["rows"]]
-    one = [("none", None, 1, 9), ("uniform", 3.0, 1, 3), ("random-drop", 3.0, 1, 3), ("aviot", 3.0, 1, 3)]
+    one = [("none", None, 1, 9), ("uniform", 3.0, 1, 3), ("random", 3.0, 1, 3), ("aviot", 3.0, 1, 3)]
     assert settings == one + [(method, ratio, 2, kept) for method, ratio, _, kept in one]
     for row in report["rows"]:
         extra = {"backward"} if row["method"] == "aviot" else set()

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from training_sets import GOLDEN, record, said, write_json, write_lines, write_video
 
+from aviot.backbones.llava_video.prompt import SYSTEM
 from aviot.data import Corpus, DataConfig, DataError, VideoDataset
 from aviot.data.errors import RecordError
 from aviot.data.paths import VideoFolder
 from aviot.data.record import parse_record
 from aviot.models import AviotProcessor
-from aviot.models.prompt import SYSTEM
 
 TURNS = (("What happens?", "A dog runs."),)
 

@@ -16,7 +16,7 @@ from tiny import make_start
 from aviot.evaluation.config import EvaluationConfig
 from aviot.evaluation.plan import Shard
 from aviot.evaluation.run import evaluate
-from aviot.models import AviotForConditionalGeneration, AviotProcessor
+from aviot.session import VideoLM
 
 OPTIONS = ("-r", "2", "-r", "4", "--compressor", "aviot", "--compressor", "none", "--max-new-tokens", "3")
 SETTINGS = ("aviot@2", "aviot@4", "none")
@@ -48,8 +48,8 @@ def make_set(folder: Path) -> Path:
 
 
 @cache
-def load(model: Path) -> tuple[AviotForConditionalGeneration, AviotProcessor]:
-    return AviotForConditionalGeneration.from_pretrained(model).eval(), AviotProcessor.from_pretrained(model)
+def load(model: Path) -> VideoLM:
+    return VideoLM.from_pretrained(model, device="cpu")
 
 
 def config(made: Path, out: Path, **changes: Any) -> EvaluationConfig:

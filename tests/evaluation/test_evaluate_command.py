@@ -51,7 +51,7 @@ def test_nothing_that_can_be_asked_is_exit_code_1(made, tmp_path):
         (("{made}/items.jsonl", "-m", "/nowhere"), "no such folder"),
         (("/nowhere.jsonl", "-m", "{made}/model"), "no such file"),
         (("{made}/items.jsonl", "-m", "{made}/model", "-r", "0.5"), "ratio must be"),
-        (("{made}/items.jsonl", "-m", "{made}/model", "--compressor", "magic"), "compressor must be one of"),
+        (("{made}/items.jsonl", "-m", "{made}/model", "--compressor", "magic"), "method must be one of"),
         (("{made}/items.jsonl", "-m", "{made}/model", "--batch", "0"), "batch must be"),
         (("{made}/items.jsonl", "-m", "{made}/model", "--out", "{made}/items.jsonl"), "is a file"),
         (("{made}/items.jsonl", "-m", "{made}/model", "--out", "{made}/none", "--resume"), "no run to resume"),
@@ -106,14 +106,14 @@ def test_a_run_that_is_none_cannot_be_verified(whole, tmp_path, name, text, sent
 
 
 def test_what_fails_with_one_setting_is_listed_with_it(made, tmp_path, monkeypatch):
-    before = asking.Interviewer.replies
+    before = asking.Interviewer.answers
 
-    def fails(self, video, features, items, setting):
+    def fails(self, session, items, setting):
         if setting.name == "none" and items[0].id == "open-1":
             raise ValueError("the prompt is too long")
-        return before(self, video, features, items, setting)
+        return before(self, session, items, setting)
 
-    monkeypatch.setattr(asking.Interviewer, "replies", fails)
+    monkeypatch.setattr(asking.Interviewer, "answers", fails)
     one = [item for item in rows(made / "items.jsonl") if item["id"] == "open-1"]
     write_items(tmp_path / "items.jsonl", one)
     done = aviot(tmp_path / "items.jsonl", "-m", made / "model", *OPTIONS, "--out", tmp_path / "run", "--videos", made)

@@ -8,6 +8,7 @@ import pytest
 from evaluation_sets import load, rows, run, write_items
 from test_evaluate_command import aviot
 
+from aviot.backbones.llava_video.backbone import LlavaVideo
 from aviot.evaluation import asking
 from aviot.evaluation.plan import Shard
 from aviot.evaluation.run import Prepared
@@ -50,9 +51,9 @@ def test_settings_added_to_a_finished_run_ask_only_what_is_new(short, grown, tmp
     old, part = (out / "results.jsonl").read_bytes().splitlines(), out / "parts" / "rows-0000.jsonl"
     before = part.read_bytes()
     asked = []
-    replies = asking.Interviewer.replies
+    answers = asking.Interviewer.answers
     monkeypatch.setattr(
-        asking.Interviewer, "replies", lambda *given: (asked.append(given[-1].name), replies(*given))[1]
+        asking.Interviewer, "answers", lambda *given: (asked.append(given[-1].name), answers(*given))[1]
     )
     summary = run(short, out, resume=True, ratios=(2.0, 4.0), compressors=("aviot", "none"))
     assert set(asked) == {"aviot@4", "none"}
@@ -125,8 +126,7 @@ def test_a_limit_is_not_raised_where_questions_share_a_batch(short, tmp_path):
 
 
 def test_rows_count_visual_tokens(grown, made):
-    model, _ = load(made / "model")
-    per_frame = model.model.connector.tokens_per_support
+    per_frame = load(made / "model").backbone.tokens_per_frame
     for row in rows(grown / "results.jsonl"):
         assert row["tokens_before"] == row["frames"] * per_frame
         assert row["tokens_after"] == row["supports"] * per_frame
@@ -174,10 +174,10 @@ def test_damaged_videos_are_counted_and_listed(short, grown, tmp_path, damaged):
 
 
 def test_a_damaged_video_that_fails_later_keeps_its_damage(short, tmp_path, damaged, monkeypatch):
-    def fails(self, video):
+    def fails(self, videos, pixels=None):
         raise RuntimeError("no memory")
 
-    monkeypatch.setattr(asking.Interviewer, "encode", fails)
+    monkeypatch.setattr(LlavaVideo, "encode", fails)
     summary = run(short, tmp_path / "run", limit=2, **SMALL)
     assert [each.video for each in summary.damaged] == ["v1.mp4"]
     assert len(summary.failed) == 2

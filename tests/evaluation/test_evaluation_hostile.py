@@ -31,7 +31,7 @@ def test_bad_files_cost_their_items_and_the_run_goes_on(made, tmp_path):
 def test_an_interrupted_run_does_not_wait_for_a_file_that_hangs(made, tmp_path):
     path = tmp_path / "slow.gif"
     path.write_bytes(slow())
-    who = asking.Interviewer(*load(made / "model"), Instructions(), 3)
+    who = asking.Interviewer(load(made / "model"), Instructions(), 3)
     visits = [Visit(made / "v0.mp4", "v0.mp4", ()), Visit(path, "slow.gif", ())]
     reading = asking._read_ahead(visits, who.read)
     assert len(next(reading)[1]) > 1

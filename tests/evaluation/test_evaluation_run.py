@@ -9,13 +9,13 @@ import pytest
 import torch
 from evaluation_sets import SETTINGS, load, rows, run, write_items
 
+from aviot import VideoLM
+from aviot.backbones.llava_video.backbone import LlavaVideo
 from aviot.evaluation import asking
 from aviot.evaluation.item import parse_item
 from aviot.evaluation.plan import Shard
 from aviot.evaluation.prompts import Instructions, ask_item
 from aviot.evaluation.rows import key_of
-from aviot.models import AviotForConditionalGeneration
-from aviot.models.answering import answer_question
 
 
 def test_every_item_once_for_each_setting_in_order(whole):
@@ -43,10 +43,10 @@ def test_problems_are_counted_and_listed(whole):
 
 def test_an_answer_from_nan_is_a_failed_row(made, tmp_path):
     def spoilt(folder):
-        model, processor = AviotForConditionalGeneration.from_pretrained(folder).eval(), load(folder)[1]
+        lm = VideoLM.from_pretrained(folder, device="cpu")
         with torch.no_grad():
-            model.model.connector.row_separator[0] = torch.nan
-        return model, processor
+            lm.backbone.model.model.connector.row_separator[0] = torch.nan
+        return lm
 
     summary = run(made, tmp_path / "run", loading=spoilt, batch=2)
     found = rows(tmp_path / "run" / "results.jsonl")
@@ -71,8 +71,7 @@ def test_an_answer_is_what_aviot_answer_gives(made, whole):
     asked = ask_item(
         parse_item({"video": "v1.mp4", "question": "What?", "options": ["cat", "dog"]}, "1"), Instructions()
     )
-    model, processor = load(made / "model")
-    given = answer_question(model, processor, made / "v1.mp4", asked.text, ratio=4.0, max_new_tokens=3)
+    given = load(made / "model").open(made / "v1.mp4").ask(asked.text, budget=4, max_new_tokens=3)
     row = next(row for row in rows(out / "results.jsonl") if (row["id"], row["setting"]) == ("choice-1", "aviot@4"))
     assert row["prediction"] == given.text
 
@@ -80,12 +79,13 @@ def test_an_answer_is_what_aviot_answer_gives(made, whole):
 def test_a_video_is_read_and_encoded_once(made, tmp_path, monkeypatch):
     calls = Counter()
     for name in ("read", "encode"):
-        before = getattr(asking.Interviewer, name)
-        monkeypatch.setattr(
-            asking.Interviewer,
-            name,
-            lambda self, given, before=before, name=name: (calls.update([name]), before(self, given))[1],
-        )
+        before = getattr(LlavaVideo, name)
+
+        def counted(self, *given, before=before, name=name, **how):
+            calls.update([name])
+            return before(self, *given, **how)
+
+        monkeypatch.setattr(LlavaVideo, name, counted)
     run(made, tmp_path / "run", batch=4)
     assert calls == {"read": 5, "encode": 3}  # the missing and the broken one cannot be encoded
 
@@ -107,14 +107,14 @@ def test_the_manifest_tells_what_it_takes_to_repeat(made, whole):
 
 def test_one_item_that_fails_does_not_end_the_run(made, tmp_path, monkeypatch):
     """Alone or in a batch: the others of its batch are asked one at a time."""
-    before = asking.Interviewer.replies
+    before = asking.Interviewer.answers
 
-    def fails(self, video, features, items, setting):
+    def fails(self, session, items, setting):
         if any(item.id == "open-1" for item in items):
             raise RuntimeError("a bug\nin the model")
-        return before(self, video, features, items, setting)
+        return before(self, session, items, setting)
 
-    monkeypatch.setattr(asking.Interviewer, "replies", fails)
+    monkeypatch.setattr(asking.Interviewer, "answers", fails)
     summary = run(made, tmp_path / "run", batch=3, ratios=(4.0,), compressors=("uniform",))
     assert [problem.reason for problem in summary.failed if problem.id == "open-1"] == [
         "RuntimeError: a bug in the model"

@@ -5,10 +5,10 @@ import json
 import pytest
 from evaluation_sets import write_items
 
+from aviot.backbones.llava_video.prompt import question_range
 from aviot.evaluation.item import ItemError, parse_item
 from aviot.evaluation.prompts import Instructions, ask_item
 from aviot.evaluation.reading import read_items
-from aviot.models.prompt import question_range
 
 OPEN = {"video": "v.mp4", "question": "Which colour?"}
 CHOICE = OPEN | {"options": ["red", "blue", "green"]}

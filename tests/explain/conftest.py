@@ -5,11 +5,11 @@ import json
 import pytest
 from showing import CHECKPOINT, CHROMIUM, DESKTOP, PHONE, QUESTIONS, Case, Shown, clip
 
+from aviot import Budget, VideoLM
 from aviot.explain.build import build_report
 from aviot.explain.page import page_of
-from aviot.explain.study import read_with_pictures
+from aviot.explain.study import Asking, open_with_pictures
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
-from aviot.models.session import Session
 
 
 @pytest.fixture(scope="session")
@@ -28,11 +28,9 @@ def explained(loaded):
     """Makes a report of a clip."""
 
     def make(frames, questions=QUESTIONS[:1], ratio=4.0, compressor="aviot", **shape):
-        video, pictures = read_with_pictures(loaded[1], clip(frames, **shape), source_fps=2)
-        session, views = Session(*loaded, video), []
-        study, report = build_report(
-            session, pictures, questions, views.append, ratio=ratio, compressor=compressor, max_new_tokens=3
-        )
+        session, pictures = open_with_pictures(VideoLM(*loaded), clip(frames, **shape), source_fps=2)
+        views, asking = [], Asking(tuple(questions), Budget(ratio=ratio), compressor, 3)
+        study, report = build_report(session, pictures, asking, views.append)
         return Case(report, study, session, views)
 
     return make

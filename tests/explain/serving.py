@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
+from aviot import VideoLM
 from aviot.explain.server import App, Limits
 from aviot.explain.videos import Videos
 
@@ -17,7 +18,7 @@ LOCAL = "127.0.0.1"
 def serving(loaded, host=LOCAL, names=(), **settings):
     """Serve a tiny model at any free port; nothing may go wrong that was not foreseen."""
     said = []
-    videos = Videos(*loaded, max_new_tokens=3, **settings)
+    videos = Videos(VideoLM(*loaded), max_new_tokens=3, **settings)
     with App((host, 0), videos, Limits(2_000_000), said.append, names) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
         thread.start()

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aviot.models.session import Session
+from aviot.session import VideoSession
 
 CHECKPOINT = Path(__file__).parents[1] / "golden" / "checkpoint"
 CHROMIUM = Path("/usr/bin/chromium")
@@ -30,7 +30,7 @@ class Case:
 
     report: dict
     study: object
-    session: Session
+    session: VideoSession
     views: list
 
 

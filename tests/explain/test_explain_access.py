@@ -17,6 +17,7 @@ from showing import CHECKPOINT, clip
 from test_explain_app import written
 from typer.testing import CliRunner
 
+from aviot import VideoLM
 from aviot.cli import app as cli
 from aviot.explain import handler, server
 from aviot.explain.access import EXPOSED, Access, AccessError, resolve
@@ -374,7 +375,8 @@ def number(request):
 def test_a_signal_ends_the_server_and_deletes_a_partial_upload(loaded, number, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     before, said = signal.getsignal(number), []
-    app = server.App((LOCAL, 0), server.Videos(*loaded, max_new_tokens=3), server.Limits(2_000_000), said.append)
+    videos = server.Videos(VideoLM(*loaded), max_new_tokens=3)
+    app = server.App((LOCAL, 0), videos, server.Limits(2_000_000), said.append)
     partial = socket.create_connection((LOCAL, app.server_address[1]), timeout=10)
 
     def begin_upload():

@@ -12,13 +12,13 @@ from safetensors.torch import load_file
 from showing import CHECKPOINT, clip
 from typer.testing import CliRunner
 
+from aviot import VideoLM
 from aviot.bundled import FOREIGN
 from aviot.cli import app
 from aviot.explain.export import patch_boxes
 from aviot.explain.fading import FAINTEST, opacity
 from aviot.explain.figures import FigureViews, Wanted, fitted, paths_figure, support_figure
 from aviot.methods.aviot.agreement import mass_inside, top_cells
-from aviot.models.answering import compress_video
 
 
 @pytest.fixture(scope="module")
@@ -98,8 +98,7 @@ def test_names_from_outside_do_not_steer_the_terminal_or_the_page(folder, tmp_pa
 def test_the_export_is_exact(written, folder, loaded):
     out, _ = written
     tensors = load_file(out / "exact.safetensors")
-    _, compression, _, _ = compress_video(*loaded, folder, "Why?", ratio=4.0)
-    provenance = compression.provenance()
+    provenance = VideoLM(*loaded).open(folder).compress("Why?", budget=4).compression.provenance()
     assert torch.equal(tensors["question1.coefficients"], provenance.coefficients)
     share = tensors["question1.path_shares"]
     assert torch.allclose(share[2], provenance.branch("local").share, atol=1e-6)
@@ -130,7 +129,7 @@ def test_figures_of_a_frame_alone(folder, tmp_path):
         (("-q", "a", "-q", "b", "-q", "c", "-q", "d", "-q", "e"), "at most 4 questions"),
         (("-q", "a", "--ratio", "1"), "ratio must be"),
         (("-q", "a", "--compressor", "none"), "nothing to look at"),
-        (("-q", "a", "--compressor", "magic"), "compressor must be one of"),
+        (("-q", "a", "--compressor", "magic"), "method must be one of"),
         (("-q", "a", "--export", "/nowhere/x"), "/nowhere is not a directory"),
         (("-q", "a", "--figures", __file__), "is a file; --figures names a folder"),
         (("-q", "a", "--figures", f"{__file__}/in/it"), "is a file; --figures names a folder"),

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from showing import CHECKPOINT, clip
 
+from aviot.backbones.llava_video.backbone import LlavaVideo
 from aviot.bundled import FOREIGN, KNOWS, embedded_model, is_drawn, is_embedded
 from aviot.explain.model_info import ModelInfo
 from aviot.terminal import SMALL_ANSWERS
@@ -23,7 +24,7 @@ def model(loaded, monkeypatch):
 
 
 def test_a_model_has_the_name_of_its_folder_and_its_size(model, monkeypatch):
-    info = ModelInfo.of(model)
+    info = ModelInfo.of(LlavaVideo(model, None))
     assert (info.name, info.bundled) == (CHECKPOINT.name, False)
     assert info.parameters == sum(weight.numel() for weight in model.parameters())
     assert info.facts.endswith(f"parameters, decoder of {info.layers} layers, {info.width} wide")
@@ -34,7 +35,7 @@ def test_a_model_has_the_name_of_its_folder_and_its_size(model, monkeypatch):
         ("", "unnamed model"),
     ):
         model.name_or_path = folder
-        assert ModelInfo.of(model).name == name
+        assert ModelInfo.of(LlavaVideo(model, None)).name == name
 
 
 def test_the_bundled_model_is_recognised_by_its_weights_wherever_they_are(model, tmp_path):
@@ -52,7 +53,10 @@ def test_the_bundled_model_is_recognised_by_its_weights_wherever_they_are(model,
         False,
     ]
     model.name_or_path = str(copied)
-    assert (ModelInfo.of(model).name, ModelInfo.of(model).bundled) == ("bundled demo model", True)
+    assert (ModelInfo.of(LlavaVideo(model, None)).name, ModelInfo.of(LlavaVideo(model, None)).bundled) == (
+        "bundled demo model",
+        True,
+    )
 
 
 def test_only_files_that_this_package_drew_are_of_its_world(model, tmp_path):
@@ -67,7 +71,7 @@ def test_only_files_that_this_package_drew_are_of_its_world(model, tmp_path):
                 packet.stream = stream
                 target.mux(packet)
     foreign = read_video(clip(2), source_fps=2)
-    info = replace(ModelInfo.of(model), bundled=True)
+    info = replace(ModelInfo.of(LlavaVideo(model, None)), bundled=True)
     for file in (drawn, remuxed):
         video = read_video(file)
         assert is_drawn(video.comment), file
@@ -79,7 +83,7 @@ def test_only_files_that_this_package_drew_are_of_its_world(model, tmp_path):
 
 
 def test_a_damaged_video_is_noticed_on_the_page_and_in_the_app(model):
-    info, damage = replace(ModelInfo.of(model), bundled=False), Damage(10.0, 4.6, 0)
+    info, damage = replace(ModelInfo.of(LlavaVideo(model, None)), bundled=False), Damage(10.0, 4.6, 0)
     damaged = replace(read_video(clip(2), source_fps=2), damage=damage)
     assert info.notice(damaged) == "The video is damaged: 4.6 of 10.0 s are missing (46 %)."
     assert replace(info, bundled=True).notice(damaged) == f"{info.notice(damaged)} {FOREIGN}"

@@ -23,7 +23,7 @@ def numbers(text, dtype):
 
 @pytest.fixture(scope="module")
 def out(case):
-    return case.session.compress(case.study.questions[0], ratio=4.0).compression
+    return case.session.compress(case.study.questions[0], budget=4).compression
 
 
 def test_frames_and_paths_are_the_provenance(case, out):
@@ -78,8 +78,8 @@ def test_conditions():
 def test_answers_under_every_condition(case):
     answers = {(each["question"], each["kind"]): each for each in case.report["conditions"]}
     assert answers[0, "rotated"]["view"] == answers[1, "matched"]["view"] == 1
-    listened = case.session.compress(case.study.questions[1], ratio=4.0)
-    expected = case.session.answer(case.study.questions[0], listened.tokens, max_new_tokens=3).text
+    read = case.session.compress(case.study.questions[1], budget=4)
+    expected = case.session.answer(case.study.questions[0], read, max_new_tokens=3).text
     assert case.study.conditions[1].answer == expected
 
 

@@ -70,7 +70,8 @@ def test_every_condition_has_the_start_of_the_question_that_is_asked(case):
 def test_relevance_is_what_the_compressor_hears(case):
     """Of one layer's routes: the cosine of projected frames with the question."""
     session, question = case.session, case.study.questions[0]
+    method, prompt = session.backbone.method("aviot"), session.prompt(question)
     with torch.inference_mode():
-        video = session.model.model.prepare(session.features)
-        routes = session.model.model._question_routes(video, session._row(question).question)
+        features = session.backbone.features(session.encoded, method, conditioned=True)
+        routes = method._question_routes(features, prompt.question)
     assert torch.allclose(session.relevance(question), routes["relevance"].float().cpu(), atol=1e-6)

@@ -11,7 +11,7 @@ TESTS = Path(__file__).parents[1]
 GOLDEN = TESTS / "golden" / "checkpoint"
 LAYOUTS = ("aviot", "published", "llava-video")
 MODULES = (
-    *("aviot.models", "aviot.models.answering", "aviot.video.arrays", "aviot.video.read", "safetensors.torch"),
+    *("aviot.models", "aviot.session", "aviot.video.arrays", "aviot.video.read", "safetensors.torch"),
     *("transformers.models.qwen2.modeling_qwen2", "transformers.models.siglip.modeling_siglip"),
     *("transformers.models.auto.tokenization_auto", "transformers.models.qwen2.tokenization_qwen2"),
 )
@@ -60,13 +60,11 @@ def _ask(model: Any, processor: Any, frames: Any, compressor: str) -> None:
     """Ask as `aviot answer` does; an answer that is given must come from finite logits."""
     import torch
 
-    from aviot.models.answering import answer_question
+    from aviot import VideoLM
 
     question = "What is it?"
     sampling = {"source_fps": 2.0}
-    answer = answer_question(
-        model, processor, frames, question, compressor=compressor, max_new_tokens=2, ratio=None, **sampling
-    )
+    answer = VideoLM(model, processor).open(frames, **sampling).ask(question, method=compressor, max_new_tokens=2)
     require(isinstance(answer.text, str) and answer.tokens_after >= 1, f"the answer is {answer!r:.200}")
     batch = processor(frames, question, **sampling)
     with torch.inference_mode():
@@ -76,6 +74,6 @@ def _ask(model: Any, processor: Any, frames: Any, compressor: str) -> None:
 
 def errors() -> tuple[type[Exception], ...]:
     """Return what a checkpoint that cannot be loaded or asked raises."""
-    from aviot.models.shards import CheckpointError
+    from aviot.backbones.checkpoints.shards import CheckpointError
 
     return CheckpointError, Refused

@@ -241,13 +241,12 @@ def check(folder: Path) -> str:
     from aviot.bundled import embedded_model
     from aviot.explain.server import App, Limits
     from aviot.explain.videos import Videos
-    from aviot.models import AviotForConditionalGeneration, AviotProcessor
+    from aviot.session import VideoLM
 
     logging.disable_progress_bar()
-    model = AviotForConditionalGeneration.from_pretrained(embedded_model()).eval()
-    processor = AviotProcessor.from_pretrained(embedded_model())
+    lm = VideoLM.from_pretrained(embedded_model(), device="cpu")
     said: list[str] = []
-    with App(("127.0.0.1", 0), Videos(model, processor, 2), Limits(2_000_000), said.append) as server:
+    with App(("127.0.0.1", 0), Videos(lm, 2), Limits(2_000_000), said.append) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
         thread.start()
         before = threading.active_count()
@@ -281,7 +280,7 @@ TARGET = Target(
     modules=(
         *("aviot.explain.server", "aviot.explain.videos", "aviot.bundled", "aviot.video.files", "clips"),
         *("transformers.models.qwen2.modeling_qwen2", "transformers.models.siglip.modeling_siglip"),
-        *("transformers.models.auto.tokenization_auto", "aviot.models.answering"),
+        *("transformers.models.auto.tokenization_auto", "aviot.session"),
     ),
     limits=Limits(cpu_seconds=20.0, wall_seconds=90.0),
 )

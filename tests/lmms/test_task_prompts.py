@@ -10,7 +10,7 @@ pytest.importorskip("lmms_eval", reason="lmms-eval wants an environment of its o
 from harness_home import HOME
 from harness_tasks import Given, prompt_of
 
-from aviot.evaluation.asking import Interviewer
+from aviot.backbones.llava_video.backbone import LlavaVideo
 from aviot.evaluation.lmms.model import NO_ANSWER, Aviot
 from aviot.evaluation.lmms.requests import read_request
 
@@ -85,8 +85,8 @@ def test_a_video_is_encoded_once_for_all_its_questions(model, monkeypatch):
     ]
     requests = requests_of(model, "videomme", records)
     alone = [model.generate_until([request])[0] for request in requests]
-    encoded, before = [], Interviewer.encode
-    monkeypatch.setattr(Interviewer, "encode", lambda who, video: encoded.append(video) or before(who, video))
+    encoded, before = [], LlavaVideo.encode
+    monkeypatch.setattr(LlavaVideo, "encode", lambda self, videos: encoded.append(videos) or before(self, videos))
     assert model.generate_until(requests) == alone
     assert len(encoded) == 2
 

@@ -16,11 +16,12 @@ from torch import nn
 from transformers import Qwen2Config, Qwen2ForCausalLM, SiglipVisionConfig, SiglipVisionModel
 from typer.testing import CliRunner
 
+from aviot.backbones.checkpoints import shards
+from aviot.backbones.checkpoints.shards import CheckpointError
+from aviot.backbones.llava_video.conversion import convert_checkpoint
 from aviot.bundled import embedded_model
 from aviot.cli import app
-from aviot.models import AviotConfig, AviotForConditionalGeneration, AviotProcessor, shards
-from aviot.models.conversion import convert_checkpoint
-from aviot.models.shards import CheckpointError
+from aviot.models import AviotConfig, AviotForConditionalGeneration, AviotProcessor
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "checkpoint"
 VISION = {

@@ -6,8 +6,8 @@ from common import relative
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from aviot.models import connector as module
-from aviot.models.connector import Connector, pool
+from aviot.backbones.llava_video import connector as module
+from aviot.backbones.llava_video.connector import Connector, pool
 
 GRIDS = [(27, 27), (5, 8), (1, 7), (9, 2), (1, 1)]
 

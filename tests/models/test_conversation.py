@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aviot.backbones.llava_video.configuration import VIDEO_PLACEHOLDER
+from aviot.backbones.llava_video.prompt import chat_prompt
+from aviot.backbones.llava_video.sequence import IGNORED
 from aviot.models import AviotProcessor
-from aviot.models.configuration import VIDEO_PLACEHOLDER
-from aviot.models.prompt import chat_prompt
-from aviot.models.sequence import IGNORED
 
 PROCESSOR = AviotProcessor.from_pretrained(Path(__file__).parents[1] / "golden" / "checkpoint")
 TIMES = (0.0, 0.5, 1.0)

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from aviot.models import AviotForConditionalGeneration, AviotProcessor, grouping
-from aviot.models.grouping import Row, group_rows, select_videos, stack_videos
+from aviot import Budget
+from aviot.backbones.llava_video import grouping
+from aviot.backbones.llava_video.grouping import Row, group_rows, select_videos, stack_videos
+from aviot.models import AviotForConditionalGeneration, AviotProcessor
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "checkpoint"
 FRAMES = (13, 13, 9)
@@ -140,14 +142,14 @@ def test_one_group_of_videos_is_held_at_a_time(model, batch, monkeypatch):
 def test_groups_copy_only_what_they_must():
     encoded = torch.randn(6, 4, 2).split(2)
     rows = [Row(torch.zeros(1), 0, None, video, torch.ones(3)) for video in (1, 0, 1)]
-    (mixed,) = group_rows(rows, encoded, (2.0,) * 3)
+    (mixed,) = group_rows(rows, encoded, (Budget(ratio=2),) * 3)
     assert mixed.rows == (1, 0, 2)
     assert mixed.videos == (0, 1)
     stacked = stack_videos([encoded[video] for video in mixed.videos])
     assert torch.equal(select_videos(stacked, mixed.asked), torch.stack([encoded[video] for video in (0, 1, 1)]))
-    (both,) = group_rows(rows[:2], encoded, (2.0, 2.0))
+    (both,) = group_rows(rows[:2], encoded, (Budget(ratio=2),) * 2)
     assert select_videos(stacked, both.asked) is stacked
-    (single,) = group_rows([rows[0], rows[2]], encoded, (2.0, 2.0))
+    (single,) = group_rows([rows[0], rows[2]], encoded, (Budget(ratio=2),) * 2)
     assert select_videos(stack_videos([encoded[1]]), single.asked).data_ptr() == encoded[1].data_ptr()
 
 
@@ -176,5 +178,5 @@ def test_a_ratio_for_each_prompt(model, batch):
             assert together.compressions[row].path == alone.compressions[0].path
             present = int(batch["attention_mask"][row].sum()) + alone.logits.shape[1] - batch["input_ids"].shape[1]
             assert torch.allclose(together.logits[row, -present:], alone.logits[0, -present:], atol=1e-5)
-    with pytest.raises(ValueError, match="one a prompt: got 2 ratios and 5 prompts"):
+    with pytest.raises(ValueError, match="one per prompt: got 2 ratios and 5 prompts"):
         model(**batch, ratio=[2.0, 3.0])

@@ -11,9 +11,10 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from aviot.cli import app
+from aviot.methods import names
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
-from aviot.request import COMPRESSORS
 
+COMPRESSORS = names()
 GOLDEN = Path(__file__).parents[1] / "golden" / "checkpoint"
 WEIGHTS = {
     "connector": "model.connector.projector.0.weight",
@@ -55,7 +56,7 @@ def test_features_that_are_not_finite(model, batch, compressor):
     (u,) = model.encode(inputs.pop("pixel_values"), inputs.pop("frame_counts").tolist())
     spoilt = u.detach().clone()
     spoilt[7, 5, 3] = torch.nan
-    named = {"none": "the decoder's logits at the first token are", "aviot": "the relevance is"}
+    named = {"aviot": "the relevance is", "low-resolution": "the decoder's logits at the first token are"}
     with pytest.raises(ValueError, match=f"{named.get(compressor, 'the features x are')} not finite"):
         model.generate(**inputs, encoded=[spoilt], ratio=4.0, compressor=compressor, max_new_tokens=2)
 

@@ -11,11 +11,11 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
+from aviot import VideoLM
+from aviot.backbones.checkpoints.shards import CheckpointError
 from aviot.bundled import embedded_model
 from aviot.cli import app
 from aviot.models import AviotConfig, AviotForConditionalGeneration, AviotProcessor
-from aviot.models.answering import answer_question
-from aviot.models.shards import CheckpointError
 
 ESCAPES = "\x1b[31mred\x1b]0;title\x07\u202e"
 NASTY = [None, "", "x", [], {}, -1, 0, 10**18, 1e308, float("nan"), True, [[None]], {"a": {"b": 1}}, ESCAPES * 5000]
@@ -162,7 +162,8 @@ def test_unknown_fields_have_no_effect(tmp_path):
     put(folder / "config.json", "RagTokenizer", "tokenizer_class")
     processor, model = load(folder)
     frames = np.zeros((4, 8, 8, 3), dtype=np.uint8)
-    assert answer_question(model, processor, frames, "What?", max_new_tokens=1, source_fps=2.0).frames == 4
+    session = VideoLM(model, processor).open(frames, source_fps=2.0)
+    assert session.ask("What?", max_new_tokens=1).frames == 4
 
 
 def fields_of(values, before=()):

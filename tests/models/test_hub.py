@@ -3,8 +3,9 @@
 import pytest
 from hostile import small
 
-from aviot.models import AviotConfig, AviotForConditionalGeneration, AviotProcessor, hub
-from aviot.models.shards import CheckpointError
+from aviot.backbones.checkpoints import hub
+from aviot.backbones.checkpoints.shards import CheckpointError
+from aviot.models import AviotConfig, AviotForConditionalGeneration, AviotProcessor
 
 LOADED = [AviotConfig, AviotForConditionalGeneration, AviotProcessor]
 

@@ -5,9 +5,9 @@ import torch
 from common import DEVICE
 from torch.nn import functional as F
 
+from aviot.backbones.llava_video.kernels import gelu_mean, gelu_pool
 from aviot.methods.aviot.kernels.distances import squared_distances
 from aviot.methods.aviot.kernels.position import add_residual
-from aviot.models.kernels import gelu_mean, gelu_pool
 
 pytestmark = pytest.mark.usefixtures("poisoned")
 

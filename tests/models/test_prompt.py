@@ -2,7 +2,7 @@
 
 import pytest
 
-from aviot.models.prompt import chat_prompt, question_range, time_line
+from aviot.backbones.llava_video.prompt import chat_prompt, question_range, time_line
 
 OPTIONS = "Where does the cat sit?\nA. On the mat.\nB. Under it.\nC. Beside the answer.\nD. Nowhere."
 LETTER = "Answer with the option's letter from the given choices directly."

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from aviot import VideoLM
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
-from aviot.models.answering import answer_question, compress_video
-from aviot.models.session import Session
 
 CHECKPOINT = Path(__file__).parents[1] / "golden" / "checkpoint"
 
@@ -25,38 +24,44 @@ def frames():
 
 @pytest.fixture(scope="module")
 def session(loaded, frames):
-    model, processor = loaded
-    return Session(model, processor, processor.read(frames, source_fps=2))
+    return VideoLM(*loaded).open(frames, source_fps=2)
 
 
 def test_the_same_as_asking_once(loaded, session, frames):
-    expected = answer_question(*loaded, frames, "What is it?", ratio=4.0, max_new_tokens=6, source_fps=2)
-    _, compression, _, _ = compress_video(*loaded, frames, "What is it?", ratio=4.0, source_fps=2)
-    listened = session.compress("What is it?", ratio=4.0)
-    assert session.answer("What is it?", listened.tokens, max_new_tokens=6).text == expected.text
-    assert torch.equal(listened.compression.features, compression.features)
-    assert listened.compression.budgets == expected.budgets
+    model, processor = loaded
+    batch = processor(frames, "What is it?", source_fps=2)
+    tokens = model.generate(**batch, ratio=4.0, max_new_tokens=6, do_sample=False)
+    expected = processor.tokenizer.decode(tokens[0], skip_special_tokens=True).strip()
+    (compression,) = model(**batch, ratio=4.0, output_compression=True).compressions
+    read = session.compress("What is it?", budget=4)
+    assert session.answer("What is it?", read, max_new_tokens=6).text == expected
+    assert session.ask("What is it?", budget=4, max_new_tokens=6).text == expected
+    assert "".join(session.ask("What is it?", budget=4, max_new_tokens=6, stream=True)).strip() == expected
+    assert torch.equal(read.compression.features, compression.features)
+    assert read.compression.budgets == session.ask("What is it?", budget=4, max_new_tokens=1).budgets
 
 
 def test_coefficients_rebuild_from_the_sessions_features(session):
-    out = session.compress("What is it?", ratio=4.0).compression
-    rebuilt = torch.einsum("kst,tsd->ksd", out.provenance().coefficients, session.positioned())
+    out = session.compress("What is it?", budget=4).compression
+    rebuilt = torch.einsum("kst,tsd->ksd", out.provenance().coefficients, session.sources("aviot"))
     assert torch.allclose(rebuilt, out.features, atol=1e-5)
 
 
 def test_without_a_question_the_prompt_does_not_matter(session):
-    nothing, something = session.compress(None, ratio=4.0), session.compress("Why?", ratio=4.0)
+    nothing, something = session.compress(None, budget=4), session.compress("Why?", budget=4)
     assert not torch.equal(nothing.compression.features, something.compression.features)
-    assert torch.equal(nothing.tokens, session.compress(None, ratio=4.0).tokens)
+    assert torch.equal(nothing.tokens, session.compress(None, budget=4).tokens)
 
 
 def test_patches_cover_what_the_encoder_sees(session):
-    vision = session.model.config.vision_config
-    assert session.patch_cover == 27 * vision.patch_size / vision.image_size
+    vision = session.backbone.model.config.vision_config
+    assert session.backbone.patch_cover == 27 * vision.patch_size / vision.image_size
 
 
 def test_what_is_refused(session):
-    with pytest.raises(ValueError, match="compressor none mixes nothing"):
-        session.compress("Why?", ratio=4.0, compressor="none")
+    with pytest.raises(ValueError, match=r"method must be one of 'aviot', .*, got 'avoit'"):
+        session.compress("Why?", budget=4, method="avoit")
+    with pytest.raises(ValueError, match="ratio must be a finite number above 1"):
+        session.ask("Why?", budget=0.5)
     with pytest.raises(ValueError, match="the decoder reads 32,768"):
-        session.answer("Why?", session.compress("Why?", ratio=4.0).tokens, max_new_tokens=40_000)
+        session.answer("Why?", session.compress("Why?", budget=4), max_new_tokens=40_000)

@@ -16,10 +16,10 @@ from common import GOLDEN
 from rich.console import Console
 from typer.testing import CliRunner
 
+from aviot import VideoLM
 from aviot.cli import app
 from aviot.evaluation.progress import RunningScore
 from aviot.methods.aviot.intervention import allocation_distance, temporal_divergence
-from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.utils.files import only_writer
 from aviot_lab.demo_model.accuracy import write_sheet
 from aviot_lab.demo_model.learning import answer, encode
@@ -89,7 +89,7 @@ def options(folder, out, **changed):
 
 
 def load(folder):
-    return AviotForConditionalGeneration.from_pretrained(folder).eval(), AviotProcessor.from_pretrained(folder)
+    return VideoLM.from_pretrained(folder, device="cpu")
 
 
 @pytest.fixture(scope="module")
@@ -220,7 +220,7 @@ def test_a_killed_run_goes_on_and_reports_the_same(folder, finished, tmp_path, m
     assert len(journal) == 1 + 2 + 1  # what the run is, two sheets of short videos, one of long ones
     (tmp_path / JOURNAL).write_bytes(b"".join(journal[:kept]) + journal[kept][:40])
     again = reproduce(options(folder, tmp_path), load, RunProgress(console, lambda: next(now)))
-    rows = needed(SIZE, load(folder)[0].config.compressor, {"uniform"})
+    rows = needed(SIZE, load(folder).backbone.model.config.compressor, {"uniform"})
     short = sum(row.sight == "short" for row in rows)
     assert len(marked) == (3 - kept) * short + len(rows) - short  # the sheets that were missing and no other
     assert again["figures"] == whole["figures"]
@@ -479,5 +479,5 @@ def test_an_output_that_cannot_be_written_is_refused_before_loading(tmp_path):
 
 def test_a_model_of_other_pictures_is_refused(tmp_path):
     golden = GOLDEN.parent / "checkpoint"
-    with pytest.raises(ValueError, match=r"pixels, those of the world have 108; name a model that aviot\.small"):
+    with pytest.raises(ValueError, match=r"world have 108; name a model that aviot_lab\.demo_model"):
         reproduce(options(golden, tmp_path, folders={"model": golden}), load)

@@ -5,8 +5,8 @@ import copy
 import pytest
 import torch
 
+from aviot.backbones.llava_video.variant import variant
 from aviot.models import AviotForConditionalGeneration
-from aviot.models.variant import variant
 
 SWITCHES = [
     {"question_cost": False},
@@ -25,8 +25,8 @@ def tokens(model):
     u[:, 18:] += 3 * torch.randn(12, generator=g)
     question = torch.randn(1, 16, generator=g)
     with torch.no_grad():
-        features, _ = model.model.compress(model.model.prepare(u), question, ratio=2.0)
-        return model.model.project(features)
+        made = model.model.compress(model.model.prepare(u), question, budget=2.0)
+        return model.model.project(made.features)
 
 
 @pytest.fixture(scope="module")

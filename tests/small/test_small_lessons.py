@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from aviot.models.sequence import IGNORED
+from aviot.backbones.llava_video.sequence import IGNORED
 from aviot_lab.demo_model.curriculum import CURRICULUM, Curriculum, Phase
 from aviot_lab.demo_model.lessons import TELLING, Lessons, LessonWriter, Pictures
 from aviot_lab.demo_model.naming import NAMES, Naming, names_at, names_seen

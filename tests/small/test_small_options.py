@@ -3,7 +3,7 @@
 import torch
 from torch.nn import functional as F
 
-from aviot.models.sequence import IGNORED
+from aviot.backbones.llava_video.sequence import IGNORED
 from aviot_lab.demo_model.architecture import new_model
 from aviot_lab.demo_model.curriculum import Curriculum, Phase
 from aviot_lab.demo_model.lessons import Lessons, LessonWriter

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from aviot.models.sequence import IGNORED
+from aviot.backbones.llava_video.sequence import IGNORED
 from aviot_lab.demo_model.curriculum import Curriculum, Phase
 from aviot_lab.demo_model.histories import HISTORY, UNKNOWN, WAYS
 from aviot_lab.demo_model.lessons import Lessons

@@ -71,7 +71,8 @@ def test_it_is_what_the_compressor_hears(tokenizer):
         found = relevance(frames, embeds, sought)
         asks = lesson.asks[..., None].float()
         means = ((embeds * asks).sum(1) / asks.sum(1))[sought.row]
-        heard = path._question_routes(videos.for_prompts(tuple(sought.video.tolist())), means)["relevance"]
+        features = path.features_of(videos.for_prompts(tuple(sought.video.tolist())))
+        heard = path.method("aviot")._question_routes(features, means)["relevance"]
     torch.testing.assert_close(found, heard, atol=1e-5, rtol=0)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from solver import solve
 
-from aviot.models.prompt import question_range
+from aviot.backbones.llava_video.prompt import question_range
 from aviot_lab.world import FAMILIES, SPLITS, World, WorldConfig, tracks, vocabulary
 from aviot_lab.world.grammar import CORES, all_answers, wordings
 from aviot_lab.world.split import RESIDUES, belongs, number_of

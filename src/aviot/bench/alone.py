@@ -8,16 +8,18 @@ import torch
 from torch import Tensor, nn
 
 from aviot.bench.bandwidth import bandwidth_share, fewest_bytes
-from aviot.bench.result import Method, Row
+from aviot.bench.result import Row
 from aviot.bench.timing import Measurement, NotMeasured, Part, Work, attempt, measure
 from aviot.config import CompressorConfig
 from aviot.methods.aviot import Compressor, PositionEncoder, RandomDrop, UniformKeep
 from aviot.methods.aviot.replay import Replays
 from aviot.methods.aviot.schedule import path_for, support_count
+from aviot.methods.registry import DEFAULT
 from aviot.ot.device import on_gpu
 
 Tell = Callable[[str], None]
-COMPRESSING: tuple[Method, ...] = ("uniform", "random-drop", "aviot")
+COMPRESSING = ("uniform", "random", DEFAULT)
+"""Methods that are timed unless others are asked for."""
 
 
 @dataclass(frozen=True)
@@ -145,24 +147,20 @@ def _measure_setting(
     with torch.no_grad():
         placed = setup.time(lambda: position(given.u))
         x = position(given.u)
-    modules: dict[Method, nn.Module] = {
-        "uniform": UniformKeep(config),
-        "random-drop": RandomDrop(config, setup.generator()),
-        "aviot": compressor,
-    }
+    modules = (UniformKeep(config), RandomDrop(config, setup.generator()), compressor)
     rows = []
     for ratio in ratios:
         supports = support_count(frames, ratio)
         path = path_for(config, frames, supports)
         moved = batch * fewest_bytes(path, config.patches, config.dim, x.element_size())
-        for method in COMPRESSING:
+        for method, module in zip(COMPRESSING, modules, strict=True):
             tell(f"{frames} frames, batch {batch}, {method} at {ratio:g}")
-            parts = {"position": placed, "compress": forward_part(modules[method], x, given, supports, setup)}
-            if method == "aviot" and on_gpu(x):
+            parts = {"position": placed, "compress": forward_part(module, x, given, supports, setup)}
+            ours = module is compressor
+            if ours and on_gpu(x):
                 parts["replay"] = replay_part(compressor, x, given, ratio, setup)
-            if method == "aviot" and setup.backward:
+            if ours and setup.backward:
                 parts["backward"] = backward_part(compressor, x, given, supports, setup)
-            ours = method == "aviot"
             rows.append(
                 Row(
                     method=method,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from aviot.bench.result import FIRST_TOKEN, METHOD_TITLES, Row
+from aviot.bench.result import FIRST_TOKEN, Row, title_of
 from aviot.bench.sizes import SIZES
 from aviot.bench.timing import Measurement
 
@@ -39,7 +39,7 @@ def _slower(row: Row, whole: Row) -> str:
     before = f"it {'adds' if added > 0 else 'saves'} {ms(abs(added))} before the decoder{alone}"
     prefill = f"saves {ms(saved)} of the prefill's" if saved > 0 else f"adds {ms(-saved)} to the prefill's"
     text = (
-        f"{row.frames} frames, batch {row.batch}, {METHOD_TITLES[row.method]} at ratio {row.ratio:g}: the first token "
+        f"{row.frames} frames, batch {row.batch}, {title_of(row.method)} at ratio {row.ratio:g}: the first token "
         f"comes {row.factor:.2f} times as fast as without compression, because {before} and {prefill} "
         f"{ms(parts['prefill'][1])}."
     )

@@ -7,7 +7,8 @@ import torch
 
 from aviot.bench.measured import check_measured
 from aviot.bench.sizes import SIZES, Size
-from aviot.methods.aviot.schedule import support_count
+from aviot.budget import Budget
+from aviot.methods.registry import check_name
 
 CPU = torch.device("cpu")
 
@@ -21,6 +22,7 @@ class Options:
     size: str | None = None
     frames: tuple[int, ...] = (64,)
     ratios: tuple[float, ...] = (4.0, 10.0)
+    methods: tuple[str, ...] = ()  # none: those that are timed unless others are asked for
     batches: tuple[int, ...] = (1,)
     device: torch.device = CPU
     dtype: str = "auto"
@@ -33,7 +35,9 @@ class Options:
     def __post_init__(self) -> None:
         check_measured(frames=self.frames, batches=self.batches, repeats=self.repeats, size=self.size, dtype=self.dtype)
         for ratio in self.ratios:
-            support_count(1, ratio)
+            Budget(ratio=ratio)
+        for name in self.methods:
+            check_name(name)
         if not self.ratios:
             raise ValueError("ratios must hold at least one number above 1, got none; leave --ratio out for 4 and 10")
         self._check_combination()
@@ -49,6 +53,8 @@ class Options:
                 raise ValueError(f"{self.model}: no such folder; --model names a checkpoint on this machine")
         if self.scaling and self.compressor_only:
             raise ValueError("give --scaling or --compressor-only, not both; scaling measures the compressor alone too")
+        if self.methods and not self.with_model:
+            raise ValueError("methods are chosen for the whole model only; leave them out")
         if self.video is not None and not self.with_model:
             raise ValueError(
                 "a video is read for the whole model only; leave it out, or leave out --compressor-only and --scaling"

@@ -3,16 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from aviot import methods
 from aviot.bench.check import Checked
 from aviot.bench.timing import Measurement, Part
 
-Method = Literal["none", "uniform", "random-drop", "aviot"]
-METHOD_TITLES: dict[Method, str] = {
-    "none": "uncompressed",
-    "uniform": "Uniform Keep",
-    "random-drop": "random drop",
-    "aviot": "AVIOT",
-}
 FIRST_TOKEN = ("encode", "decoder_input", "prefill")  # the parts that stand between pixels and the first token
 
 
@@ -20,12 +14,12 @@ FIRST_TOKEN = ("encode", "decoder_input", "prefill")  # the parts that stand bet
 class Row:
     """One method at one ratio, frame count and batch size; times are those of the whole batch."""
 
-    method: Method
+    method: str
     frames: int
     batch: int
     ratio: float | None  # None: uncompressed
     supports: int
-    tokens: int | None  # visual tokens a video; None without a decoder
+    tokens: int | None  # visual tokens per video; None without a decoder
     path: tuple[int, ...]
     parts: dict[str, Part]
     bandwidth_share: float | None = None
@@ -36,7 +30,7 @@ class Row:
     @property
     def title(self) -> str:
         """For people."""
-        return METHOD_TITLES[self.method] + ("" if self.ratio is None else f"\nratio {self.ratio:g}")
+        return title_of(self.method) + ("" if self.ratio is None else f"\nratio {self.ratio:g}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +80,11 @@ class Result:
     rows: tuple[Row, ...] = ()
     scaling: tuple[Point, ...] = ()
     notes: tuple[str, ...] = field(default=())
+
+
+def title_of(method: str) -> str:
+    """Return a method's name for people."""
+    return methods.get(method).title or method
 
 
 def total_ms(parts: dict[str, Part], names: tuple[str, ...]) -> float | None:

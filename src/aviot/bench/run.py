@@ -6,7 +6,7 @@ import torch
 
 from aviot.bench.alone import Setup, Tell, fresh_compressor, measure_alone
 from aviot.bench.bandwidth import copy_bandwidth
-from aviot.bench.check import Checked, check_compressor
+from aviot.bench.check import ODD, Checked, check_compressor
 from aviot.bench.decoding import measure_decoding
 from aviot.bench.explanation import explain
 from aviot.bench.options import Options
@@ -39,22 +39,26 @@ def _run_compressor(options: Options, tell: Tell) -> Result:
 def _run_model(options: Options, tell: Tell) -> Result:
     from aviot.bench.pipeline import measure_model
     from aviot.bench.workload import load_model, random_model
+    from aviot.session import VideoLM
 
     tell("build the model")
     if options.model is None:
         dtype = options.chosen_dtype or torch.float32
-        model = random_model(options.chosen_size, options.device, dtype, options.seed)
-        told = f"random weights, {options.size_name}"
+        lm = VideoLM(random_model(options.chosen_size, options.device, dtype, options.seed))
+        about = f"random weights, {options.size_name}"
     else:
-        model = load_model(options.model, options.device, options.chosen_dtype)
-        told = str(options.model)
-    checks, setup = _prepare(options, model.model.compressor, model.dtype, tell)
+        lm = load_model(options.model, options.device, options.chosen_dtype)
+        about = str(options.model)
+    dtype = lm.backbone.model.dtype
+    compressor = lm.backbone.parts.get("compressor") or fresh_compressor(ODD, options.device, dtype, options.seed)
+    assert isinstance(compressor, Compressor)
+    checks, setup = _prepare(options, compressor, dtype, tell)
     tell("decode")
     decoding = measure_decoding(options.video, options.frames, warmup=setup.warmup, repeats=setup.repeats)
-    rows, notes = measure_model(model, setup, options.frames, options.batches, options.ratios, tell)
+    rows, notes = measure_model(lm, setup, options, tell)
     size = options.size_name if options.model is None else None
     notes += explain(rows, size=size, device=options.device.type)
-    return _result(options, setup, checks, told, decoding=decoding, rows=rows, notes=notes)
+    return _result(options, setup, checks, about, decoding=decoding, rows=rows, notes=notes)
 
 
 def _prepare(

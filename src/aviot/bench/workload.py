@@ -1,35 +1,28 @@
-"""A model to measure, loaded or with random weights, and random videos and prompts for it."""
+"""A model to measure, loaded or with random weights, and random videos for it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
-from torch import Tensor
 
+from aviot.backbones.base import Backbone
 from aviot.bench.sizes import Size
-from aviot.models.configuration import AviotConfig
-from aviot.models.modeling import AviotForConditionalGeneration
+from aviot.session import VideoLM
+from aviot.video import Video
 
-PROMPT = 60  # tokens around the video, as a chat prompt has them
-PLACEHOLDER = 20  # where among them the video stands
-QUESTION = (30, 50)  # where the question stands
+if TYPE_CHECKING:
+    from aviot.models import AviotForConditionalGeneration
 
-
-@dataclass(frozen=True)
-class Workload:
-    """A batch of random videos with a prompt each."""
-
-    pixels: Tensor  # [B*T,3,H,W] uint8
-    ids: Tensor  # [B,L]
-    span: Tensor  # [B,2]
-    batch: int
-    frames: int
+SIDE = 384  # pixels of random frames, where the backbone has no size of its own
 
 
-def random_model(size: Size, device: torch.device, dtype: torch.dtype, seed: int) -> AviotForConditionalGeneration:
-    """A model of this shape with random weights, made on the device itself."""
+def random_model(size: Size, device: torch.device, dtype: torch.dtype, seed: int) -> "AviotForConditionalGeneration":
+    """Return a model of this shape with random weights, made on the device itself."""
+    from aviot.models import AviotConfig, AviotForConditionalGeneration
+
     config = AviotConfig(
         vision_config=size.vision_config(),
         text_config=size.text_config(),
@@ -41,27 +34,33 @@ def random_model(size: Size, device: torch.device, dtype: torch.dtype, seed: int
         return AviotForConditionalGeneration(config).eval()
 
 
-def load_model(folder: Path, device: torch.device, dtype: torch.dtype | None) -> AviotForConditionalGeneration:
-    """A checkpoint on the device, in its own type unless another is asked for."""
+def load_model(folder: Path, device: torch.device, dtype: torch.dtype | None) -> VideoLM:
+    """Return a checkpoint on the device, in its own type unless another is asked for."""
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    model = AviotForConditionalGeneration.from_pretrained(folder).eval()
-    return model.to(device) if dtype is None else model.to(device, dtype)
+    lm = VideoLM.from_pretrained(folder, device=str(device))
+    if dtype is not None:
+        lm.backbone.model.to(dtype)
+    return lm
 
 
-def random_workload(
-    model: AviotForConditionalGeneration, batch: int, frames: int, generator: torch.Generator
-) -> Workload:
-    """Pixels, prompts and questions drawn from a generator on the model's device."""
-    device, config = model.device, model.config
-    side = config.vision_config.image_size
-    shape = (batch * frames, 3, side, side)
-    pixels = torch.randint(0, 256, shape, generator=generator, device=device, dtype=torch.uint8)
-    words = min(1000, config.text_config.vocab_size)
-    ids = torch.randint(0, words, (batch, PROMPT), generator=generator, device=device)
-    ids[:, PLACEHOLDER] = config.video_token_id
-    return Workload(pixels, ids, torch.tensor([QUESTION] * batch, device=device), batch, frames)
+def random_videos(backbone: Backbone, batch: int, frames: int, seed: int) -> list[Video]:
+    """Return videos of random pixels, two frames per second."""
+    side = backbone.image_size or SIDE
+    draw = np.random.default_rng(seed)
+    return [
+        Video(
+            frames=draw.integers(0, 256, (frames, side, side, 3), dtype=np.uint8),
+            times=tuple(number / 2 for number in range(frames)),
+            indices=tuple(range(frames)),
+            duration=frames / 2,
+            fps=2.0,
+            total=frames,
+            name=f"random {number}",
+        )
+        for number in range(batch)
+    ]
 
 
 @contextmanager

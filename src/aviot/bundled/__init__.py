@@ -31,7 +31,7 @@ def is_embedded(folder: Path) -> bool:
     A copy has the same weights, byte for byte: files of another size are told apart without being read, and 14 MB take
     milliseconds. A mark in the configuration would also be inherited by every model that is fine-tuned from this one.
     """
-    from aviot.models.shards import SINGLE  # imports torch
+    from aviot.backbones.checkpoints.shards import SINGLE  # imports torch
 
     weights, bundled = folder / SINGLE, FOLDER / SINGLE
     return weights.is_file() and bundled.is_file() and filecmp.cmp(weights, bundled, shallow=False)

@@ -1,28 +1,30 @@
 """`aviot answer`."""
 
 import json
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from aviot.commands.described import describe
 from aviot.commands.options import (
-    CompressorOption,
     Device,
     Fps,
     Frames,
     Json,
+    Keep,
     MaxFrames,
     MaxNewTokens,
+    MethodOption,
     Model,
     ModelRatio,
     Questions,
     SourceFps,
     VideoPath,
+    chosen_budget,
 )
+from aviot.methods.registry import DEFAULT
 from aviot.terminal import counted, load_model, mistakes, say, working
 
 if TYPE_CHECKING:
-    from aviot.models.answering import Answer
+    from aviot.session import Answer
 
 
 def answer(
@@ -30,7 +32,8 @@ def answer(
     question: Questions,
     model: Model = None,
     ratio: ModelRatio = None,
-    compressor: CompressorOption = "aviot",
+    keep: Keep = None,
+    method: MethodOption = DEFAULT,
     max_new_tokens: MaxNewTokens = 64,
     fps: Fps = None,
     max_frames: MaxFrames = None,
@@ -53,8 +56,8 @@ def answer(
             video=video,
             questions=question,
             model=model,
-            ratio=ratio,
-            compressor=compressor,
+            budget=chosen_budget(ratio, keep),
+            method=method,
             max_new_tokens=max_new_tokens,
             fps=fps,
             max_frames=max_frames,
@@ -62,11 +65,12 @@ def answer(
             source_fps=source_fps,
             device=device,
         )
-        loaded, processor = load_model(model, device, report)
-        from aviot.models.answering import answer_request
-
-        encoded, answers = answer_request(loaded, processor, request, report)
-        described = describe(request, loaded, encoded.video)
+        lm = load_model(model, device, report)
+        session = lm.open(video, report=report, **request.sampling)
+        answers = [
+            session.ask(each, budget=request.budget, method=method, max_new_tokens=max_new_tokens) for each in question
+        ]
+        described = describe(request, session)
     if as_json:
         print(json.dumps(described | _plain(answers), indent=2))
         return
@@ -78,7 +82,7 @@ def answer(
 
 def _plain(answers: "list[Answer]") -> dict[str, Any]:
     """Return every answer as plain data; a single one also as fields of the report itself."""
-    plain = [asdict(given) for given in answers]
+    plain = [given.as_dict() for given in answers]
     return {"answers": plain} | (plain[0] if len(plain) == 1 else {})
 
 

@@ -57,8 +57,7 @@ def app(
         from aviot.video.limits import ReadLimits
 
         limits = Limits(max_upload * 1_000_000)
-        loaded, processor = load_model(model, device, report)
-        videos = Videos(loaded, processor, max_new_tokens, ReadLimits(seconds=read_timeout))
+        videos = Videos(load_model(model, device, report), max_new_tokens, ReadLimits(seconds=read_timeout))
         with _serving_at(host, port):
             server = App((host, port), videos, limits, say, allow_host)
     info = server.videos.info

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from aviot.commands.options import Device, Json
+from aviot.commands.options import METHODS, Device, Json
+from aviot.methods.registry import check_name
 from aviot.terminal import mistakes, refuse, working
 
 FRAMES, RATIOS, BATCHES = [64], [4.0, 10.0], [1]
@@ -22,6 +23,10 @@ def bench(
     ] = None,
     frames: Annotated[list[int], typer.Option(help="Frames of the video; repeat for several.")] = FRAMES,
     ratio: Annotated[list[float], typer.Option("--ratio", "-r", help="Compression ratio; repeat.")] = RATIOS,
+    method: Annotated[
+        list[str],
+        typer.Option("--method", help=f"Method to time: {METHODS}; repeat. Default: uniform, random and aviot."),
+    ] = [],  # noqa: B006
     batch: Annotated[list[int], typer.Option(help="Videos at a time; repeat for several.")] = BATCHES,
     device: Device = "auto",
     dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16; auto: bfloat16 on a GPU.")] = "auto",
@@ -51,6 +56,8 @@ def bench(
         clip = _chosen_video(video or [], as_json=as_json)
         read = None if scaling or compressor_only else clip  # else `Options` refuses it
         _check_early(read, model, ratio, device, output, plot)
+        for name in method:
+            check_name(name)
         check_measured(frames=frames, batches=batch, repeats=repeats, size=size, dtype=dtype)
 
     from aviot.bench.check import CheckFailed
@@ -67,6 +74,7 @@ def bench(
                 size=size,
                 frames=tuple(frames),
                 ratios=tuple(ratio),
+                methods=tuple(method),
                 batches=tuple(batch),
                 device=device_named(device),
                 dtype=dtype,
@@ -88,14 +96,14 @@ def _check_early(
     video: Path | None, model: Path | None, ratios: list[float], device: str, output: Path | None, plot: Path | None
 ) -> None:
     """Refuse what takes no torch to see is wrong; `Options` checks the rest."""
-    from aviot.methods.aviot.schedule import support_count
+    from aviot.budget import Budget
     from aviot.request import checkpoint_folder
     from aviot.utils.files import check_outputs_differ
     from aviot.utils.machine import check_device_name
     from aviot.video.paths import check_source
 
     for ratio in ratios:
-        support_count(1, ratio)
+        Budget(ratio=ratio)
     check_device_name(device)
     if video is not None:
         check_source(video)

@@ -2,25 +2,31 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from aviot.commands.described import describe
 from aviot.commands.options import (
-    CompressorOption,
     Device,
     Fps,
     Frames,
     Json,
+    Keep,
     MaxFrames,
+    MethodOption,
     Model,
     ModelRatio,
     Question,
     SourceFps,
     VideoPath,
+    chosen_budget,
 )
+from aviot.methods.registry import DEFAULT
 from aviot.terminal import counted, load_model, mistakes, say, working
+
+if TYPE_CHECKING:
+    from aviot.session import ConditionedVideo
 
 
 def compress(
@@ -29,7 +35,8 @@ def compress(
     output: Annotated[Path, typer.Option("--output", "-o", help="The safetensors file to write.", show_default=False)],
     model: Model = None,
     ratio: ModelRatio = None,
-    compressor: CompressorOption = "aviot",
+    keep: Keep = None,
+    method: MethodOption = DEFAULT,
     fps: Fps = None,
     max_frames: MaxFrames = None,
     frames: Frames = None,
@@ -39,53 +46,53 @@ def compress(
 ) -> None:
     """Write a video's compressed features and where they came from.
 
-    The file holds `features` [K,S,D] and `coefficients` [K,S,T]; its metadata, JSON under `aviot`, question,
-    name, duration, times, path and budgets.
+    The file holds `features` [K,S,D] and `coefficients` [K,S,T] of methods that mix whole frames, and `tokens`,
+    `positions`, `indices` and `weights` of others; its metadata, JSON under `aviot`, question, name, duration, times,
+    path and budgets.
 
     Example: aviot compress cooking.mp4 -q "What is being cooked?" -o cooking.safetensors --model checkpoints/aviot-7b
     """
     with mistakes(), working() as report:
-        from aviot.request import Request, check_mixes
+        from aviot.request import Request, check_compresses
         from aviot.utils.files import check_outputs_differ
 
         request = Request(
             video=video,
             questions=[question],
             model=model,
-            ratio=ratio,
-            compressor=compressor,
+            budget=chosen_budget(ratio, keep),
+            method=method,
             fps=fps,
             max_frames=max_frames,
             frames=frames,
             source_fps=source_fps,
             device=device,
         )
-        check_mixes(compressor)
         check_outputs_differ({"the features": output}, video)
-        loaded, processor = load_model(model, device, report)
-        from aviot.models.answering import compress_video, save_compression
+        check_compresses(method)
+        lm = load_model(model, device, report)
+        from aviot.session import save_compression
 
-        read, compression, _, watch = compress_video(
-            loaded,
-            processor,
-            video,
-            question,
-            ratio=ratio,
-            compressor=compressor,  # type: ignore[arg-type]
-            report=report,
-            **request.sampling,
-        )
-        assert compression is not None  # only "none" makes none
-        save_compression(output, read, compression, question)
+        session = lm.open(video, report=report, **request.sampling)
+        made = session.compress(question, budget=request.budget, method=method)
+        save_compression(output, session.video, made)
     if as_json:
-        described = describe(request, loaded, read) | {
-            "question": question,
-            "file": str(output),
-            "features": list(compression.features.shape),
-            "path": compression.path,
-            "budgets": compression.budgets,
-            "milliseconds": {name: round(value, 1) for name, value in watch.spent.items()},
-        }
-        print(json.dumps(described, indent=2))
+        described = describe(request, session) | {"question": question, "file": str(output)} | _shapes(made)
+        print(json.dumps(described | {"milliseconds": session.opening_milliseconds}, indent=2))
         return
-    say(f"{output}: {counted(len(read), 'frame')} as {counted(compression.features.shape[0], 'support')}")
+    compression = made.made.compression
+    count = len(made.made) if compression is None else len(compression.features)
+    what = counted(count, "token" if compression is None else "support")
+    say(f"{output}: {counted(len(session.video), 'frame')} as {what}")
+
+
+def _shapes(made: "ConditionedVideo") -> dict[str, Any]:
+    """Return what the file holds, as plain data."""
+    compression = made.made.compression
+    if compression is None:
+        return {"tokens": list(made.made.tokens.shape)}
+    return {
+        "features": list(compression.features.shape),
+        "path": compression.path,
+        "budgets": compression.budgets,
+    }

@@ -32,7 +32,7 @@ def convert(
         from aviot.request import checkpoint_folder
 
         checkpoint_folder(source)
-        from aviot.models.conversion import convert_checkpoint, describe_conversion
+        from aviot.backbones.llava_video.conversion import convert_checkpoint, describe_conversion
 
         task = progress.add_task("shards", total=None)
         for done, total in convert_checkpoint(source, target):

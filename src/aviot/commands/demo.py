@@ -10,6 +10,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from aviot.budget import Budget
 from aviot.commands.options import Device, Json, Model, Ratio
 from aviot.terminal import counted, load_model, mistakes, working
 from aviot.utils.printing import SafeConsole
@@ -58,7 +59,7 @@ def demo(
         check_device_name(device)
         if model is not None:
             checkpoint_folder(model)
-        loaded, processor = load_model(model, device, report)
+        lm = load_model(model, device, report)
         from aviot.demo import PAGE, draw_scene, show
 
         output.mkdir(parents=True, exist_ok=True)
@@ -70,7 +71,7 @@ def demo(
             asked = {one.text: one.answer for one in drawn}
         if question:
             asked = dict.fromkeys(question)
-        shown = show(loaded, processor, shown_file, asked, output / PAGE, ratio=ratio, report=report)
+        shown = show(lm, shown_file, asked, output / PAGE, budget=Budget(ratio=ratio), report=report)
     if as_json:
         more = {"right": [one.right for one in shown.asked]}
         print(json.dumps(asdict(shown) | more, indent=2, default=str))
@@ -84,7 +85,6 @@ def demo(
 
 def _check(video: Path | None, scene: int, questions: Sequence[str], ratio: float, folder: Path) -> None:
     """Refuse what cannot be shown, before anything is loaded or written."""
-    from aviot.methods.aviot.schedule import support_count
     from aviot.request import MOST_QUESTIONS, check_questions
     from aviot.utils.files import check_folder
     from aviot.video.paths import check_source
@@ -94,7 +94,7 @@ def _check(video: Path | None, scene: int, questions: Sequence[str], ratio: floa
     check_folder(folder, "name a folder for the demo with -o")
     if scene < 0:
         raise ValueError(f"scene must be at least 0, got {scene}")
-    support_count(1, ratio)
+    Budget(ratio=ratio)
     check_questions(questions, MOST_QUESTIONS)
 
 

@@ -4,28 +4,31 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from aviot.models import AviotForConditionalGeneration
     from aviot.request import Request
-    from aviot.video import Video
+    from aviot.session import VideoSession
 
 
-def describe(request: "Request", model: "AviotForConditionalGeneration", video: "Video") -> dict[str, Any]:
-    """Return a request and the video that was read for it as plain data: everything but what was found."""
+def describe(request: "Request", session: "VideoSession") -> dict[str, Any]:
+    """Return a request and the video that was read for it as plain data: everything but the results."""
     import aviot
     from aviot.explain.model_info import ModelInfo
+    from aviot.methods.registry import compresses
 
-    info = ModelInfo.of(model)
-    compressed = request.compressor != "none"
+    backbone, video = session.backbone, session.video
+    info = ModelInfo.of(backbone)
+    budget = (request.budget or backbone.default_budget) if compresses(request.method) else None
     return {
         "aviot": aviot.__version__,
         "model": info.name,
-        "model_path": model.name_or_path,
+        "model_path": backbone.name_or_path,
         "notice": info.foreign(video),
         "video": str(request.video),
         "duration": video.duration,
         "frames": len(video),
         "times": video.times,
         "damage": None if video.damage is None else asdict(video.damage),
-        "ratio": (request.ratio or model.config.ratio) if compressed else None,
-        "compressor": request.compressor,
+        "ratio": None if budget is None else budget.ratio,
+        "budget": None if budget is None else str(budget),
+        "method": request.method,
+        "compressor": request.method,
     }

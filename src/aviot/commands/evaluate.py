@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aviot.commands.options import Device, Fps, Frames, Json, MaxFrames, Model, ReadTimeout, SourceFps
+from aviot.commands.options import METHODS, Device, Fps, Frames, Json, MaxFrames, Model, ReadTimeout, SourceFps
+from aviot.methods.registry import DEFAULT
 from aviot.terminal import chosen_model, load_model, mistakes, refuse, say
 from aviot.utils.launcher import World
 from aviot.utils.printing import SafeConsole
@@ -29,7 +30,8 @@ Ratios = Annotated[
     typer.Option("--ratio", "-r", help="Compression ratio, above 1; repeat. The checkpoint's if not given."),
 ]
 Compressors = Annotated[
-    list[str], typer.Option("--compressor", help="aviot, uniform, segment-mean or none; repeat. aviot if not given.")
+    list[str],
+    typer.Option("--method", "--compressor", help=f"Compression method: {METHODS}; repeat. Default: {DEFAULT}."),
 ]
 Output = Annotated[
     Path | None,
@@ -154,7 +156,7 @@ def evaluate(
             videos=videos,
             split=split,
             ratios=tuple(ratio),
-            compressors=tuple(compressor) or ("aviot",),
+            compressors=tuple(compressor) or (DEFAULT,),
             sampling={"fps": fps, "max_frames": max_frames, "frames": frames, "source_fps": source_fps},
             instructions=Instructions(**{name: text for name, text in given.items() if text is not None}),
             max_new_tokens=MAX_NEW_TOKENS if max_new_tokens is None else max_new_tokens,

@@ -9,18 +9,21 @@ import typer
 
 from aviot.commands.described import describe
 from aviot.commands.options import (
-    CompressorOption,
     Device,
     Fps,
     Frames,
     Json,
+    Keep,
     MaxFrames,
     MaxNewTokens,
+    MethodOption,
     Model,
     ModelRatio,
     SourceFps,
     VideoPath,
+    chosen_budget,
 )
+from aviot.methods.registry import DEFAULT
 from aviot.terminal import counted, load_model, mistakes, say, working
 
 
@@ -43,7 +46,8 @@ def explain(
     frame: Annotated[
         int | None, typer.Option(help="Frame that figures show, from 0. Default: the support's most relevant one.")
     ] = None,
-    compressor: CompressorOption = "aviot",
+    keep: Keep = None,
+    method: MethodOption = DEFAULT,
     max_new_tokens: MaxNewTokens = 64,
     fps: Fps = None,
     max_frames: MaxFrames = None,
@@ -57,15 +61,15 @@ def explain(
     Example: aviot explain cooking.mp4 -q "What is cooked?" -q "Who cooks?" --ratio 5 -o report.html --model MODEL
     """
     with mistakes(), working() as report:
-        from aviot.request import MOST_QUESTIONS, Request, check_mixes, check_questions
+        from aviot.request import MOST_QUESTIONS, Request, check_compresses, check_questions
         from aviot.utils.files import check_folder, check_outputs_differ
 
         request = Request(
             video=video,
             questions=question,
             model=model,
-            ratio=ratio,
-            compressor=compressor,
+            budget=chosen_budget(ratio, keep),
+            method=method,
             max_new_tokens=max_new_tokens,
             fps=fps,
             max_frames=max_frames,
@@ -73,7 +77,6 @@ def explain(
             source_fps=source_fps,
             device=device,
         )
-        check_mixes(compressor)
         check_questions(question, MOST_QUESTIONS)
         check_outputs_differ({"the page": output, "the data": export}, video)
         if figures is not None:
@@ -82,29 +85,21 @@ def explain(
         from aviot.explain.build import Outputs
         from aviot.explain.build import explain as write_explanation
         from aviot.explain.figures import Wanted
-        from aviot.explain.study import read_with_pictures
-        from aviot.models.session import Session
+        from aviot.explain.study import Asking, open_with_pictures
 
         outputs = Outputs(output, figures, export, Wanted(support, frame))
         outputs.check(video)
-        loaded, processor = load_model(model, device, report)
-        report("decode")
-        read, pictures = read_with_pictures(processor, video, **request.sampling)
-        found, written = write_explanation(
-            Session(loaded, processor, read, report),
-            pictures,
-            question,
-            outputs,
-            ratio=ratio,
-            compressor=compressor,  # type: ignore[arg-type]
-            max_new_tokens=max_new_tokens,
-        )
+        check_compresses(method)
+        lm = load_model(model, device, report)
+        session, pictures = open_with_pictures(lm, video, report=report, **request.sampling)
+        asking = Asking(tuple(question), request.budget, method, max_new_tokens)
+        found, written = write_explanation(session, pictures, asking, outputs)
     if found.notice is not None:
         say(found.notice)
     if as_json:
         print(
             json.dumps(
-                describe(request, loaded, read)
+                describe(request, session)
                 | {
                     "model_shape": {name: getattr(found.model, name) for name in ("parameters", "layers", "width")},
                     "files": [str(path) for path in written],
@@ -119,7 +114,7 @@ def explain(
     for path in written:
         print(path)
     say(f"answered by {found.model.name} ({found.model.facts})")
-    asked = f"{counted(len(read), 'frame')}, {counted(len(found.questions), 'question')}"
+    asked = f"{counted(len(session.video), 'frame')}, {counted(len(found.questions), 'question')}"
     say(f"{asked}; open {output} in a browser")
 
 

@@ -5,6 +5,9 @@ from typing import Annotated
 
 import typer
 
+from aviot.budget import Budget
+from aviot.methods.registry import names
+
 Json = Annotated[bool, typer.Option("--json", help="Print plain JSON instead of text.")]
 VideoPath = Annotated[Path, typer.Argument(help="A video file, or a folder of images.", show_default=False)]
 Question = Annotated[str, typer.Option("--question", "-q", help="What to ask about the video.")]
@@ -38,5 +41,19 @@ ModelRatio = Annotated[
     float | None,
     typer.Option("--ratio", "-r", help="Compression ratio, above 1. Default: the checkpoint's.", show_default=False),
 ]
-CompressorOption = Annotated[str, typer.Option("--compressor", help="aviot, uniform, segment-mean or none.")]
+METHODS = ", ".join(names())
+MethodOption = Annotated[str, typer.Option("--method", "--compressor", help=f"Compression method: {METHODS}.")]
+Keep = Annotated[
+    float | None,
+    typer.Option(help="Share of the visual tokens to keep, above 0, instead of a ratio.", show_default=False),
+]
 MaxNewTokens = Annotated[int, typer.Option(help="Longest answer, in tokens.")]
+
+
+def chosen_budget(ratio: float | None, keep: float | None) -> Budget | None:
+    """Return the budget that was asked for; None stands for the checkpoint's own."""
+    if ratio is not None and keep is not None:
+        raise ValueError("give --ratio or --keep, not both")
+    if keep is not None:
+        return Budget(keep=keep)
+    return None if ratio is None else Budget(ratio=ratio)

@@ -7,16 +7,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from aviot.evaluation.config import Setting
 from aviot.evaluation.item import Item
 from aviot.evaluation.plan import Batch, Key, Visit
 from aviot.evaluation.prompts import Instructions, ask_item
 from aviot.evaluation.rows import answered_row, failed_row
-from aviot.models import AviotForConditionalGeneration, AviotProcessor
+from aviot.session import Answer, VideoLM, VideoSession
 from aviot.utils.journal import Row
 from aviot.video import ReadLimits, Video, read_isolated, stop_reading
 
@@ -27,84 +25,63 @@ Read = Callable[[Path], Video]
 class Interviewer:
     """A model and how it is asked."""
 
-    model: AviotForConditionalGeneration
-    processor: AviotProcessor
+    lm: VideoLM
     instructions: Instructions
     max_new_tokens: int
     sampling: dict[str, Any] = field(default_factory=dict)
     limits: ReadLimits = field(default_factory=ReadLimits)
 
-    @property
-    def tokens_per_frame(self) -> int:
-        """The visual tokens of one frame, or of one support that stands for several."""
-        return self.model.model.connector.tokens_per_support
-
     def read(self, path: Path) -> Video:
         """Sample the frames of a video, in a process of its own."""
-        return self.processor.read(path, reader=partial(read_isolated, limits=self.limits), **self.sampling)
+        return self.lm.backbone.read(path, reader=partial(read_isolated, limits=self.limits), **self.sampling)
 
-    @torch.inference_mode()
-    def encode(self, video: Video) -> Tensor:
-        """Vision features [T,S,D] that every question about a video shares."""
-        return self.model.encode(self.processor.pixels(np.asarray(video.frames)), [len(video)])[0]
-
-    @torch.inference_mode()
-    def replies(self, video: Video, features: Tensor, items: Sequence[Item], setting: Setting) -> list[str]:
-        """Greedy answers to several questions about one video; deterministic on one machine."""
-        prompts = []
-        for item in items:
-            asked = ask_item(item, self.instructions)
-            prompts.append(self.processor.encode_prompt(self.processor.prompt(asked.text, video, span=asked.span)))
-        padded = {name: tensor.to(self.model.device) for name, tensor in self.processor.pad_prompts(prompts).items()}
-        tokens = self.model.generate(
-            **padded,
-            encoded=[features],
-            ratio=setting.ratio,
-            compressor=setting.compressor,  # type: ignore[arg-type]
+    def answers(self, session: VideoSession, items: Sequence[Item], setting: Setting) -> list[Answer]:
+        """Return greedy answers to several questions about one video; deterministic on one machine."""
+        asked = [ask_item(item, self.instructions) for item in items]
+        return session.answer_all(
+            [session.prompt(one.text, span=one.span) for one in asked],
+            budget=setting.budget,
+            method=setting.compressor,
             max_new_tokens=self.max_new_tokens,
-            do_sample=False,
-            num_beams=1,
         )
-        return [text.strip() for text in self.processor.tokenizer.batch_decode(tokens, skip_special_tokens=True)]
 
 
 def ask_visits(who: Interviewer, items: Sequence[Item], visits: Iterable[Visit], done: frozenset[Key]) -> Iterator[Row]:
     """Rows of everything that is not done, visit after visit; a batch that is half done is asked whole again."""
     pending = [visit for each in visits if (visit := each.without(done)).batches]
     for visit, video in _read_ahead(pending, who.read):
-        features = _features(who, video) if isinstance(video, Video) else video
+        session = _opened(who, video) if isinstance(video, Video) else video
         for batch in visit.batches:
-            rows = _rows(who, video, features, batch, items)
+            rows = _rows(who, video, session, batch, items)
             yield from (row for row, key in zip(rows, batch.keys, strict=True) if key not in done)
 
 
-def _features(who: Interviewer, video: Video) -> Tensor | str:
+def _opened(who: Interviewer, video: Video) -> VideoSession | str:
     """Return the encoded video, or why it could not be encoded."""
     try:
-        return who.encode(video)
+        return who.lm.open(video)
     except Exception as error:
         return _told(error)
 
 
 def _rows(
-    who: Interviewer, video: Video | str, features: Tensor | str, batch: Batch, items: Sequence[Item]
+    who: Interviewer, video: Video | str, session: VideoSession | str, batch: Batch, items: Sequence[Item]
 ) -> list[Row]:
     """Return the rows of one batch; if it fails as a whole, its questions are asked one at a time."""
-    if isinstance(video, str) or isinstance(features, str):
-        return _failed(batch, items, str(features), video if isinstance(video, Video) else None)
+    if isinstance(video, str) or isinstance(session, str):
+        return _failed(batch, items, str(session), video if isinstance(video, Video) else None)
     asked = [items[number] for number in batch.items]
     try:
-        replies = who.replies(video, features, asked, batch.setting)
+        answers = who.answers(session, asked, batch.setting)
     except Exception as error:
         reason = _told(error)
         if len(asked) == 1:
             return _failed(batch, items, reason, video)
         alone = [Batch((number,), batch.setting) for number in batch.items]
-        return [row for one in alone for row in _rows(who, video, features, one, items)]
-    tokens = who.tokens_per_frame
+        return [row for one in alone for row in _rows(who, video, session, one, items)]
     return [
-        answered_row(number, items[number], batch.setting, reply, video=video, tokens_per_frame=tokens)
-        for number, reply in zip(batch.items, replies, strict=True)
+        answered_row(number, items[number], batch.setting, answer, video)
+        for number, answer in zip(batch.items, answers, strict=True)
     ]
 
 

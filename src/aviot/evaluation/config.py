@@ -4,11 +4,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from aviot.budget import Budget
 from aviot.evaluation.benchmarks.ten import BY_NAME
 from aviot.evaluation.endpoint import Endpoint
 from aviot.evaluation.prompts import Instructions
-from aviot.methods.aviot.schedule import support_count
-from aviot.request import COMPRESSORS, MAX_NEW_TOKENS, check_compressor, check_sampling, checkpoint_folder
+from aviot.methods import registry
+from aviot.request import MAX_NEW_TOKENS, check_sampling, checkpoint_folder
 from aviot.utils.files import check_folder
 from aviot.utils.values import as_whole, require_whole
 from aviot.video.limits import ReadLimits
@@ -26,9 +27,10 @@ class Setting:
         """As rows and tables write it: `aviot@4`, `none`."""
         return self.compressor if self.ratio is None else f"{self.compressor}@{self.ratio:g}"
 
-    def supports(self, frames: int) -> int:
-        """How many frames' worth of tokens the decoder reads of a video."""
-        return frames if self.ratio is None else support_count(frames, self.ratio)
+    @property
+    def budget(self) -> Budget:
+        """How much of a video the decoder reads."""
+        return Budget(keep=1.0) if self.ratio is None else Budget(ratio=self.ratio)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +49,7 @@ class EvaluationConfig:
     videos: Path | None = None
     split: str | None = None
     ratios: tuple[float, ...] = ()
-    compressors: tuple[str, ...] = ("aviot",)
+    compressors: tuple[str, ...] = (registry.DEFAULT,)
     sampling: dict[str, Any] = field(default_factory=dict)
     instructions: Instructions = field(default_factory=Instructions)
     max_new_tokens: int = MAX_NEW_TOKENS
@@ -64,24 +66,26 @@ class EvaluationConfig:
         if as_whole(self.seed) is None or self.seed < 0:
             raise ValueError(f"seed must be a whole number of at least 0, got {self.seed!r}")
         for ratio in self.ratios:
-            support_count(1, ratio)
+            Budget(ratio=ratio)
         for name in self.compressors:
-            check_compressor(name)
+            registry.check_name(name)
         if self.benchmark is not None and self.benchmark not in BY_NAME:
             raise ValueError(f"benchmark must be one of {', '.join(BY_NAME)}, got {self.benchmark!r}")
         if not self.compressors:
-            raise ValueError(f"compressors must hold at least one of {', '.join(COMPRESSORS)}, got none")
+            raise ValueError(f"compressors must hold at least one of {', '.join(registry.names())}, got none")
         check_sampling(self.sampling)
         checkpoint_folder(self.model)
         check_folder(self.out, "the output must be a folder, new or the run's own")
 
-    def settings(self, checkpoint_ratio: float) -> tuple[Setting, ...]:
-        """Every compressor at every ratio, each once, in the order given."""
-        ratios = self.ratios or (checkpoint_ratio,)
+    def settings(self, default: Budget) -> tuple[Setting, ...]:
+        """Return every method at every ratio, each once, in the order given; `default` is the checkpoint's budget."""
+        if not self.ratios and default.ratio is None:
+            raise ValueError(f"the checkpoint's own budget is {default}, which is not a ratio; give at least one ratio")
+        ratios = self.ratios or (default.ratio or 0.0,)
         found = [
             Setting(name, ratio)
             for name in self.compressors
-            for ratio in ((None,) if name == "none" else map(float, ratios))
+            for ratio in (map(float, ratios) if registry.compresses(name) else (None,))
         ]
         settings = tuple(dict.fromkeys(found))
         names = [setting.name for setting in settings]

@@ -12,6 +12,8 @@ from typing import Any, NoReturn
 
 import torch
 
+from aviot.backbones.base import StoredBackbone
+from aviot.backbones.checkpoints.shards import read_shards
 from aviot.evaluation.config import EvaluationConfig, Setting
 from aviot.evaluation.endpoint import Endpoint
 from aviot.evaluation.forms import (
@@ -31,9 +33,6 @@ from aviot.evaluation.judge import USER as JUDGE_USER
 from aviot.evaluation.plan import Shard
 from aviot.evaluation.prompts import Instructions, ask
 from aviot.evaluation.reading import Items
-from aviot.models import AviotProcessor
-from aviot.models.prompt import chat_prompt
-from aviot.models.shards import read_shards
 from aviot.utils.files import write_durably
 from aviot.utils.machine import command_line, commit, machine, versions
 from aviot.utils.printing import json_text
@@ -86,10 +85,10 @@ class Growth:
 
 
 def identity(
-    config: EvaluationConfig, items: Items, settings: Sequence[Setting], processor: AviotProcessor
+    config: EvaluationConfig, items: Items, settings: Sequence[Setting], stored: StoredBackbone
 ) -> dict[str, Any]:
     """Everything that decides an answer or a score; two runs with the same are the same run."""
-    stored = config.model / "generation_config.json"
+    generation = config.model / "generation_config.json"
     return {
         "items": {
             "sha256": items.digest,
@@ -100,23 +99,22 @@ def identity(
         },
         "weights": weight_hashes(config.model),
         "settings": [asdict(setting) for setting in settings],
-        "sampling": sampling_of(processor, config.sampling),
-        "prompt": _prompt(config),
+        "sampling": sampling_of(stored, config.sampling),
+        "prompt": _prompt(config, stored),
         "generation": {
             "do_sample": False,
             "num_beams": 1,
             "max_new_tokens": config.max_new_tokens,
             "batch": config.batch,
-            "checkpoint": _read_generation(stored) if stored.is_file() else {},
+            "checkpoint": _read_generation(generation) if generation.is_file() else {},
         },
         "seed": config.seed,
     }
 
 
-def sampling_of(processor: AviotProcessor, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """How frames are taken: as the checkpoint says, but for what was chosen."""
-    stored = {"fps": processor.fps, "max_frames": processor.max_frames, "image_size": processor.image_size}
-    return stored | {name: value for name, value in chosen.items() if value is not None}
+def sampling_of(stored: StoredBackbone, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how frames are sampled: as the checkpoint says, except for what was chosen."""
+    return stored.sampling | {name: value for name, value in chosen.items() if value is not None}
 
 
 def weight_hashes(folder: Path) -> dict[str, str]:
@@ -263,11 +261,10 @@ def _wait_for(path: Path) -> None:
         time.sleep(0.2)
 
 
-def _prompt(config: EvaluationConfig) -> dict[str, Any]:
-    """The words around a question, by an example."""
+def _prompt(config: EvaluationConfig, stored: StoredBackbone) -> dict[str, Any]:
+    """Return the words around a question, by an example."""
     example = ask("QUESTION", ("OPTION", "OPTION"), config.instructions.choice)
-    whole = chat_prompt(example.text, 1.0, (0.0, 0.5), span=example.span).text
-    return {"choice": whole, "instructions": asdict(config.instructions)}
+    return {"choice": stored.prompt(example.text, example.span), "instructions": asdict(config.instructions)}
 
 
 def _judge(run: Path, stored: Mapping[str, Any] | None, endpoint: Endpoint | None) -> Mapping[str, Any] | None:

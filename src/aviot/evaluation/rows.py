@@ -8,22 +8,23 @@ from aviot.evaluation.config import Setting
 from aviot.evaluation.item import Item
 from aviot.evaluation.plan import Key
 from aviot.evaluation.scoring import answer_text, score_reply
+from aviot.session import Answer
 from aviot.utils.journal import Row
 from aviot.video import Video
 
 ANSWERED, FAILED = "answered", "failed"
 
 
-def answered_row(number: int, item: Item, setting: Setting, reply: str, *, video: Video, tokens_per_frame: int) -> Row:
-    """Return the row of a reply, scored, with the visual tokens that the decoder would and did read."""
-    score, frames = score_reply(item, reply), len(video)
+def answered_row(number: int, item: Item, setting: Setting, answer: Answer, video: Video) -> Row:
+    """Return the row of an answer, scored, with the visual tokens that the decoder would and did read."""
+    score = score_reply(item, answer.text)
     return _common(number, item, setting, video) | {
         "status": ANSWERED,
-        "frames": frames,
-        "supports": setting.supports(frames),
-        "tokens_before": frames * tokens_per_frame,
-        "tokens_after": setting.supports(frames) * tokens_per_frame,
-        "prediction": reply,
+        "frames": answer.frames,
+        "supports": answer.supports,
+        "tokens_before": answer.tokens_before,
+        "tokens_after": answer.tokens_after,
+        "prediction": answer.text,
         "read_as": score.read_as,
         "how": score.how,
         "correct": score.correct,

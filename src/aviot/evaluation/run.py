@@ -8,6 +8,8 @@ from pathlib import Path
 
 import torch
 
+from aviot.backbones.base import StoredBackbone
+from aviot.backbones.registry import family_of
 from aviot.evaluation import manifest
 from aviot.evaluation.asking import Interviewer, ask_visits
 from aviot.evaluation.benchmarks.folder import read_benchmark
@@ -24,8 +26,7 @@ from aviot.evaluation.report import as_plain
 from aviot.evaluation.row_checks import Expected, contradicted
 from aviot.evaluation.rows import has_failed, key_of, settled
 from aviot.evaluation.summary import Summary, summarise
-from aviot.models import AviotForConditionalGeneration, AviotProcessor
-from aviot.models.checkpoint import read_source
+from aviot.session import VideoLM
 from aviot.utils.files import write_durably
 from aviot.utils.journal import Journal, JournalError, Row, alone, as_line
 from aviot.utils.printing import json_text
@@ -33,7 +34,7 @@ from aviot.utils.printing import json_text
 RESULTS, SUMMARY, PARTS, LOCK = "results.jsonl", "summary.json", "parts", ".lock"
 RESULTS_CSV, SUMMARY_CSV, SUMMARY_MARKDOWN = "results.csv", "summary.csv", "summary.md"
 Report = Callable[[str], None]
-Load = Callable[[], tuple[AviotForConditionalGeneration, AviotProcessor]]
+Load = Callable[[], VideoLM]
 """Gives the model; called when there is something to ask."""
 
 
@@ -45,7 +46,7 @@ class Prepared:
     items: Items
     settings: tuple[Setting, ...]
     visits: list[Visit]
-    processor: AviotProcessor
+    stored: StoredBackbone
 
     @classmethod
     def of(cls, config: EvaluationConfig) -> "Prepared":
@@ -58,9 +59,9 @@ class Prepared:
             config = replace(config, limit=None)
         items = replace(items, items=items.items[: config.limit])
         check_columns(items.items, config.by)
-        settings = config.settings(read_source(config.model).config.ratio)
-        processor = AviotProcessor.from_pretrained(config.model)
-        return cls(config, items, settings, plan(items, settings, config.batch), processor)
+        stored = family_of(config.model).stored(config.model)
+        settings = config.settings(stored.default_budget)
+        return cls(config, items, settings, plan(items, settings, config.batch), stored)
 
     @property
     def total(self) -> int:
@@ -74,9 +75,8 @@ class Prepared:
 
     def interviewer(self, load: Load) -> Interviewer:
         """The model, and how it is asked."""
-        model, processor = load()
         how = self.config
-        return Interviewer(model, processor, how.instructions, how.max_new_tokens, how.sampling, how.limits)
+        return Interviewer(load(), how.instructions, how.max_new_tokens, how.sampling, how.limits)
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def begin(
     report("reading items")
     prepared = Prepared.of(config)
     report("hashing weights")
-    same = manifest.identity(prepared.config, prepared.items, prepared.settings, prepared.processor)
+    same = manifest.identity(prepared.config, prepared.items, prepared.settings, prepared.stored)
     added = manifest.begin(config, same, manifest.environment(device), shard)
     return Begun(prepared, shard, resume and not added and (config.out / RESULTS).is_file())
 

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from aviot.backbones.llava_video.prompt import question_range
 from aviot.evaluation.text import LETTER
-from aviot.models.prompt import question_range
 
 OPTION_LISTS = ("options", "option", "candidates", "choices")
 _OPTION_COLUMN = re.compile(r"(?:option|a)_?([0-9])")

@@ -76,7 +76,7 @@ def verify(config: EvaluationConfig, load: Load, device: torch.device, *, sample
     stored = manifest.read_manifest(run)
     written = _final_rows(run / RESULTS)
     prepared = Prepared.of(config)
-    current = manifest.identity(prepared.config, prepared.items, prepared.settings, prepared.processor)
+    current = manifest.identity(prepared.config, prepared.items, prepared.settings, prepared.stored)
     strays, rows = _sorted(written, prepared)
     broken = [
         *manifest.differences(stored["identity"], current),

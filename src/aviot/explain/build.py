@@ -1,6 +1,6 @@
 """One explanation, in order: read, encode once, compress and answer, then the page, the figures and the data."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -11,10 +11,9 @@ from aviot.explain.figures import FigureViews, Wanted, write_figures
 from aviot.explain.page import page_of
 from aviot.explain.pictures import Pictures
 from aviot.explain.report import PageViews, report_of
-from aviot.explain.study import Study, check_questions, study
+from aviot.explain.study import Asking, Study, study
 from aviot.explain.view import View
-from aviot.models.session import Session
-from aviot.request import CompressorName
+from aviot.session import VideoSession
 from aviot.utils.files import check_folder, check_outputs_differ, replacing
 
 
@@ -37,44 +36,28 @@ class Outputs:
 
 
 def build_report(
-    session: Session,
-    pictures: Pictures,
-    questions: Sequence[str],
-    *others: Callable[[View], None],
-    ratio: float | None,
-    compressor: CompressorName,
-    max_new_tokens: int,
+    session: VideoSession, pictures: Pictures, asking: Asking, *others: Callable[[View], None]
 ) -> tuple[Study, dict[str, Any]]:
-    """The study and the page's data; `others` are handed every view too."""
-    expected = len(check_questions(questions)) + 1 if compressor == "aviot" else 1
-    page = PageViews(expected, session.model.config.compressor.grid)
+    """Return the study and the page's data; `others` are handed every view too."""
+    page = PageViews(len(asking.conditioning))
 
     def keep(view: View) -> None:
         for take in (page.keep, *others):
             take(view)
 
-    found = study(session, pictures, questions, keep, ratio=ratio, compressor=compressor, max_new_tokens=max_new_tokens)
+    found = study(session, pictures, asking, keep)
     session.report("pictures")
     return found, report_of(found, page.taken)
 
 
 def explain(
-    session: Session,
-    pictures: Pictures,
-    questions: Sequence[str],
-    outputs: Outputs,
-    *others: Callable[[View], None],
-    ratio: float | None,
-    compressor: CompressorName,
-    max_new_tokens: int,
+    session: VideoSession, pictures: Pictures, asking: Asking, outputs: Outputs, *others: Callable[[View], None]
 ) -> tuple[Study, list[Path]]:
-    """Write everything that was asked for; returns what was found and the files. `others` are handed every view too."""
+    """Write everything that was asked for; return the study and the files. `others` are handed every view too."""
     figures, export = FigureViews(outputs.wanted), ExportViews()
     others += () if outputs.figures is None else (figures.keep,)
     others += () if outputs.export is None else (export.keep,)
-    found, report = build_report(
-        session, pictures, questions, *others, ratio=ratio, compressor=compressor, max_new_tokens=max_new_tokens
-    )
+    found, report = build_report(session, pictures, asking, *others)
     session.report("write")
     with replacing(outputs.page) as temporary:
         temporary.write_text(page_of(report), encoding="utf-8")

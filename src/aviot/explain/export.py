@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from aviot.backbones.checkpoints.shards import write_tensors
 from aviot.explain.study import Study
 from aviot.explain.view import View
-from aviot.models.shards import write_tensors
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def write_export(path: Path, study: Study, views: ExportViews) -> None:
         "grid": study.grid,
         "questions": study.questions,
         "ratio": study.ratio,
-        "compressor": study.compressor,
+        "compressor": study.method,
         "views": views.told,
         "answers": [[each.question, each.kind, each.answer] for each in study.conditions],
     }

@@ -95,7 +95,7 @@ class AppPage:
         settings = {
             "accept": ",".join(("video/*", *VIDEO_SUFFIXES)),
             "upload_bytes": upload_bytes,
-            "ratio": videos.model.config.ratio,
+            "ratio": videos.lm.backbone.default_budget.ratio,
             "model": model_line(videos.info),
         }
         script = explorer_script() + resource("app.js")

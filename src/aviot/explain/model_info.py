@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from aviot.backbones.base import Backbone
 from aviot.bundled import FOREIGN, NAME, is_drawn, is_embedded
-from aviot.models import AviotForConditionalGeneration
 from aviot.video import Video
 
 UNNAMED = "unnamed model"  # made in memory, not loaded from a folder
@@ -22,16 +22,15 @@ class ModelInfo:
     bundled: bool
 
     @staticmethod
-    def of(model: AviotForConditionalGeneration) -> "ModelInfo":
+    def of(backbone: Backbone) -> "ModelInfo":
         """Describe a loaded model."""
-        folder = Path(model.name_or_path).absolute() if model.name_or_path else None
+        folder = Path(backbone.name_or_path).absolute() if backbone.name_or_path else None
         bundled = folder is not None and is_embedded(folder)
-        text = model.config.text_config
         return ModelInfo(
             name=NAME if bundled else _folder_name(folder),
-            parameters=sum(weight.numel() for weight in model.parameters()),
-            layers=text.num_hidden_layers,
-            width=text.hidden_size,
+            parameters=sum(weight.numel() for weight in backbone.model.parameters()),
+            layers=backbone.decoder.layers,
+            width=backbone.decoder.width,
             bundled=bundled,
         )
 

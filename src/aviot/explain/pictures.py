@@ -39,6 +39,12 @@ def apart(video: Video, image_size: int) -> tuple[Video, Pictures]:
     return replace(video, frames=frames), Pictures(images, (int(sizes[0, 1]), int(sizes[0, 0])))
 
 
+def pictures_of(video: Video) -> Pictures:
+    """Return the encoder's own frames as pictures."""
+    images = tuple(Image.fromarray(np.asarray(frame)) for frame in video.frames)
+    return Pictures(images, images[0].size)
+
+
 def as_jpegs(pictures: Pictures) -> list[str]:
     """Every picture as base64 of a JPEG; smaller and coarser the more there are, never more than a page can hold."""
     side = min(LARGEST_SIDE, math.isqrt(PIXELS // len(pictures.images)))

@@ -21,12 +21,11 @@ class PageViews:
     """Takes what a page needs of each view as it comes; `views` is how many will."""
 
     views: int
-    grid: tuple[int, int]
     taken: list[dict[str, Any]] = field(default_factory=list)
 
     def keep(self, view: View) -> None:
         """Pack one view."""
-        fields = pack_fields(view.mass, self.grid, FIELD_BYTES // self.views)
+        fields = pack_fields(view.mass, view.grid, FIELD_BYTES // self.views)
         self.taken.append(
             {
                 "heard": view.heard,
@@ -45,8 +44,8 @@ class PageViews:
 def report_of(study: Study, views: list[dict[str, Any]]) -> dict[str, Any]:
     """The page's data: numbers, pictures, views, answers, comparisons. JSON can hold it as it is."""
     video, kept = study.video, views[0]["path"][-1]
-    before, after = (count * study.tokens_per_support for count in (len(video), kept))
-    operations = [study.backbone.prefill_operations(tokens) for tokens in (before, after)]
+    before, after = study.tokens
+    operations = [study.decoder.prefill_operations(tokens) for tokens in (before, after)]
     return {
         "format": FORMAT,
         "model": model_line(study.model),
@@ -60,7 +59,7 @@ def report_of(study: Study, views: list[dict[str, Any]]) -> dict[str, Any]:
         "cover": study.cover,
         "questions": [readable(question) for question in study.questions],
         "ratio": study.ratio,
-        "compressor": study.compressor,
+        "compressor": study.method,
         "supports": kept,
         "tokens": {"before": before, "after": after},
         "prefill": {"before": operations[0], "after": operations[1], "saved": 1 - operations[1] / operations[0]},

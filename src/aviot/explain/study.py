@@ -7,16 +7,18 @@ from typing import Any
 
 import torch
 
-from aviot.accounting import Backbone
+from aviot import methods
+from aviot.accounting import Backbone as DecoderShape
+from aviot.backbones.base import Backbone
+from aviot.budget import Budget
+from aviot.engine.base import Report
 from aviot.explain.model_info import ModelInfo
-from aviot.explain.pictures import LARGEST_SIDE, Pictures, apart
+from aviot.explain.pictures import LARGEST_SIDE, Pictures, apart, pictures_of
 from aviot.explain.view import View, view_of
 from aviot.methods.aviot.intervention import allocation_distance, temporal_divergence
-from aviot.models.configuration import AviotConfig
-from aviot.models.processing import AviotProcessor
-from aviot.models.session import Session
-from aviot.request import MOST_QUESTIONS, CompressorName
+from aviot.request import MOST_QUESTIONS
 from aviot.request import check_questions as require_questions
+from aviot.session import VideoLM, VideoSession
 from aviot.video import Scaling, Video
 
 MATCHED, ROTATED, NONE = "matched", "rotated", "none"  # what the compressor is told, as the supplement names it
@@ -55,82 +57,109 @@ class Study:
     pictures: Pictures
     questions: tuple[str, ...]
     ratio: float
-    compressor: str
-    tokens_per_support: int
-    backbone: Backbone
+    method: str
+    tokens: tuple[int, int]  # visual tokens before and after compression
+    decoder: DecoderShape
     grid: tuple[int, int]
     cover: float  # share of a frame's sides that the patches cover
     conditions: tuple[Condition, ...]
     comparisons: tuple[Comparison, ...]
 
 
-def read_with_pictures(processor: AviotProcessor, source: Any, **how: Any) -> tuple[Video, Pictures]:
-    """Read a video as `processor.read` does, with pictures of its frames for people; decoded once."""
-    scaling = Scaling(processor.image_size, LARGEST_SIDE)
-    return apart(processor.read(source, transform=scaling, **how), processor.image_size)
+@dataclass(frozen=True)
+class Asking:
+    """Questions about one video, and how it is compressed for them; a budget of None is the checkpoint's own."""
+
+    questions: tuple[str, ...]
+    budget: Budget | None
+    method: str
+    max_new_tokens: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "questions", check_questions(self.questions))
+
+    @property
+    def conditioning(self) -> tuple[int | None, ...]:
+        """The questions, by number, that the video is compressed for; None for a compression without one."""
+        uses_question = methods.get(self.method).uses_question
+        return (*range(len(self.questions)), None) if uses_question else (None,)
+
+
+def open_with_pictures(
+    lm: VideoLM, source: Any, *, report: Report = lambda _: None, **how: Any
+) -> tuple[VideoSession, Pictures]:
+    """Open a video as `VideoLM.open` does, with pictures of its frames for people; decoded once."""
+    report("decode")
+    video, pictures = read_with_pictures(lm.backbone, source, **how)
+    return lm.open(video, report=report), pictures
+
+
+def read_with_pictures(backbone: Backbone, source: Any, **how: Any) -> tuple[Video, Pictures]:
+    """Read a video as the backbone does, with pictures of its frames for people.
+
+    Where frames are scaled to one square, the pictures are kept beside it; else they are the encoder's own frames.
+    """
+    side = backbone.image_size
+    if side is None:
+        video = backbone.read(source, **how)
+        return video, pictures_of(video)
+    return apart(backbone.read(source, transform=Scaling(side, LARGEST_SIDE), **how), side)
 
 
 def check_questions(questions: Sequence[str]) -> tuple[str, ...]:
-    """One to four questions, each once, in order."""
+    """Return one to four questions, each once, in order."""
     asked = tuple(dict.fromkeys(question.strip() for question in questions))
     require_questions(asked, MOST_QUESTIONS)
     return asked
 
 
-def study(
-    session: Session,
-    pictures: Pictures,
-    questions: Sequence[str],
-    keep: Callable[[View], None],
-    *,
-    ratio: float | None,
-    compressor: CompressorName = "aviot",
-    max_new_tokens: int,
-) -> Study:
+def study(session: VideoSession, pictures: Pictures, asking: Asking, keep: Callable[[View], None]) -> Study:
     """Compress for every question and for none, hand each view to `keep`, and answer under every condition.
 
-    Views are large (of 224 frames and 56 outputs, 150 MB with their paths) and are made one after the other; what is
-    needed of one is for `keep` to take.
+    Views are large (of 224 frames and 56 outputs, 150 MB with their paths) and are made one after the other; `keep`
+    takes what is needed of one.
     """
-    asked, config = check_questions(questions), session.model.config
-    ratio = config.ratio if ratio is None else ratio
+    asked, conditioning = asking.questions, asking.conditioning
+    method = methods.get(asking.method)
     relevance = torch.stack([session.relevance(question) for question in asked])
-    heard = (*range(len(asked)), None) if compressor == "aviot" else (None,)
     planned = [
         (question, kind, place)
         for question in range(len(asked))
-        for kind, place in conditions_of(question, len(asked), len(heard))
+        for kind, place in conditions_of(question, len(asked), len(conditioning))
     ]
     conditions: dict[tuple[int, str], Condition] = {}
-    summaries = []
-    for here, number in enumerate(heard):
-        listened = session.compress(None if number is None else asked[number], ratio=ratio, compressor=compressor)
+    summaries, tokens = [], (0, 0)
+    for here, number in enumerate(conditioning):
+        read = session.compress(None if number is None else asked[number], budget=asking.budget, method=method)
         answered = [(question, kind) for question, kind, place in planned if place == here]
         replies = [  # before provenance: a prompt that is too long is known before more is done for it
-            session.answer(asked[question], listened.tokens, max_new_tokens=max_new_tokens) for question, _ in answered
+            session.answer(asked[question], read, max_new_tokens=asking.max_new_tokens) for question, _ in answered
         ]
         session.report("provenance")
-        view = view_of(listened.compression, number, session.positioned(), relevance)
+        view = view_of(read.made, number, session.sources(method), relevance)
         keep(view)
         for (question, kind), reply in zip(answered, replies, strict=True):
             conditions[question, kind] = Condition(
                 question, kind, here, *view.starting_pair(question), reply.text, reply.milliseconds
             )
+            tokens = reply.tokens_before, reply.tokens_after
         summaries.append((view.budgets, view.frames))
-        del listened, view  # before the next is made
-    model = ModelInfo.of(session.model)
+        grid = view.grid
+        del read, view  # before the next is made
+    model = ModelInfo.of(session.backbone)
+    budget = asking.budget or session.backbone.default_budget
     return Study(
         model=model,
         notice=model.notice(session.video),
         video=session.video,
         pictures=pictures,
         questions=asked,
-        ratio=ratio,
-        compressor=compressor,
-        tokens_per_support=session.model.model.connector.tokens_per_support,
-        backbone=_backbone(config),
-        grid=config.compressor.grid,
-        cover=session.patch_cover,
+        ratio=budget.ratio or round(tokens[0] / tokens[1], 2),
+        method=method.name,
+        tokens=tokens,
+        decoder=session.backbone.decoder,
+        grid=grid,
+        cover=session.backbone.patch_cover,
         conditions=tuple(conditions[question, kind] for question, kind, _ in planned),
         comparisons=tuple(_compare(summaries)),
     )
@@ -152,14 +181,3 @@ def _compare(summaries: Sequence[tuple[Any, Any]]) -> Iterator[Comparison]:
     for (first, (ours, here)), (second, (theirs, there)) in combinations(enumerate(summaries), 2):
         allocation = allocation_distance(ours[0], theirs[0]) if ours else None
         yield Comparison(first, second, allocation, temporal_divergence(here, there))
-
-
-def _backbone(config: AviotConfig) -> Backbone:
-    text = config.text_config
-    return Backbone(
-        layers=text.num_hidden_layers,
-        width=text.hidden_size,
-        feed_forward=text.intermediate_size,
-        grid=config.compressor.grid,
-        pool_stride=config.pool_stride,
-    )

@@ -9,12 +9,13 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from aviot.budget import Budget
 from aviot.explain.build import build_report
 from aviot.explain.model_info import ModelInfo
 from aviot.explain.pictures import Pictures
-from aviot.explain.study import read_with_pictures
-from aviot.models import AviotForConditionalGeneration, AviotProcessor
-from aviot.models.session import Session
+from aviot.explain.study import Asking, read_with_pictures
+from aviot.methods.registry import DEFAULT
+from aviot.session import VideoLM, VideoSession
 from aviot.video import ReadLimits, Video, read_isolated
 
 READ_AT_ONCE = 2  # videos that are read at a time: each may take the memory of its limits
@@ -32,19 +33,18 @@ class Videos:
     Files are read in processes of their own, under `limits`, while other requests are answered.
     """
 
-    model: AviotForConditionalGeneration
-    processor: AviotProcessor
+    lm: VideoLM
     max_new_tokens: int
     limits: ReadLimits = field(default_factory=ReadLimits)
     encoded: int = 0  # how often the vision tower was run
-    _kept: OrderedDict[str, tuple[Session, Pictures]] = field(default_factory=OrderedDict)
+    _kept: OrderedDict[str, tuple[VideoSession, Pictures]] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _reading: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(READ_AT_ONCE))
 
     @cached_property
     def info(self) -> ModelInfo:
         """The model that answers."""
-        return ModelInfo.of(self.model)
+        return ModelInfo.of(self.lm.backbone)
 
     def add(self, path: Path, name: str) -> dict[str, Any]:
         """Read and encode a file, unless the same one is kept already; says what is in it."""
@@ -54,7 +54,7 @@ class Videos:
         with self._lock:
             if read is not None and number not in self._kept:
                 video, pictures = read
-                self._kept[number] = Session(self.model, self.processor, video), pictures
+                self._kept[number] = self.lm.open(video), pictures
                 self.encoded += 1
                 while len(self._kept) > KEPT:
                     self._kept.popitem(last=False)
@@ -71,23 +71,17 @@ class Videos:
     def _read(self, path: Path) -> tuple[Video, Pictures]:
         """Read a file while others use the model."""
         with self._reading:
-            return read_with_pictures(self.processor, path, reader=partial(read_isolated, limits=self.limits))
+            return read_with_pictures(self.lm.backbone, path, reader=partial(read_isolated, limits=self.limits))
 
     def ask(self, number: str, name: str, questions: Sequence[str], ratio: float) -> dict[str, Any]:
-        """The page's data for questions about a kept video; nothing is encoded again."""
+        """Return the page's data for questions about a kept video; nothing is encoded again."""
         with self._lock:
             session, pictures = self._find(number)
-            _, report = build_report(
-                session,
-                pictures,
-                questions,
-                ratio=ratio,
-                compressor="aviot",
-                max_new_tokens=self.max_new_tokens,
-            )
+            asking = Asking(tuple(questions), Budget(ratio=ratio), DEFAULT, self.max_new_tokens)
+            _, report = build_report(session, pictures, asking)
         return report | {"name": name}
 
-    def _find(self, number: str) -> tuple[Session, Pictures]:
+    def _find(self, number: str) -> tuple[VideoSession, Pictures]:
         if number not in self._kept:
             raise UnknownVideo("this video is not kept any more; choose it again")
         self._kept.move_to_end(number)

@@ -10,6 +10,7 @@ from torch import Tensor
 from aviot.methods.aviot import Compression
 from aviot.methods.aviot.allocation import standardise
 from aviot.methods.aviot.segments import Segments
+from aviot.methods.base import Compressed
 
 FUSED = "fused"  # the one map of what has no paths: a baseline, or a video that was short enough
 SHARPNESS = 3.0  # of the standardised relevance before frames compete: the paper's alpha_q over tau
@@ -39,6 +40,7 @@ class View:
     mass: Float[Tensor, "L K S T"]  # what each path brought of every frame's patch to every output
     checks: Checks
     relevance: Float[Tensor, "Q T"]  # of the frames to every question that was asked
+    grid: tuple[int, int]  # rows and columns of the positions
 
     @property
     def segments(self) -> list[list[int]]:
@@ -85,32 +87,76 @@ def starting_pair(frames: Float[Tensor, "K T"], relevance: Float[Tensor, "T"]) -
 
 
 def view_of(
-    compression: Compression, heard: int | None, x: Float[Tensor, "T S D"], relevance: Float[Tensor, "Q T"]
+    made: Compressed, heard: int | None, sources: Float[Tensor, "T S D"], relevance: Float[Tensor, "Q T"]
 ) -> View:
-    """Read a compression of the features `x`, and check its numbers against each other.
+    """Read how tokens were made from their sources, and check the numbers against each other.
 
     What is large is let go before the next is made.
     """
     with torch.no_grad():
-        provenance = compression.provenance()
-        coefficients = provenance.coefficients.float().cpu()
-        rebuilt = rebuilt_error(coefficients, x.cpu(), compression.features.cpu())
-        del x
-        names = provenance.branch_names or (FUSED,)
-        mass = coefficients.new_empty(len(names), *coefficients.shape)
-        chunks = _chunks(coefficients.shape[1])
-        for place, name in enumerate(provenance.branch_names):
-            for some in chunks:
-                mass[place, :, some] = provenance.branch_mass(name, some)
-        if not provenance.branch_names:
-            mass[0] = coefficients
-        checks = Checks(
-            row_sums=float((coefficients.sum(-1) - 1).abs().max()),
-            frame_means=float((provenance.frames().cpu() - coefficients.mean(1)).abs().max()),
-            paths=max(float((mass[:, :, some].sum(0) - coefficients[:, some]).abs().max()) for some in chunks),
-            rebuilt=rebuilt,
-        )
-    return View(heard, compression.path, compression.budgets, names, coefficients, mass, checks, relevance)
+        if made.compression is None:
+            return _token_view(made, heard, sources, relevance)
+        return _frame_view(made.compression, made.grid, heard, sources, relevance)
+
+
+def _frame_view(
+    compression: Compression,
+    grid: tuple[int, int],
+    heard: int | None,
+    x: Float[Tensor, "T S D"],
+    relevance: Float[Tensor, "Q T"],
+) -> View:
+    """Read mixtures of whole frames, path by path."""
+    provenance = compression.provenance()
+    coefficients = provenance.coefficients.float().cpu()
+    rebuilt = rebuilt_error(coefficients, x.cpu(), compression.features.cpu())
+    del x
+    names = provenance.branch_names or (FUSED,)
+    mass = coefficients.new_empty(len(names), *coefficients.shape)
+    chunks = _chunks(coefficients.shape[1])
+    for place, name in enumerate(provenance.branch_names):
+        for some in chunks:
+            mass[place, :, some] = provenance.branch_mass(name, some)
+    if not provenance.branch_names:
+        mass[0] = coefficients
+    checks = Checks(
+        row_sums=float((coefficients.sum(-1) - 1).abs().max()),
+        frame_means=float((provenance.frames().cpu() - coefficients.mean(1)).abs().max()),
+        paths=max(float((mass[:, :, some].sum(0) - coefficients[:, some]).abs().max()) for some in chunks),
+        rebuilt=rebuilt,
+    )
+    return View(heard, compression.path, compression.budgets, names, coefficients, mass, checks, relevance, grid)
+
+
+def _token_view(
+    made: Compressed, heard: int | None, sources: Float[Tensor, "T S D"], relevance: Float[Tensor, "Q T"]
+) -> View:
+    """Read mixtures of single tokens; tokens of one moment are shown as one output.
+
+    An output's map is the mean of its tokens' mixtures times the number of positions, so that the mean over positions
+    is its distribution over frames, as for whole frames.
+    """
+    mixture = made.mixture
+    moments, output = made.moments
+    indices, weights = mixture.indices.cpu(), mixture.weights.float().cpu()
+    counts = output.bincount(minlength=len(moments))
+    shape = (len(moments), mixture.patches, mixture.frames)
+    place = (output[:, None] * mixture.patches + indices % mixture.patches) * mixture.frames
+    place += indices // mixture.patches
+    scaled = weights * (mixture.patches / counts[output])[:, None]
+    coefficients = scaled.new_zeros(shape).view(-1).index_add_(0, place.flatten(), scaled.flatten()).view(shape)
+    shares = mixture.frame_shares().float().cpu()
+    frames = shares.new_zeros(shape[0], shape[2]).index_add_(0, output, shares) / counts[:, None]
+    tokens = made.tokens.float()
+    off = mixture.rebuild(sources.flatten(0, 1)).float() - tokens
+    checks = Checks(
+        row_sums=float((coefficients.mean(1).sum(-1) - 1).abs().max()),
+        frame_means=float((coefficients.mean(1) - frames).abs().max()),
+        paths=0.0,
+        rebuilt=float(off.norm() / tokens.norm()) if tokens.norm() else 0.0,
+    )
+    path = (mixture.frames, len(moments)) if len(moments) < mixture.frames else (mixture.frames,)
+    return View(heard, path, (), (FUSED,), coefficients, coefficients[None], checks, relevance, made.grid)
 
 
 def rebuilt_error(

@@ -2,9 +2,9 @@
 
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
 
-from aviot.models.configuration import AviotConfig
-from aviot.models.modeling import AviotForConditionalGeneration
-from aviot.models.processing import AviotProcessor
+from aviot.backbones.llava_video.configuration import AviotConfig
+from aviot.backbones.llava_video.modeling import AviotForConditionalGeneration
+from aviot.backbones.llava_video.processing import AviotProcessor
 
 AutoConfig.register(AviotConfig.model_type, AviotConfig, exist_ok=True)
 AutoModelForImageTextToText.register(AviotConfig, AviotForConditionalGeneration, exist_ok=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from aviot.models.shards import read_shards
+from aviot.backbones.checkpoints.shards import read_shards
 from aviot.request import checkpoint_folder
 from aviot.training.config import TrainingConfig
 from aviot.training.engine import Engine

@@ -8,9 +8,9 @@ import torch
 from transformers import PreTrainedTokenizerFast
 
 from aviot.models import AviotForConditionalGeneration
-from aviot.request import CompressorName
 from aviot_lab.demo_model.learning import answer, encode
 from aviot_lab.demo_model.lessons import Lesson, LessonWriter, put
+from aviot_lab.methods import CompressorName
 from aviot_lab.world import Question, Scene, Split, World
 
 Setting = tuple[CompressorName, float | None]  # how videos are compressed, and how far

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from aviot.models.shards import SINGLE
+from aviot.backbones.checkpoints.shards import SINGLE
 from aviot.utils.files import check_folder, filling
 from aviot.utils.journal import Row, read_rows
 from aviot.utils.machine import commit, versions

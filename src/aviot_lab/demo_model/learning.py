@@ -10,10 +10,11 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from aviot.backbones.llava_video.sequence import IGNORED
+from aviot.budget import Budget
 from aviot.methods.aviot import Compression
+from aviot.methods.registry import DEFAULT, UNCOMPRESSED
 from aviot.models import AviotForConditionalGeneration
-from aviot.models.sequence import IGNORED
-from aviot.request import CompressorName
 from aviot.utils.to_device import to_device
 from aviot_lab.demo_model.lessons import Lesson
 from aviot_lab.demo_model.relevance import question_means
@@ -22,6 +23,7 @@ from aviot_lab.world import Plan, draw
 ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 """Not cuDNN's, which makes a plan for every shape that is new to it: here nearly every step has one."""
 
+WHOLE = Budget(keep=1.0)
 ROUNDED = 64  # tokens: sequences are as long or a multiple of it, so that fewer shapes are new
 
 
@@ -58,7 +60,7 @@ def answer(
     lesson: Lesson,
     *,
     ratio: float | None,
-    compressor: CompressorName = "aviot",
+    compressor: str = DEFAULT,
     hears: Sequence[int] | None = None,
     ask: bool = True,
 ) -> Answers:
@@ -72,15 +74,15 @@ def answer(
     ids, labels = to_device(lesson.ids, device), to_device(lesson.labels, device)
     after = embed(ids)
     before = embed(to_device(lesson.before, device)).expand(len(ids), -1, -1)
-    compressor = "none" if ratio is None else compressor
-    asks = compressor == "aviot" and ask
+    method = path.method(UNCOMPRESSED if ratio is None else compressor)
+    asks = method.uses_question and ask
     questions = question_means(after.detach(), to_device(lesson.asks, device)) if asks else None
     if questions is not None and hears is not None:
         questions = questions[list(hears)]
     videos = path.prepare(u, relevance=asks)
     asked = videos.for_prompts(tuple(lesson.video.tolist()))
-    features, compression = path.compress(asked, questions, ratio=ratio or 0.0, compressor=compressor)
-    tokens = path.project(features)
+    made = path.compress(asked, questions, budget=ratio or WHOLE, method=method)
+    tokens = path.project(made.features)
     whole = torch.cat((before.to(tokens.dtype), tokens, after.to(tokens.dtype)), 1)
     start, end = whole.shape[1] - ids.shape[1], whole.shape[1]
     whole = F.pad(whole, (0, 0, 0, -end % ROUNDED))  # at the end, where nothing sees it
@@ -93,4 +95,4 @@ def answer(
     each = F.cross_entropy(said.movedim(-1, 1), goal, ignore_index=IGNORED, reduction="none")
     language = (each * weights).sum() / weights.sum()
     agrees = (said.argmax(-1) == goal) | (goal == IGNORED)
-    return Answers(language, agrees, videos.x, tokens, compression)
+    return Answers(language, agrees, videos.x, tokens, made if method.compresses else None)

@@ -9,9 +9,9 @@ from torch import Tensor
 from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerFast
 
+from aviot.backbones.llava_video.configuration import VIDEO_PLACEHOLDER
+from aviot.backbones.llava_video.sequence import IGNORED
 from aviot.methods.aviot.schedule import sample_ratio
-from aviot.models.configuration import VIDEO_PLACEHOLDER
-from aviot.models.sequence import IGNORED
 from aviot_lab.demo_model.architecture import small_processor
 from aviot_lab.demo_model.curriculum import Curriculum
 from aviot_lab.demo_model.histories import Histories, histories_of

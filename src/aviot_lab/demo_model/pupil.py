@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerFast
 
 from aviot.models import AviotForConditionalGeneration
-from aviot.request import CompressorName
 from aviot.utils.to_device import to_device
 from aviot_lab.demo_model.histories import HistoryReader, histories_at
 from aviot_lab.demo_model.learning import answer, encode
@@ -18,6 +17,7 @@ from aviot_lab.demo_model.options import OptionReader, Options
 from aviot_lab.demo_model.patches import PatchReader, patch_targets
 from aviot_lab.demo_model.recall import ASKED_AFTER, Recalls
 from aviot_lab.demo_model.relevance import allotment_loss, relevance, relevance_loss
+from aviot_lab.methods import CompressorName
 
 # Layers of the decoder after which lessons read off its states
 TOLD_AFTER = 4  # what the objects of a video have done,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from aviot.models.sequence import IGNORED
+from aviot.backbones.llava_video.sequence import IGNORED
 
 
 def answer_spans(labels: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from aviot.models.shards import write_tensors
+from aviot.backbones.checkpoints.shards import write_tensors
 from aviot.utils.files import sync, write_durably
 
 logger = logging.getLogger(__name__)

@@ -6,7 +6,7 @@ from pathlib import Path
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from aviot.models.prompt import SYSTEM, time_line
+from aviot.backbones.llava_video.prompt import SYSTEM, time_line
 from aviot_lab.world import World, WorldConfig, descriptions, sights, vocabulary
 from aviot_lab.world.description import SIZE_WORDS
 

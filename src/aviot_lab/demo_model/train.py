@@ -16,7 +16,6 @@ from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerFast
 
 from aviot.models import AviotForConditionalGeneration
-from aviot.request import CompressorName
 from aviot.utils.files import check_folder, filling, only_writer
 from aviot.utils.journal import read_rows
 from aviot.utils.machine import commit, device_named, machine, versions
@@ -30,6 +29,7 @@ from aviot_lab.demo_model.optimizers import optimizers_of
 from aviot_lab.demo_model.pupil import Pupil
 from aviot_lab.demo_model.state import STATE, load_state, save_state
 from aviot_lab.demo_model.tokenizer import KEPT, tokenizer_of
+from aviot_lab.methods import CompressorName
 from aviot_lab.world import World, WorldConfig
 
 Given = ParamSpec("Given")

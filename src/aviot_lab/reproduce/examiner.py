@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from aviot.backbones.llava_video.variant import variant
 from aviot.models import AviotForConditionalGeneration
-from aviot.models.variant import variant
 from aviot.video.sample import Sampling
 from aviot_lab.demo_model.accuracy import Sheet
 from aviot_lab.demo_model.learning import Answers, answer, encode

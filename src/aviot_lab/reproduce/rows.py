@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from aviot.config import CompressorConfig
-from aviot.request import CompressorName
+from aviot_lab.methods import CompressorName
 from aviot_lab.reproduce.size import Size
 
 Weights = Literal["model", "uniform", "segment-mean"]

@@ -13,7 +13,8 @@ from transformers import PreTrainedTokenizerBase
 from aviot.evaluation.forms import Form, has_form, is_amount, is_count, is_number, is_text, list_of, names_to
 from aviot.evaluation.manifest import differences, weight_hashes
 from aviot.evaluation.progress import RunningScore
-from aviot.models import AviotForConditionalGeneration, AviotProcessor
+from aviot.models import AviotForConditionalGeneration
+from aviot.session import VideoLM
 from aviot.utils.files import naming_failures, only_writer
 from aviot.utils.journal import Journal, read_rows
 from aviot.utils.machine import command_line, commit, machine, versions
@@ -34,7 +35,7 @@ SPLIT: Split = "test"
 JOURNAL = "journal.jsonl"
 TRY_AGAIN = "finished sheets are kept: free some space or make it writable, and run the same command again"
 
-Load = Callable[[Path], tuple[AviotForConditionalGeneration, AviotProcessor]]
+Load = Callable[[Path], VideoLM]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,13 +71,14 @@ def _reproduce(options: Options, load: Load, progress: RunProgress | None) -> di
     progress.phase(LOADING)
     dtype = torch.float32 if options.device.type == "cpu" else torch.bfloat16
     loaded = {name: load(folder) for name, folder in options.folders.items()}
-    models = {name: _checked(model.to(dtype), options.folders[name]) for name, (model, _) in loaded.items()}
+    models = {name: _checked(lm.backbone.model.to(dtype), options.folders[name]) for name, lm in loaded.items()}
+    tokenizers = {name: lm.backbone.tokenizer for name, lm in loaded.items()}
     trained = {name: how_trained(folder) for name, folder in options.folders.items()}
     for name in models.keys() - {"model"}:
-        _check_tuned(options.folders, trained, name, loaded[name][1].tokenizer, loaded["model"][1].tokenizer)
+        _check_tuned(options.folders, trained, name, tokenizers[name], tokenizers["model"])
     config = models["model"].config.compressor
     tuned: set[Weights] = {name for name in models if name != "model"}
-    rows, writer = needed(options.size, config, tuned), LessonWriter(loaded["model"][1].tokenizer)
+    rows, writer = needed(options.size, config, tuned), LessonWriter(tokenizers["model"])
     examiner = Examiner(models, rows, options.size, writer, tell=progress.answering)
     identity = _identity(options, dtype)  # before anything is measured: files may change meanwhile
     records = _measure(options, examiner, identity, progress)

@@ -10,6 +10,7 @@ from lmms_eval.api.instance import GenerationResult, Instance, TokenCounts
 from lmms_eval.api.model import lmms
 from loguru import logger
 
+from aviot.backbones.registry import family_of
 from aviot.evaluation.asking import Interviewer, ask_visits
 from aviot.evaluation.config import EvaluationConfig
 from aviot.evaluation.item import Item
@@ -19,7 +20,8 @@ from aviot.evaluation.plan import plan_items
 from aviot.evaluation.progress import Display
 from aviot.evaluation.prompts import Instructions
 from aviot.evaluation.rows import has_failed
-from aviot.models import AviotForConditionalGeneration, AviotProcessor
+from aviot.methods.registry import DEFAULT
+from aviot.session import VideoLM
 from aviot.utils.files import write_durably
 from aviot.utils.journal import Row
 from aviot.utils.machine import process_device
@@ -45,9 +47,9 @@ class SampleTokens(TokenCounts):
 class Aviot(lmms):
     """A checkpoint at one ratio with one compressor, as `--model_args` say.
 
-    `pretrained` is its folder; `ratio` (the checkpoint's if not given), `compressor` (aviot, uniform, segment-mean,
-    none), `fps`, `max_frames` and `frames` are those of `aviot evaluate`. `manifest` names a JSON file to write down
-    what ran. `--batch_size` questions of a video are asked at a time.
+    `pretrained` is its folder; `ratio` (the checkpoint's if not given), `compressor` (a name in
+    `aviot.methods.names()`), `fps`, `max_frames` and `frames` are those of `aviot evaluate`. `manifest` names a JSON
+    file that gets what ran. `--batch_size` questions of a video are asked at a time.
     """
 
     is_simple = False
@@ -56,7 +58,7 @@ class Aviot(lmms):
         self,
         pretrained: str,
         ratio: float | None = None,
-        compressor: str = "aviot",
+        compressor: str = DEFAULT,
         fps: float | None = None,
         max_frames: int | None = None,
         frames: int | None = None,
@@ -76,11 +78,11 @@ class Aviot(lmms):
             batch=_batch(batch_size),
         )
         self._device = process_device(device)
-        model = AviotForConditionalGeneration.from_pretrained(pretrained).eval().to(self._device)
-        processor = AviotProcessor.from_pretrained(pretrained)
-        self._setting = checked.settings(model.config.ratio)[0]
+        lm = VideoLM.from_pretrained(pretrained, device=str(self._device))
+        self._stored = family_of(checked.model).stored(checked.model)
+        self._setting = checked.settings(lm.backbone.default_budget)[0]
         self._batch = checked.batch
-        self._who = Interviewer(model, processor, Instructions(), 1, sampling)
+        self._who = Interviewer(lm, Instructions(), 1, sampling)
         self._manifest = None if manifest is None else Path(manifest)
         self._pretrained = checked.model
 
@@ -124,7 +126,7 @@ class Aviot(lmms):
     def _result(self, row: Row, decoding: Decoding) -> GenerationResult:
         """Return a reply with its counts; the harness's input tokens are the visual ones that were read."""
         before, after = row["tokens_before"], row["tokens_after"]
-        said = len(self._who.processor.tokenizer(row["prediction"], add_special_tokens=False)["input_ids"])
+        said = len(self._who.lm.backbone.tokenizer(row["prediction"], add_special_tokens=False)["input_ids"])
         counts = SampleTokens(input_tokens=after, output_tokens=said, tokens_before=before, tokens_after=after)
         return GenerationResult(decoding.cut(row["prediction"]), counts)
 
@@ -145,7 +147,7 @@ class Aviot(lmms):
         told: Mapping[str, Any] = {
             "weights": weight_hashes(self._pretrained),
             "setting": asdict(self._setting),
-            "sampling": sampling_of(self._who.processor, self._who.sampling),
+            "sampling": sampling_of(self._stored, self._who.sampling),
             "batch": self._batch,
             "processes": self.world_size,
             "tasks": sorted({request.task_name for request in requests}),

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from aviot.models.checkpoint import read_source
+from aviot.backbones.llava_video.checkpoint import read_source
 
 # The paper's backbone and its table of the final configuration.
 _TEXT = {"hidden_size": 3584, "num_hidden_layers": 28, "intermediate_size": 18944}

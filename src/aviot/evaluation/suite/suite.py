@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from aviot.budget import Budget
 from aviot.evaluation.benchmarks.benchmark import Benchmark
 from aviot.evaluation.benchmarks.folder import record_files
 from aviot.evaluation.benchmarks.ten import TEN
@@ -92,7 +93,7 @@ def put_together(base: EvaluationConfig, there: Sequence[Benchmark], begun: Sequ
     limited = base.limit is not None
     lines = [line for each in there for line in compare(each, rows[each.name], name, is_limited=limited)]
     apart = [line for each in there for line in compare_settings(each, rows[each.name])]
-    setting = base.settings(TABLE_RATIO)[0]
+    setting = base.settings(Budget(ratio=TABLE_RATIO))[0]
     missing = [_missing(each, base.items, name, setting) for each in TEN if each not in there]
     return SuiteReport(
         model=about_model(base.model),

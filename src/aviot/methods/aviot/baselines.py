@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from aviot.config import CompressorConfig, check_config
+from aviot.config import CompressorConfig, ObjectiveConfig, check_config
 from aviot.methods.aviot.finite import FiniteCheck
 from aviot.methods.aviot.inputs import check_inputs, require_finite
 from aviot.methods.aviot.layout import Layout
@@ -39,6 +39,47 @@ class FixedMixture:
     def branch(self, name: str, patches: slice = ALL, videos: slice = ALL) -> tuple[Tensor, Tensor]:
         """Baselines have no granularities."""
         raise ValueError(f"a baseline has no branch {name!r}; use the provenance's own coefficients")
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """How frames become fewer: a rule for features like these, and the supports of each segment that it amounts to."""
+
+    rule: Callable[[Float[Tensor, "B T S D"], int], Rule]
+    budgets: tuple[int, ...]
+
+
+def mix_frames(x: Float[Tensor, "*B T S D"], supports: int, mixing: Mixing, finite: FiniteCheck) -> Compression:
+    """Mix one video or a batch by a rule that is decided once, for features and provenance alike."""
+    batched = x.ndim == 4
+    videos = x if batched else x[None]
+    require_finite(videos, finite)
+    frames = videos.shape[1]
+    features, stages = x, tuple[FixedMixture, ...]()
+    if supports < frames:
+        rule = mixing.rule(videos, supports)
+        mixed = rule(videos)
+        features = mixed if batched else mixed[0]
+        stages = (_mixture(videos, mixing.budgets, rule),)
+    return Compression(
+        features=features,
+        path=(frames, supports) if stages else (frames,),
+        stages=stages,
+        _batched=batched,
+        _recording=torch.is_grad_enabled(),
+        _finite=finite,
+        _terms=partial(zero_terms, videos),
+        _objective=ObjectiveConfig(),
+    )
+
+
+def _mixture(x: Float[Tensor, "B T S D"], budgets: tuple[int, ...], rule: Rule) -> FixedMixture:
+    batch, frames, patches, _ = x.shape
+    unit = torch.eye(frames, dtype=working_dtype(x.dtype), device=x.device)  # frame i is the i-th unit vector
+    coefficients = rule(unit[None, :, None].expand(batch, -1, -1, -1))[:, :, 0]  # [B,K,T]
+    supports = coefficients.shape[1]
+    each = torch.tensor([budgets]).expand(batch, -1)
+    return FixedMixture(coefficients[:, None].expand(batch, patches, supports, frames), each)
 
 
 class Baseline(nn.Module):
@@ -73,24 +114,8 @@ class Baseline(nn.Module):
             ratio=ratio,
             supports=supports,
         )
-        require_finite(inputs.x, finite)
-        frames, kept = inputs.x.shape[1], inputs.supports
-        features, stages = x, tuple[FixedMixture, ...]()
-        if kept < frames:
-            rule = self.rule(inputs.x, kept)
-            mixed = rule(inputs.x)
-            features = mixed if inputs.batched else mixed[0]
-            stages = (self._mixture(inputs.x, kept, rule),)
-        return Compression(
-            features=features,
-            path=(frames, kept) if stages else (frames,),
-            stages=stages,
-            _batched=inputs.batched,
-            _recording=torch.is_grad_enabled(),
-            _finite=finite,
-            _terms=partial(zero_terms, inputs.x),
-            _objective=self.config.objective,
-        )
+        mixing = Mixing(self.rule, self.budgets(inputs.supports))
+        return mix_frames(x, inputs.supports, mixing, finite)
 
     @abstractmethod
     def rule(self, x: Float[Tensor, "B T S D"], kept: int) -> Rule:
@@ -100,21 +125,13 @@ class Baseline(nn.Module):
     def budgets(self, kept: int) -> tuple[int, ...]:
         """The supports of each segment that the rule amounts to."""
 
-    def _mixture(self, x: Float[Tensor, "B T S D"], kept: int, rule: Rule) -> FixedMixture:
-        batch, frames, patches, _ = x.shape
-        unit = torch.eye(frames, dtype=working_dtype(x.dtype), device=x.device)  # frame i is the i-th unit vector
-        coefficients = rule(unit[None, :, None].expand(batch, -1, -1, -1))[:, :, 0]  # [B,K,T]
-        budgets = torch.tensor([self.budgets(kept)])
-        return FixedMixture(coefficients[:, None].expand(batch, patches, kept, frames), budgets.expand(batch, -1))
-
 
 class UniformKeep(Baseline):
     """K uniformly spaced frames as they are; the transport's own uniform start, over the whole video."""
 
     def rule(self, x: Float[Tensor, "B T S D"], kept: int) -> Rule:
         """Pick frames."""
-        layout = Layout(Segments(x.shape[1], 1), kept, torch.full((1, 1), kept, device=x.device))
-        return partial(torch.index_select, dim=1, index=layout.uniform_sources[0])
+        return uniform_frames(x, kept)
 
     def budgets(self, kept: int) -> tuple[int, ...]:
         """One segment, the whole video."""
@@ -126,7 +143,7 @@ class SegmentMean(Baseline):
 
     def rule(self, x: Float[Tensor, "B T S D"], kept: int) -> Rule:
         """Average intervals, accumulating in float32 or better."""
-        return partial(_interval_means, Segments(x.shape[1], kept))
+        return segment_means(x, kept)
 
     def budgets(self, kept: int) -> tuple[int, ...]:
         """One support an interval."""
@@ -145,13 +162,28 @@ class RandomDrop(Baseline):
 
     def rule(self, x: Float[Tensor, "B T S D"], kept: int) -> Rule:
         """Draw frames."""
-        batch, frames = x.shape[:2]
-        order = torch.rand(batch, frames, generator=self.generator, device=self.generator.device).argsort(-1)
-        return partial(_picked, order[:, :kept].sort(-1).values.to(x.device))
+        return random_frames(x, kept, self.generator, draws=len(x))
 
     def budgets(self, kept: int) -> tuple[int, ...]:
         """One segment, the whole video."""
         return (kept,)
+
+
+def uniform_frames(x: Float[Tensor, "B T S D"], supports: int) -> Rule:
+    """Return the rule that picks uniformly spaced frames."""
+    layout = Layout(Segments(x.shape[1], 1), supports, torch.full((1, 1), supports, device=x.device))
+    return partial(torch.index_select, dim=1, index=layout.uniform_sources[0])
+
+
+def segment_means(x: Float[Tensor, "B T S D"], supports: int) -> Rule:
+    """Return the rule that averages contiguous, nearly equal intervals, accumulating in float32 or better."""
+    return partial(_interval_means, Segments(x.shape[1], supports))
+
+
+def random_frames(x: Float[Tensor, "B T S D"], supports: int, generator: torch.Generator, *, draws: int) -> Rule:
+    """Return the rule that picks frames at random: `draws` is one for all videos, or one each."""
+    order = torch.rand(draws, x.shape[1], generator=generator, device=generator.device).argsort(-1)
+    return partial(_picked, order[:, :supports].sort(-1).values.to(x.device))
 
 
 def _interval_means(segments: Segments, x: Float[Tensor, "B T S C"]) -> Float[Tensor, "B K S C"]:
@@ -159,5 +191,5 @@ def _interval_means(segments: Segments, x: Float[Tensor, "B T S C"]) -> Float[Te
     return (total / segments.sizes(x.device)[:, None]).to(x.dtype).unflatten(-1, x.shape[2:])
 
 
-def _picked(index: Int[Tensor, "B K"], x: Float[Tensor, "B T S C"]) -> Float[Tensor, "B K S C"]:
+def _picked(index: Int[Tensor, "#B K"], x: Float[Tensor, "B T S C"]) -> Float[Tensor, "B K S C"]:
     return x[torch.arange(len(x), device=x.device)[:, None], index]

@@ -4,22 +4,12 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from aviot.budget import support_count as support_count
 from aviot.config import TRAINING_RATIOS, AllocationConfig, CompressorConfig
-from aviot.utils.values import as_number, as_whole
+from aviot.utils.values import as_whole
 
 if TYPE_CHECKING:
     import torch
-
-# ceil(T / r) with r = T / K in floating point can land a hair above K; a hair is not a support.
-_HAIR = 1e-9
-
-
-def support_count(frames: int, ratio: float) -> int:
-    """K = min(T, max(1, ceil(T / r)))."""
-    value = as_number(ratio)
-    if value is None or not value > 1:
-        raise ValueError(f"ratio must be a finite number above 1 (4.0 keeps a quarter of the frames), got {ratio!r}")
-    return min(frames, max(1, math.ceil(frames / value - _HAIR)))
 
 
 def stage_path(frames: int, supports: int, fractions: Sequence[float], multiple: int) -> tuple[int, ...]:

@@ -1,0 +1,1 @@
+"""Backbones: one package per family of Hugging Face video models. With `engine`, all that knows transformers."""

@@ -1,0 +1,219 @@
+"""LLaVA-Video as a backbone: our layout, the published AVIOT one and LLaVA-NeXT's, which all load as one model."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from aviot.accounting import Backbone as DecoderShape
+from aviot.backbones.base import (
+    Backbone,
+    CompressionRequest,
+    EncodedVideo,
+    History,
+    Prompt,
+    StoredBackbone,
+    VideoInPrompt,
+)
+from aviot.backbones.llava_video.checkpoint import LAYOUTS, read_source
+from aviot.backbones.llava_video.grouping import Row
+from aviot.backbones.llava_video.model import Prompts
+from aviot.backbones.llava_video.modeling import AviotForConditionalGeneration
+from aviot.backbones.llava_video.processing import AviotProcessor, as_pixels
+from aviot.backbones.llava_video.prompt import chat_prompt
+from aviot.budget import Budget
+from aviot.engine.base import DecoderInput
+from aviot.methods.aviot.method import frame_relevance
+from aviot.methods.base import Compressed, FrameMethod, Method
+from aviot.methods.features import VideoFeatures
+from aviot.video import Transform, Video, read_video
+
+BENCHMARK_TOKENS = 60  # of a prompt without a tokenizer
+
+
+class LlavaVideo(Backbone):
+    """A model of the LLaVA-Video layout with AVIOT's parts: a pooled grid of tokens per frame, a separator per row."""
+
+    family = "llava-video"
+
+    def __init__(self, model: AviotForConditionalGeneration, processor: AviotProcessor | None) -> None:
+        self.model, self.processor = model, processor
+        self.tokenizer = None if processor is None else processor.tokenizer
+        self.image_size = model.config.vision_config.image_size
+
+    @classmethod
+    def handles(cls, config: Mapping[str, Any]) -> bool:
+        """Return whether config.json is of one of the three layouts."""
+        return config.get("model_type") in LAYOUTS
+
+    @classmethod
+    def load(cls, folder: Path, device: torch.device) -> Self:
+        """Load model and processor."""
+        processor = AviotProcessor.from_pretrained(folder)
+        return cls(AviotForConditionalGeneration.from_pretrained(folder).eval().to(device), processor)
+
+    @classmethod
+    def wrap(cls, model: Any, processor: Any) -> Self | None:
+        """Return the backbone of a loaded model."""
+        return cls(model, processor) if isinstance(model, AviotForConditionalGeneration) else None
+
+    @classmethod
+    def stored(cls, folder: Path) -> StoredBackbone:
+        """Read config.json, the sampling and the tokenizer."""
+        processor = AviotProcessor.from_pretrained(folder)
+        sampling = {"fps": processor.fps, "max_frames": processor.max_frames, "image_size": processor.image_size}
+
+        def prompt(question: str, span: tuple[int, int] | None) -> str:
+            return chat_prompt(question, 1.0, (0.0, 0.5), span=span).text
+
+        return StoredBackbone(Budget(ratio=read_source(folder).config.ratio), sampling, prompt)
+
+    @property
+    def default_budget(self) -> Budget:
+        """The checkpoint's ratio."""
+        return Budget(ratio=self.model.config.ratio)
+
+    @property
+    def decoder(self) -> DecoderShape:
+        """The language model's shape."""
+        config = self.model.config
+        return DecoderShape(
+            layers=config.text_config.num_hidden_layers,
+            width=config.text_config.hidden_size,
+            feed_forward=config.text_config.intermediate_size,
+            grid=config.compressor.grid,
+            pool_stride=config.pool_stride,
+        )
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """The encoder's patch grid."""
+        return self.model.config.compressor.grid
+
+    @property
+    def tokens_per_frame(self) -> int:
+        """Pooled rows, each with its separator."""
+        return self.model.model.connector.tokens_per_support
+
+    @property
+    def max_length(self) -> int:
+        """The language model's positions."""
+        return self.model.config.text_config.max_position_embeddings
+
+    @property
+    def patch_cover(self) -> float:
+        """Share of a side of the frame that the patches cover; the encoder drops last pixels that fill no patch."""
+        vision = self.model.config.vision_config
+        return vision.image_size // vision.patch_size * vision.patch_size / vision.image_size
+
+    def read(
+        self,
+        source: Any,
+        *,
+        transform: Transform | None = None,
+        reader: Callable[..., Video] = read_video,
+        **sampling: Any,
+    ) -> Video:
+        """Sample a video and scale its frames to the encoder's square."""
+        return self._processor.read(source, transform=transform, reader=reader, **sampling)
+
+    def pixels(self, videos: Sequence[Video]) -> Tensor:
+        """Return all frames, one video after the other, as uint8 [F,3,H,W]."""
+        frames = [as_pixels(np.asarray(video.frames)) for video in videos]
+        return (frames[0] if len(frames) == 1 else torch.cat(frames)).to(self.device)
+
+    @torch.inference_mode()
+    def encode(self, videos: Sequence[Video], pixels: Tensor | None = None) -> list[EncodedVideo]:
+        """Run the vision tower."""
+        features = self.model.encode(self.pixels(videos) if pixels is None else pixels, [len(one) for one in videos])
+        return [EncodedVideo(video, one) for video, one in zip(videos, features, strict=True)]
+
+    def prompt(
+        self, question: str, video: Video, *, history: History = (), span: tuple[int, int] | None = None
+    ) -> Prompt:
+        """Lay out the chat prompt and embed it."""
+        tokens = self._processor.encode_prompt(self._processor.prompt(question, video, history, span))
+        return self._embedded(question, self._processor.pad_prompts([tokens]))
+
+    def benchmark_prompt(self, video: Video) -> Prompt:
+        """Return a prompt of usual length; without a tokenizer, of the first token ids."""
+        if self.processor is not None:
+            return super().benchmark_prompt(video)
+        ids = torch.arange(BENCHMARK_TOKENS)[None] % self.model.config.text_config.vocab_size
+        ids[0, BENCHMARK_TOKENS // 3] = self.model.config.video_token_id
+        span = torch.tensor([[BENCHMARK_TOKENS // 2, BENCHMARK_TOKENS - 10]])
+        return self._embedded("", {"input_ids": ids, "attention_mask": torch.ones_like(ids), "question_span": span})
+
+    @torch.inference_mode()
+    def _embedded(self, question: str, padded: Mapping[str, Tensor]) -> Prompt:
+        tensors = {name: tensor.to(self.device) for name, tensor in padded.items()}
+        (row,) = self.model.model.embed_rows(Prompts(**tensors, video_index=torch.zeros(1, dtype=torch.long)))
+        return Prompt(question, row, row.question)
+
+    @property
+    def parts(self) -> Mapping[str, nn.Module]:
+        """AVIOT's trained parts."""
+        return self.model.model.parts
+
+    @torch.inference_mode()
+    def features(self, encoded: EncodedVideo, method: Method, *, conditioned: bool) -> VideoFeatures:
+        """Return features with their positions, or every frame's projected tokens."""
+        path, times = self.model.model, encoded.video.times
+        relevance = conditioned and "frame_means" in method.needs
+        prepared = path.prepare(encoded.features, relevance=relevance)
+        if isinstance(method, FrameMethod):
+            return path.features_of(prepared, times)
+        return path.frame_tokens(prepared.batch_of_one(), times).only(0)
+
+    @torch.inference_mode()
+    def project(self, made: Compressed, method: Method) -> VideoInPrompt:
+        """Project and pool whole frames, or put separators between projected tokens."""
+        path = self.model.model
+        if isinstance(method, FrameMethod):
+            whole = made.tokens.unflatten(0, (-1, self.grid[0] * self.grid[1]))
+            return VideoInPrompt(path.project(whole[None])[0], made)
+        tokens, order = path.with_separators(made)
+        return VideoInPrompt(tokens, made, order=order)
+
+    @torch.inference_mode()
+    def compress(
+        self, encoded: Sequence[EncodedVideo], prompts: Sequence[Prompt], request: CompressionRequest
+    ) -> list[VideoInPrompt]:
+        """Compress for all prompts together."""
+        features = [one.features for one in encoded]
+        done = dict(self.model.model.compress_rows(_rows(prompts), features, request))
+        return [done[number] for number in range(len(prompts))]
+
+    @torch.inference_mode()
+    def place(self, prompts: Sequence[Prompt], videos: Sequence[VideoInPrompt]) -> DecoderInput:
+        """Put the tokens in place of the placeholder."""
+        rows = _rows(prompts)
+        merged = self.model.model.place(rows, videos)
+        length = merged.embeds.shape[1]
+        gaps = (merged.attention_mask == 0).sum(1).tolist()
+        visual = tuple((gap + row.place, len(video.tokens)) for gap, row, video in zip(gaps, rows, videos, strict=True))
+        arguments = {"inputs_embeds": merged.embeds, "attention_mask": merged.attention_mask}
+        return DecoderInput(arguments, length, visual, merged.finite)
+
+    @torch.inference_mode()
+    def relevance(self, encoded: EncodedVideo, prompt: Prompt) -> Float[Tensor, "T"]:
+        """Return the cosine of each projected frame's mean and the question's mean embedding."""
+        means = self.model.model.prepare(encoded.features).frame_means
+        assert means is not None  # computed unless told otherwise
+        assert prompt.question is not None  # the prompt of a question always has one
+        return frame_relevance(means, prompt.question).float().cpu()
+
+    @property
+    def _processor(self) -> AviotProcessor:
+        if self.processor is None:
+            raise ValueError("reading videos and laying out questions needs a processor; give VideoLM one")
+        return self.processor
+
+
+def _rows(prompts: Sequence[Prompt]) -> list[Row]:
+    """Return the prompts' own form, each with its video and the question that it is conditioned on."""
+    return [prompt.content.conditioned_on(prompt.question, prompt.video) for prompt in prompts]

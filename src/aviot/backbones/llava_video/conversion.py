@@ -1,0 +1,130 @@
+"""`aviot convert`: a checkpoint of another layout, written as ours, one shard in memory at a time."""
+
+import json
+import logging
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+
+from aviot.backbones.checkpoints.shards import INDEX, SINGLE, CheckpointError, Shards, read_shards, write_tensors
+from aviot.backbones.llava_video.checkpoint import (
+    FRESH,
+    FRESH_START,
+    Layout,
+    Source,
+    check_claims,
+    check_tensors,
+    read_source,
+)
+from aviot.backbones.llava_video.generation_settings import GENERATION_FILE, read_generation_settings
+from aviot.backbones.llava_video.model import fresh_weights
+from aviot.backbones.llava_video.modeling import AviotForConditionalGeneration, expected_tensors
+from aviot.backbones.llava_video.processing import AviotProcessor
+from aviot.utils.files import check_folder, naming_failures
+
+logger = logging.getLogger(__name__)
+
+ELSEWHERE = "name a target elsewhere"
+FREE_SPACE = f"free some space, or {ELSEWHERE}"
+
+
+def convert_checkpoint(source_folder: Path, target: Path) -> Iterator[tuple[int, int]]:
+    """Write `target` from a published AVIOT or LLaVA-Video checkpoint; yields (shards written, shards in all).
+
+    Everything is checked first and written beside the target, which appears whole or not at all.
+    """
+    if target.exists():
+        raise CheckpointError(f"{target} exists already; name a new folder")
+    check_folder(target.parent, ELSEWHERE)
+    source = read_source(source_folder)
+    shards = read_shards(source_folder)
+    check_claims(source, shards)
+    stored = check_tensors(source, shards, expected_tensors(AviotForConditionalGeneration, source.config))
+    parts: list[Any] = [source.config, AviotProcessor.from_pretrained(source_folder)]
+    if (source_folder / GENERATION_FILE).is_file():
+        parts.append(read_generation_settings(source_folder, source.config))
+    source.config.architectures = [AviotForConditionalGeneration.__name__]
+    made = [folder for folder in target.parents if not folder.exists()]
+    _check_space(made[-1].parent if made else target.parent, sum(path.stat().st_size for path in shards.paths))
+    partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
+    try:
+        with naming_failures(target, FREE_SPACE):
+            partial.mkdir(parents=True)
+            yield from _write_shards(source, shards, stored, partial)
+            for part in parts:
+                part.save_pretrained(partial)
+            partial.rename(target)
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        for folder in made:
+            with suppress(OSError):
+                folder.rmdir()
+        raise
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What a conversion wrote."""
+
+    source: str
+    target: str
+    layout: Layout  # of the source
+    shards: int
+    tensors: int
+    bytes: int  # of the shards
+
+
+def describe_conversion(source_folder: Path, target: Path) -> Conversion:
+    """Describe a finished conversion, from the files' headers alone."""
+    written = read_shards(target)
+    return Conversion(
+        source=str(source_folder),
+        target=str(target),
+        layout=read_source(source_folder).layout,
+        shards=len(written.paths),
+        tensors=len(written.shapes),
+        bytes=sum(path.stat().st_size for path in written.paths),
+    )
+
+
+def _check_space(folder: Path, needed: int) -> None:
+    """Refuse a disk that the weights do not fit on."""
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise CheckpointError(
+            f"the weights take {needed / 1e6:,.1f} MB and {folder} has {free / 1e6:,.1f} MB left; {FREE_SPACE}"
+        )
+
+
+def _write_shards(source: Source, shards: Shards, stored: dict[str, str], folder: Path) -> Iterator[tuple[int, int]]:
+    ours = {theirs: name for name, theirs in stored.items()}
+    fresh = {} if any(name.startswith(FRESH) for name in stored) else fresh_weights(source.config)
+    if fresh:
+        logger.warning(FRESH_START, source.folder)
+    count = len(shards.paths) + bool(fresh)
+    weight_map: dict[str, str] = {}
+    total, dtype = 0, torch.float32
+    for number in range(count):
+        if number < len(shards.paths):
+            path = shards.paths[number]
+            with safe_open(path, "pt") as shard:
+                tensors = {ours[name]: shard.get_tensor(name) for name in shards.of(path) if name in ours}
+        else:
+            tensors = {name: tensor.to(dtype) for name, tensor in fresh.items()}
+        name = SINGLE if count == 1 else f"model-{number + 1:05d}-of-{count:05d}.safetensors"
+        write_tensors(folder / name, tensors, {"format": "pt"})
+        weight_map |= dict.fromkeys(tensors, name)
+        dtype = next((tensor.dtype for tensor in tensors.values()), dtype)
+        total += sum(tensor.nbytes for tensor in tensors.values())
+        del tensors
+        yield number + 1, count
+    if count > 1:
+        index = {"metadata": {"total_size": total}, "weight_map": weight_map}
+        (folder / INDEX).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")

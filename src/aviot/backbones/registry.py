@@ -1,0 +1,63 @@
+"""The families that can be loaded: those of this package, and those that others add by an entry point.
+
+A package adds a family by an entry point in the group `aviot.backbones`, whose value is a `Backbone` subclass.
+"""
+
+import json
+from collections.abc import Iterator
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from aviot.backbones.base import Backbone
+from aviot.backbones.checkpoints.documents import read_json
+from aviot.backbones.checkpoints.errors import CheckpointError, shown
+
+GROUP = "aviot.backbones"
+ADDING = "docs/backbones.md explains how to add a family"
+
+_OWN = {"llava-video": "aviot.backbones.llava_video.backbone:LlavaVideo"}
+_registered: dict[str, type[Backbone]] = {}
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of all families."""
+    return (*_OWN, *sorted({*_registered, *(point.name for point in entry_points(group=GROUP))} - set(_OWN)))
+
+
+def register(family: type[Backbone]) -> None:
+    """Add a family for this process; other packages use an entry point in the group `aviot.backbones`."""
+    _registered[family.family] = family
+
+
+def families() -> Iterator[type[Backbone]]:
+    """Yield every family's class: others' first, so that they can take over a layout."""
+    yield from _registered.values()
+    for point in entry_points(group=GROUP):
+        yield point.load()
+    for place in _OWN.values():
+        module, _, name = place.partition(":")
+        yield getattr(import_module(module), name)
+
+
+def family_of(folder: Path) -> type[Backbone]:
+    """Return the family of a checkpoint, by its config.json."""
+    config = read_json(folder / "config.json")
+    for family in families():
+        if family.handles(config):
+            return family
+    kind = shown(json.dumps(config.get("model_type")))
+    raise CheckpointError(
+        f"{folder}: config.json has model_type {kind}, and the families that can be read are {', '.join(names())}; "
+        f"{ADDING}"
+    )
+
+
+def wrap(model: Any, processor: Any) -> Backbone:
+    """Return the backbone of a model that is loaded already."""
+    for family in families():
+        found = family.wrap(model, processor)
+        if found is not None:
+            return found
+    raise ValueError(f"{type(model).__name__} is of no family that can be read ({', '.join(names())}); {ADDING}")

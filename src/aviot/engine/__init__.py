@@ -1,0 +1,1 @@
+"""Engines: prompts with visual tokens in, text out."""

@@ -1,0 +1,62 @@
+"""Generation that stops at NaN and infinity instead of answering from them."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from transformers import LogitsProcessor
+
+from aviot.methods.aviot.finite import FiniteFlags
+
+
+class FiniteGuard(LogitsProcessor):
+    """Raises where an answer would be made from values that are not finite.
+
+    `guarded` shows it the logits of every step as the head made them. Those of the first step are read
+    together with the checks of the compression before a token is chosen, where the host waits for the device in any
+    case; those of the later steps once, by `check`, when the answer is complete.
+    """
+
+    def __init__(self, compression: Sequence[FiniteFlags] = ()) -> None:
+        self._compression = tuple(compression)
+        self._largest: Tensor | None = None
+        self._step = "first"
+
+    def note(self, logits: Float[Tensor, "B L V"]) -> None:
+        """Keep the largest magnitude of a step's logits on the device; NaN and infinity pass through."""
+        largest = torch.linalg.vector_norm(logits[:, -1].detach(), torch.inf)
+        self._largest = largest if self._largest is None else torch.maximum(self._largest, largest)
+
+    def __call__(self, input_ids: Int[Tensor, "B L"], scores: Float[Tensor, "B V"]) -> Float[Tensor, "B V"]:
+        """Check before the first token is chosen; leave the scores as they are."""
+        if self._step == "first":
+            self.check()
+            self._step = "latest"
+        return scores
+
+    def check(self) -> None:
+        """Raise if anything that was seen so far is not finite; waits for the device."""
+        for flags in self._compression:
+            flags.raise_first()
+        self._compression = ()
+        if self._largest is not None and not bool(torch.isfinite(self._largest)):
+            raise ValueError(
+                f"the decoder's logits at the {self._step} token are not finite (NaN or infinity), so there is no "
+                "answer; look for NaN or infinity in the checkpoint's weights and in the video's features, "
+                "and use bfloat16 or float32 where float16 overflows"
+            )
+
+
+@contextmanager
+def guarded(model: Any, guard: FiniteGuard) -> Iterator[FiniteGuard]:
+    """Show a guard every logit that a model's head makes, and check the last ones when the block ends."""
+    head = model.get_output_embeddings()
+    hook = head.register_forward_hook(lambda module, inputs, logits: guard.note(logits))
+    try:
+        yield guard
+        guard.check()
+    finally:
+        hook.remove()

@@ -1,0 +1,95 @@
+"""The engine in this process: transformers' own `generate`, guarded against NaN and infinity."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import LogitsProcessor, LogitsProcessorList, TextIteratorStreamer
+
+from aviot.engine.base import DecoderInput, Engine, Pruning, Stopwatch
+from aviot.engine.guard import FiniteGuard, guarded
+from aviot.engine.pruning import pruned_decoder
+
+
+class TransformersEngine(Engine):
+    """A model and its tokenizer in this process."""
+
+    name = "transformers"
+
+    def __init__(self, model: Any, tokenizer: Any) -> None:
+        self.model, self.tokenizer = model, tokenizer
+
+    @torch.inference_mode()
+    def generate(
+        self, inputs: DecoderInput, max_new_tokens: int, watch: Stopwatch, pruning: Pruning | None = None
+    ) -> Sequence[str]:
+        """Return the greedy answer to each prompt."""
+        first = _FirstToken(watch.now)
+        watch.report("generate")
+        start = watch.now()
+        dropping = nullcontext() if pruning is None else pruned_decoder(self.model, inputs, pruning)
+        with dropping:
+            tokens = self._generate(inputs, max_new_tokens, logits_processor=LogitsProcessorList([first]))
+        watch.spent |= {"prefill": 1000 * (first.at - start), "generate": 1000 * (watch.now() - first.at)}
+        return [text.strip() for text in self.tokenizer.batch_decode(tokens, skip_special_tokens=True)]
+
+    def stream(self, inputs: DecoderInput, max_new_tokens: int) -> Iterator[str]:
+        """Yield the greedy answer to one prompt in pieces; an error of the decoder is raised after the last piece."""
+        pieces = TextIteratorStreamer(self.tokenizer, skip_special_tokens=True)
+        errors: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                with torch.inference_mode():
+                    self._generate(inputs, max_new_tokens, streamer=pieces)
+            except BaseException as error:
+                errors.append(error)
+                pieces.end()
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        yield from (piece for piece in pieces if piece)
+        thread.join()
+        if errors:
+            raise errors[0]
+
+    def prefill(self, inputs: DecoderInput) -> Any:
+        """Run the decoder over whole prompts; return its last logits and its cache."""
+        return self.model(**inputs.arguments, logits_to_keep=1, use_cache=True)
+
+    def next_token(self, cache: Any) -> Callable[[], Any]:
+        """Return a function that decodes one more token after a prefill, and adds it to its cache, at each call."""
+        rows = cache.layers[0].keys.shape[0]
+        token = torch.zeros(rows, 1, dtype=torch.long, device=self.model.device)
+
+        def step() -> Any:
+            positions = torch.full_like(token, cache.get_seq_length())
+            return self.model(input_ids=token, position_ids=positions, past_key_values=cache, use_cache=True)
+
+        return step
+
+    def _generate(self, inputs: DecoderInput, max_new_tokens: int, **options: Any) -> Tensor:
+        with guarded(self.model, FiniteGuard(inputs.finite)) as guard:
+            processors = LogitsProcessorList([*options.pop("logits_processor", ()), guard])
+            return self.model.generate(
+                **inputs.arguments,
+                max_new_tokens=max_new_tokens,
+                do_sample=False,
+                num_beams=1,
+                logits_processor=processors,
+                **options,
+            )
+
+
+class _FirstToken(LogitsProcessor):
+    """Notes when the first logits are there, which is when the prefill is over."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.now, self.at = now, 0.0
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        self.at = self.at or self.now()
+        return scores

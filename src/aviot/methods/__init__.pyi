@@ -1,0 +1,10 @@
+from aviot.methods.base import Compressed as Compressed
+from aviot.methods.base import DecoderMethod as DecoderMethod
+from aviot.methods.base import FrameMethod as FrameMethod
+from aviot.methods.base import Method as Method
+from aviot.methods.base import TokenMethod as TokenMethod
+from aviot.methods.features import TokenMixture as TokenMixture
+from aviot.methods.features import VideoFeatures as VideoFeatures
+from aviot.methods.registry import get as get
+from aviot.methods.registry import names as names
+from aviot.methods.registry import register as register

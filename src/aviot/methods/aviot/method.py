@@ -1,0 +1,86 @@
+"""AVIOT on the interface of methods: the paper's compressor with the question routes that a model trained for it."""
+
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from aviot.budget import Budget
+from aviot.methods.aviot.compressor import Compressor
+from aviot.methods.aviot.result import Compression
+from aviot.methods.base import FrameMethod, Method
+from aviot.methods.features import VideoFeatures
+
+PARTS = ("compressor", "question_projection")
+"""The trained parts, by the names under which a model holds them."""
+
+
+class AviotMethod(FrameMethod):
+    """AVIOT: optimal transport of frames onto supports at three granularities, shaped by the question.
+
+    It needs a model that was trained with it; `bind` takes its parts.
+    """
+
+    name = "aviot"
+    title = "AVIOT"
+    trained = True
+    uses_question = True
+    needs = frozenset({"frame_means"})
+
+    def __init__(self, compressor: Compressor | None = None, question_projection: nn.Module | None = None) -> None:
+        self.compressor, self.question_projection = compressor, question_projection
+
+    def bind(self, parts: Mapping[str, nn.Module]) -> Method:
+        """Return the method with a model's compressor and question projection."""
+        missing = [name for name in PARTS if name not in parts]
+        if missing:
+            raise ValueError(
+                f"method {self.name!r} needs a model that was trained with it, and this one has no "
+                f"{' and no '.join(missing)}; choose another method, or train it for this model first"
+            )
+        compressor = parts["compressor"]
+        assert isinstance(compressor, Compressor)
+        return AviotMethod(compressor, parts["question_projection"])
+
+    def mix(
+        self,
+        video: VideoFeatures,
+        *,
+        question: Float[Tensor, "*B d"] | None,
+        budget: Budget,
+        step: int | None = None,
+    ) -> Compression:
+        """Compress one video or a batch of them, each for its own question."""
+        if self.compressor is None:
+            raise ValueError(
+                f"method {self.name!r} has no weights by itself; use a VideoLM of a checkpoint that was trained with "
+                "it, or aviot.Compressor for the compressor alone"
+            )
+        return self.compressor(
+            video.features,
+            **self._question_routes(video, question),
+            motion=video.extras.get("before_positions"),
+            supports=budget.frames(video.frames, video.tokens_per_frame),
+            step=step,
+        )
+
+    def _question_routes(self, video: VideoFeatures, question: Float[Tensor, "*B d"] | None) -> dict[str, Tensor]:
+        """Return q_v = W_q e and the frames' relevance to the question; nothing without a question."""
+        if question is None:
+            return {}
+        if "frame_means" not in video.extras:
+            raise ValueError("a question needs its video's frame means; prepare it with relevance=True")
+        assert self.question_projection is not None  # bound with the compressor
+        relevance = frame_relevance(video.extras["frame_means"], question)
+        return {"question": self.question_projection(question), "relevance": relevance.detach()}
+
+
+def frame_relevance(
+    frame_means: Float[Tensor, "*B T d"], question_mean: Float[Tensor, "*B d"]
+) -> Float[Tensor, "*B T"]:
+    """Return rho_i = cos(v_i, e), the likeness of each projected frame's mean to the question's mean embedding.
+
+    This is the frame term of eq:supp_segment_relevance.
+    """
+    return torch.cosine_similarity(frame_means, question_mean.to(frame_means)[..., None, :], dim=-1)

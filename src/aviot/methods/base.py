@@ -1,0 +1,223 @@
+"""The interface of a method, at each of the three points where one can act, and the result that all of them return."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, Literal, Self
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from aviot.budget import Budget
+from aviot.methods.aviot.numerics import summary_of
+from aviot.methods.aviot.result import Compression
+from aviot.methods.features import TokenMixture, VideoFeatures
+
+TIME_DIGITS = 3  # of seconds, which tell moments apart
+
+Point = Literal["features", "tokens", "decoder"]
+"""Where a method acts: on encoder features, on projected tokens, or inside a decoder layer."""
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Compressed:
+    """Tokens that a method made of one video, where each stands, and what each is a mixture of.
+
+    At the point `features` the tokens are features of whole frames, K x S of them, and `compression` is the record of
+    how they were made. Positions and mixture are worked out when they are asked for.
+    """
+
+    tokens: Float[Tensor, "n D"]
+    grid: tuple[int, int]
+    _positions: Callable[[], Float[Tensor, "n 3"]]
+    _mixture: Callable[[], TokenMixture]
+    compression: Compression | None = None
+
+    def __repr__(self) -> str:
+        return f"Compressed(tokens={summary_of(self.tokens)})"
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @cached_property
+    def positions(self) -> Float[Tensor, "n 3"]:
+        """Seconds, row and column of each token; a mixture of frames stands at the mean of their times."""
+        return self._positions()
+
+    @cached_property
+    def mixture(self) -> TokenMixture:
+        """The exact mixture of source tokens behind each token."""
+        if self.compression is not None:
+            self.compression.check()
+        return self._mixture()
+
+    @cached_property
+    def moments(self) -> tuple[Float[Tensor, "K"], Int[Tensor, "n"]]:
+        """The distinct times of tokens, on the CPU, and which of them each token has."""
+        times, which = self.times.cpu().round(decimals=TIME_DIGITS).unique(return_inverse=True)
+        return times, which
+
+    @property
+    def times(self) -> Float[Tensor, "n"]:
+        """Seconds at which each token stands."""
+        return self.positions[:, 0]
+
+    def subset(self, index: Int[Tensor, "k"]) -> "Compressed":
+        """Return some of the tokens, with their own positions and mixtures."""
+
+        def mixture() -> TokenMixture:
+            return replace(self.mixture, indices=self.mixture.indices[index], weights=self.mixture.weights[index])
+
+        return Compressed(self.tokens[index], self.grid, lambda: self.positions[index], mixture)
+
+    @classmethod
+    def kept(cls, video: VideoFeatures, index: Int[Tensor, "n"]) -> Self:
+        """Return source tokens as they are, chosen by their flat index (frame * patches + patch)."""
+        ones = torch.ones((len(index), 1), device=index.device)
+        return cls.mixed(video, TokenMixture(index[:, None], ones, video.frames, video.patches), video.flat()[index])
+
+    @classmethod
+    def mixed(cls, video: VideoFeatures, mixture: TokenMixture, tokens: Tensor | None = None) -> Self:
+        """Return mixtures of source tokens; `tokens` if they have been computed already, in the sources' order."""
+        made = mixture.rebuild(video.flat()).to(video.features.dtype) if tokens is None else tokens
+        grid, times = video.grid, video.times  # not the features, which would stay in memory
+        return cls(made, grid, lambda: mean_positions(mixture, grid, times), lambda: mixture)
+
+    @classmethod
+    def of_frames(cls, compression: Compression, video: VideoFeatures) -> Self:
+        """Return whole frames' features, [K,S,D], as tokens."""
+        grid, times = video.grid, video.times  # not the features, which would stay in memory
+
+        def positions() -> Tensor:
+            return frame_positions(compression.provenance().frames(), grid, times)
+
+        def mixture() -> TokenMixture:
+            return frame_mixture(compression.provenance().coefficients)
+
+        return cls(compression.features.flatten(0, 1), grid, positions, mixture, compression)
+
+
+def frame_mixture(coefficients: Float[Tensor, "K S T"]) -> TokenMixture:
+    """Return mixtures of whole frames, position by position, as mixtures of source tokens."""
+    supports, patches, frames = coefficients.shape
+    device = coefficients.device
+    here = torch.arange(patches, device=device)[:, None] + patches * torch.arange(frames, device=device)
+    indices = here.expand(supports, -1, -1).flatten(0, 1)
+    return TokenMixture(indices, coefficients.flatten(0, 1), frames, patches)
+
+
+def frame_positions(
+    shares: Float[Tensor, "K T"], grid: tuple[int, int], times: tuple[float, ...]
+) -> Float[Tensor, "K*S 3"]:
+    """Return seconds, row and column of whole frames' tokens, from each frame's distribution over source frames."""
+    mean_times = shares.float() @ torch.tensor(times, device=shares.device)
+    row, column = grid_positions(grid, torch.arange(grid[0] * grid[1], device=shares.device))
+    every = [part.float().expand(len(mean_times), -1) for part in (row, column)]
+    return torch.stack((mean_times[:, None].expand_as(every[0]), *every), -1).flatten(0, 1)
+
+
+def mean_positions(mixture: TokenMixture, grid: tuple[int, int], times: tuple[float, ...]) -> Float[Tensor, "n 3"]:
+    """Return each mixture's mean time, row and column."""
+    indices, weights = mixture.indices, mixture.weights.float()
+    seconds = torch.tensor(times, device=indices.device)[indices // mixture.patches]
+    row, column = grid_positions(grid, indices % mixture.patches)
+    return torch.stack([(weights * part).sum(1) for part in (seconds, row, column)], 1)
+
+
+def grid_positions(grid: tuple[int, int], patches: Int[Tensor, "..."]) -> tuple[Tensor, Tensor]:
+    """Return row and column of grid positions."""
+    return torch.div(patches, grid[1], rounding_mode="floor"), patches % grid[1]
+
+
+class Method(ABC):
+    """Turns a video's features into fewer tokens under a budget, for a question or for none.
+
+    A method is stateless: the same call gives the same result. Class attributes say what the rest of the package has to
+    know about it. `needs` names extras that a backbone supplies in `VideoFeatures.extras`.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str] = ""  # for people; the name where it is empty
+    point: ClassVar[Point]
+    trained: ClassVar[bool] = False  # whether it has learned parts, which `bind` takes from a model
+    uses_question: ClassVar[bool] = False
+    needs: ClassVar[frozenset[str]] = frozenset()
+    compresses: ClassVar[bool] = True  # False where every token stays as it is
+    replayable: ClassVar[bool] = True  # False where a CUDA graph could not repeat a call
+
+    def bind(self, parts: Mapping[str, nn.Module]) -> "Method":
+        """Return the method with a model's trained parts; most have none."""
+        return self
+
+    def __call__(
+        self,
+        video: VideoFeatures,
+        *,
+        question: Float[Tensor, "d"] | None = None,
+        budget: Budget | float,
+    ) -> Compressed:
+        """Compress one video. `question` is the mean input embedding of the question's tokens."""
+        if video.batched:
+            raise ValueError(f"give one video, features [T,S,D], got a batch {tuple(video.features.shape)}")
+        return self.compress(video, question=question, budget=Budget.of(budget))
+
+    @abstractmethod
+    def compress(self, video: VideoFeatures, *, question: Float[Tensor, "d"] | None, budget: Budget) -> Compressed:
+        """Compress one video; the budget is checked."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name!r})"
+
+
+class FrameMethod(Method):
+    """Mixes whole frames of encoder features: K frames' worth out, each position a mixture of that position's frames.
+
+    A batch of videos is mixed in one call.
+    """
+
+    point = "features"
+
+    @abstractmethod
+    def mix(
+        self,
+        video: VideoFeatures,
+        *,
+        question: Float[Tensor, "*B d"] | None,
+        budget: Budget,
+        step: int | None = None,
+    ) -> Compression:
+        """Mix one video or a batch; `step` is the training step of methods with a warm-up."""
+
+    def compress(self, video: VideoFeatures, *, question: Float[Tensor, "d"] | None, budget: Budget) -> Compressed:
+        """Mix one video."""
+        return Compressed.of_frames(self.mix(video, question=question, budget=budget), video)
+
+
+class TokenMethod(Method):
+    """Keeps or merges projected tokens, as the decoder would read them; each on its own."""
+
+    point = "tokens"
+
+
+class DecoderMethod(Method):
+    """Drops visual tokens inside the decoder: before layer `layer`, of those that `select` leaves.
+
+    The decoder's first layers read every token. `budget` counts the tokens that the layers after them read.
+    """
+
+    point = "decoder"
+    layer: ClassVar[int]
+    needs_attention: ClassVar[bool] = False  # of the last prompt token to all tokens, in the layer before
+
+    @abstractmethod
+    def select(
+        self, hidden: Float[Tensor, "n d"], attention: Float[Tensor, "heads n"] | None, count: int
+    ) -> Int[Tensor, "count"]:
+        """Return which visual tokens stay, in ascending order."""
+
+    def compress(self, video: VideoFeatures, *, question: Float[Tensor, "d"] | None, budget: Budget) -> Compressed:
+        """Return every token: what is dropped is decided inside the decoder."""
+        every = torch.arange(video.frames * video.patches, device=video.features.device)
+        return Compressed.kept(video, every)

@@ -1,0 +1,154 @@
+"""Methods without learned parts: whole frames kept, averaged or drawn at random, and frames at a lower resolution."""
+
+import math
+from abc import abstractmethod
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from aviot.budget import Budget
+from aviot.methods.aviot.baselines import (
+    Mixing,
+    Rule,
+    mix_frames,
+    random_frames,
+    segment_means,
+    uniform_frames,
+)
+from aviot.methods.aviot.finite import FiniteCheck
+from aviot.methods.aviot.result import Compression
+from aviot.methods.base import Compressed, FrameMethod, TokenMethod
+from aviot.methods.features import TokenMixture, VideoFeatures
+
+
+class _FixedMixing(FrameMethod):
+    """Mixes frames by a rule that does not look at the question."""
+
+    @abstractmethod
+    def rule(self, x: Float[Tensor, "B T S D"], supports: int) -> Rule:
+        """Return how features like these become those of `supports` frames."""
+
+    def segments(self, supports: int) -> tuple[int, ...]:
+        """Return the supports of each segment that the rule amounts to; by default one segment, the whole video."""
+        return (supports,)
+
+    def mix(
+        self, video: VideoFeatures, *, question: Tensor | None, budget: Budget, step: int | None = None
+    ) -> Compression:
+        """Mix one video or a batch; question and step make no difference."""
+        supports = budget.frames(video.frames, video.tokens_per_frame)
+        return mix_frames(video.features, supports, Mixing(self.rule, self.segments(supports)), FiniteCheck())
+
+
+class Uniform(_FixedMixing):
+    """Uniform Keep: K uniformly spaced frames as they are."""
+
+    name = "uniform"
+    title = "Uniform Keep"
+
+    def rule(self, x: Float[Tensor, "B T S D"], supports: int) -> Rule:
+        """Pick frames."""
+        return uniform_frames(x, supports)
+
+
+class IntervalMean(_FixedMixing):
+    """Segment Mean: K contiguous, nearly equal intervals, each averaged position by position."""
+
+    name = "segment-mean"
+    title = "Segment Mean"
+
+    def rule(self, x: Float[Tensor, "B T S D"], supports: int) -> Rule:
+        """Average intervals."""
+        return segment_means(x, supports)
+
+    def segments(self, supports: int) -> tuple[int, ...]:
+        """Return one support per interval."""
+        return (1,) * supports
+
+
+class Random(_FixedMixing):
+    """Random drop: K frames as they are, drawn at random without replacement, in temporal order.
+
+    The same seed draws the same frames for videos of one length.
+    """
+
+    name = "random"
+    title = "random drop"
+    replayable = False  # a graph cannot seed its generator anew
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
+
+    def rule(self, x: Float[Tensor, "B T S D"], supports: int) -> Rule:
+        """Draw frames."""
+        return random_frames(x, supports, torch.Generator().manual_seed(self.seed), draws=1)
+
+
+class Uncompressed(_FixedMixing):
+    """Every frame as it is."""
+
+    name = "none"
+    title = "uncompressed"
+    compresses = False
+    replayable = False  # there is little to launch, and a graph would hold every frame's tokens
+
+    def rule(self, x: Float[Tensor, "B T S D"], supports: int) -> Rule:
+        """Leave frames as they are."""
+        return lambda frames: frames
+
+    def mix(
+        self, video: VideoFeatures, *, question: Tensor | None, budget: Budget, step: int | None = None
+    ) -> Compression:
+        """Return every frame, whatever the budget."""
+        return mix_frames(video.features, video.frames, Mixing(self.rule, ()), FiniteCheck())
+
+    def compress(self, video: VideoFeatures, *, question: Tensor | None, budget: Budget) -> Compressed:
+        """Return every token as it is."""
+        return Compressed.kept(video, torch.arange(video.frames * video.patches, device=video.features.device))
+
+
+class LowResolution(TokenMethod):
+    """Every frame on a smaller grid, each cell the mean of the tokens that it covers; the same number of tokens.
+
+    The grid is the largest that fits the budget in the frame's proportions. Where not even one token per frame fits,
+    evenly spaced frames keep one each.
+    """
+
+    name = "low-resolution"
+    title = "low resolution"
+
+    def compress(self, video: VideoFeatures, *, question: Tensor | None, budget: Budget) -> Compressed:
+        """Average cells of every frame's grid."""
+        count = budget.count(video.frames, video.patches)
+        frames = min(video.frames, count)
+        cells = cell_weights(video.grid, smaller_grid(video.grid, count // frames))  # [c,S]
+        most = int((cells > 0).sum(1).max())
+        weights, patches = cells.topk(most, dim=1)  # the covered patches of each cell, then zeros
+        chosen = torch.linspace(0, video.frames - 1, frames).round().long()
+        indices = (video.patches * chosen[:, None, None] + patches).flatten(0, 1)
+        every = weights.expand(frames, -1, -1).flatten(0, 1)
+        device = video.features.device
+        return Compressed.mixed(video, TokenMixture(indices.to(device), every.to(device), video.frames, video.patches))
+
+
+def smaller_grid(grid: tuple[int, int], cells: int) -> tuple[int, int]:
+    """Return the largest grid of at most `cells` cells in a grid's proportions."""
+    rows, columns = grid
+    if cells >= rows * columns:
+        return grid
+    sizes = (
+        (height, min(columns, cells // height)) for height in range(1, min(rows, cells) + 1) if cells // height >= 1
+    )
+
+    def distortion(size: tuple[int, int]) -> float:
+        return abs(math.log((size[0] / size[1]) / (rows / columns)))
+
+    return min(sizes, key=lambda size: (round(distortion(size), 2), -size[0] * size[1]))
+
+
+def cell_weights(grid: tuple[int, int], smaller: tuple[int, int]) -> Float[Tensor, "c S"]:
+    """Return the weight of every patch in the mean of each cell of a smaller grid over the same frame."""
+    patches = math.prod(grid)
+    unit = torch.eye(patches).unflatten(1, grid)  # patch i is the i-th unit image
+    return torch.nn.functional.adaptive_avg_pool2d(unit[:, None], smaller).flatten(1).T.contiguous()

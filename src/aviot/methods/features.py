@@ -1,0 +1,104 @@
+"""What methods read and what they say about their tokens' origin: features on a grid, and sparse mixtures of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class VideoFeatures:
+    """One encoded video, or a batch of equally long ones, frame by frame on a grid of patches.
+
+    `features` are encoder features or projected tokens, by the point at which a method acts. `times` are seconds, one
+    per frame. `tokens_per_frame` is what a whole frame costs the decoder, separators included; by default the grid.
+    `extras` hold what a method asked for by name: `before_positions` [*B,T,S,D], `frame_means` [*B,T,d] (each frame's
+    mean in the decoder's space), and others that a backbone documents.
+    """
+
+    features: Float[Tensor, "*B T S D"]
+    grid: tuple[int, int]
+    times: tuple[float, ...] = ()
+    tokens_per_frame: int = 0
+    extras: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        rows, columns = self.grid
+        if self.features.ndim not in (3, 4) or self.features.shape[-2] != rows * columns:
+            raise ValueError(
+                f"features must be [T,{rows * columns},D] or [B,T,{rows * columns},D] for a grid of {rows}x{columns}, "
+                f"got {tuple(self.features.shape)}"
+            )
+        if self.times and len(self.times) != self.frames:
+            raise ValueError(f"give one time per frame, or none: got {len(self.times)} for {self.frames} frames")
+        if not self.times:
+            object.__setattr__(self, "times", tuple(map(float, range(self.frames))))
+        if not self.tokens_per_frame:
+            object.__setattr__(self, "tokens_per_frame", rows * columns)
+
+    @property
+    def frames(self) -> int:
+        """T."""
+        return self.features.shape[-3]
+
+    @property
+    def patches(self) -> int:
+        """S, positions per frame."""
+        return self.features.shape[-2]
+
+    @property
+    def batched(self) -> bool:
+        """Whether there is a leading axis of videos."""
+        return self.features.ndim == 4
+
+    def flat(self) -> Float[Tensor, "T*S D"]:
+        """Return the tokens of one video, frame by frame, each frame row by row."""
+        return self.features.flatten(-3, -2)
+
+    def only(self, place: int) -> "VideoFeatures":
+        """Return one video of a batch."""
+        extras = {name: values[place] for name, values in self.extras.items()}
+        return replace(self, features=self.features[place], extras=extras)
+
+
+@dataclass(frozen=True, repr=False)
+class TokenMixture:
+    """The sources of each output token: `weights[i, j]` is the part of source token `indices[i, j]` in token i.
+
+    Source tokens are counted frame by frame, each frame row by row: `frame * patches + patch`. Rows of weights sum to
+    one; places that a row does not need have weight zero.
+    """
+
+    indices: Int[Tensor, "n m"]
+    weights: Float[Tensor, "n m"]
+    frames: int
+    patches: int
+
+    def __repr__(self) -> str:
+        return (
+            f"TokenMixture({len(self.indices)} tokens of {self.frames} x {self.patches}, {self.indices.shape[1]} each)"
+        )
+
+    def rebuild(self, sources: Float[Tensor, "T*S D"]) -> Float[Tensor, "n D"]:
+        """Return the tokens that the mixture makes of source tokens, in float32 or better."""
+        dtype = torch.promote_types(sources.dtype, torch.float32)
+        parts = sources[self.indices.to(sources.device)].to(dtype)
+        return torch.einsum("nm,nmd->nd", self.weights.to(parts), parts)
+
+    def frame_shares(self) -> Float[Tensor, "n T"]:
+        """Return each token's distribution over frames."""
+        return self._summed(self.indices // self.patches, self.frames)
+
+    def patch_shares(self) -> Float[Tensor, "n S"]:
+        """Return each token's distribution over grid positions."""
+        return self._summed(self.indices % self.patches, self.patches)
+
+    def dense(self) -> Float[Tensor, "n T*S"]:
+        """Return the whole matrix; large."""
+        return self._summed(self.indices, self.frames * self.patches)
+
+    def _summed(self, places: Int[Tensor, "n m"], count: int) -> Float[Tensor, "n count"]:
+        shares = self.weights.new_zeros((len(places), count))
+        return shares.scatter_add_(1, places, self.weights)

@@ -1,0 +1,98 @@
+"""The methods that can be named: those of this package, and those that others add by an entry point.
+
+A package adds a method by an entry point in the group `aviot.methods`, whose name is the method's and whose value is a
+`Method` subclass. Names are known without importing any method, so that a wrong one is refused before torch is loaded.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aviot.methods.base import Method
+
+GROUP = "aviot.methods"
+DEFAULT = "aviot"
+"""The method of requests that name none."""
+
+UNCOMPRESSED = "none"
+"""The method that leaves every token as it is."""
+
+_OWN = {
+    "aviot": "aviot.methods.aviot.method:AviotMethod",
+    "uniform": "aviot.methods.baselines:Uniform",
+    "segment-mean": "aviot.methods.baselines:IntervalMean",
+    "random": "aviot.methods.baselines:Random",
+    "low-resolution": "aviot.methods.baselines:LowResolution",
+    UNCOMPRESSED: "aviot.methods.baselines:Uncompressed",
+}
+_registered: "dict[str, Callable[[], Method]]" = {}
+
+
+def names() -> tuple[str, ...]:
+    """Return every method's name: this package's first, then others' in alphabetical order."""
+    others = {*_registered, *_installed()}
+    return (*_OWN, *sorted(others - set(_OWN)))
+
+
+def compresses(name: str) -> bool:
+    """Return whether a method makes fewer tokens, without loading one of this package's."""
+    return name != UNCOMPRESSED
+
+
+def check_name(name: str) -> None:
+    """Raise ValueError for a name that no method has."""
+    if name not in names():
+        raise ValueError(f"method must be one of {', '.join(map(repr, names()))}, got {name!r}")
+
+
+def get(name: "str | Method") -> "Method":
+    """Return the method with a name, or a method as it is."""
+    from aviot.methods.base import Method
+
+    if isinstance(name, Method):
+        return name
+    check_name(name)
+    if name in _OWN:
+        module, _, attribute = _OWN[name].partition(":")
+        found = getattr(import_module(module), attribute)()
+    elif name in _registered:
+        found = _registered[name]()
+    else:
+        found = _load(name)
+    if not isinstance(found, Method):
+        raise TypeError(f"method {name!r} must be a subclass of aviot.methods.Method, got {type(found).__name__}")
+    return found
+
+
+def register(make: "Callable[[], Method]", name: str) -> None:
+    """Add a method for this process: a `Method` subclass, or another function that returns one.
+
+    Other packages use an entry point in the group `aviot.methods` instead, which needs no call.
+    """
+    if name in _OWN:
+        raise ValueError(f"{name!r} is a method of this package; choose another name")
+    _registered[name] = make
+
+
+@cache
+def _installed() -> dict[str, str]:
+    """Return the names of other packages' methods, each with the package that brings it; nothing is imported."""
+    return {
+        point.name: "" if point.dist is None else point.dist.name
+        for point in entry_points(group=GROUP)
+        if point.name not in _OWN
+    }
+
+
+def _load(name: str) -> "Method":
+    (point, *_) = entry_points(group=GROUP, name=name)
+    try:
+        return point.load()()
+    except Exception as error:
+        raise ValueError(
+            f"method {name!r} of the package {_installed()[name] or 'that names it'} cannot be loaded "
+            f"({type(error).__name__}: {error}); update or uninstall that package"
+        ) from error

@@ -1,0 +1,342 @@
+"""A video language model, and videos that are encoded once and asked any number of times.
+
+Encode, compress, place and decode happen here and nowhere else: every command, the app, evaluation and the benchmarks
+are users of `VideoSession`.
+"""
+
+import json
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, TypedDict, Unpack, overload
+
+from jaxtyping import Float
+from torch import Tensor
+
+from aviot import methods
+from aviot.backbones import registry as backbones
+from aviot.backbones.base import Backbone, CompressionRequest, EncodedVideo, History, Prompt, VideoInPrompt
+from aviot.backbones.checkpoints.hub import ORIGIN, resolve_folder
+from aviot.backbones.checkpoints.shards import write_tensors
+from aviot.budget import Budget
+from aviot.engine.base import DecoderInput, Engine, Pruning, Report, Stopwatch
+from aviot.engine.transformers import TransformersEngine
+from aviot.methods.aviot.result import Compression
+from aviot.methods.base import Compressed, DecoderMethod, Method
+from aviot.methods.features import TokenMixture
+from aviot.methods.registry import DEFAULT
+from aviot.request import MAX_NEW_TOKENS, check_question
+from aviot.utils.machine import device_named
+from aviot.video import Transform, Video, read_video
+
+
+class AskOptions(TypedDict, total=False):
+    """The options of `VideoSession.ask`."""
+
+    budget: Budget | float | None
+    method: str | Method
+    max_new_tokens: int
+    history: History
+
+
+class VideoLM:
+    """A video language model: one backbone, one engine, and every method of the registry.
+
+    `VideoLM(model, processor)` wraps a model that is loaded already; `VideoLM.from_pretrained` loads one.
+    """
+
+    def __init__(self, model: Any, processor: Any = None, *, engine: Engine | None = None) -> None:
+        self.backbone = model if isinstance(model, Backbone) else backbones.wrap(model, processor)
+        self.engine = engine or TransformersEngine(self.backbone.model, self.backbone.tokenizer)
+
+    @classmethod
+    def from_pretrained(cls, source: str | Path, *, device: str = "auto", **origin: Any) -> "VideoLM":
+        """Load a checkpoint of any supported family onto a device: auto, cpu, cuda or cuda:N.
+
+        A name on the hub is fetched with `download=True` and not otherwise; no code of a checkpoint is run.
+        """
+        unknown = sorted(set(origin) - set(ORIGIN))
+        if unknown:
+            raise TypeError(f"unknown arguments {', '.join(unknown)}; expected device, {', '.join(ORIGIN)}")
+        place = device_named(device)
+        folder = resolve_folder(source, **origin)
+        return cls(backbones.family_of(folder).load(folder, place))
+
+    def open(
+        self,
+        source: Any,
+        *,
+        report: Report = lambda _: None,
+        transform: Transform | None = None,
+        reader: Callable[..., Video] = read_video,
+        **sampling: Any,
+    ) -> "VideoSession":
+        """Read and encode a video: a file, a folder of images, an array, or a `Video` that was read before.
+
+        `sampling` has `fps`, `max_frames`, `frames` and `source_fps`; the checkpoint's own values hold for what is not
+        given. `report` is told each step as it begins.
+        """
+        watch = Stopwatch(self.backbone.device, report)
+        video = source
+        if not isinstance(source, Video):
+            with watch.part("decode"):
+                video = self.backbone.read(source, transform=transform, reader=reader, **sampling)
+        with watch.part("encode"):
+            (encoded,) = self.backbone.encode([video])
+        return VideoSession(self, encoded, watch)
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """An answer, and what was done for it.
+
+    `supports` are the moments that the decoder read tokens of. `path` and `budgets` are stages of methods that go
+    through several; other methods have one step and none.
+    """
+
+    question: str
+    text: str
+    frames: int
+    supports: int
+    tokens_before: int
+    tokens_after: int
+    path: tuple[int, ...]
+    budgets: tuple[Any, ...]
+    milliseconds: dict[str, float]
+    compressed: Compressed | None = None  # None where no record was asked for
+
+    @property
+    def seconds(self) -> float:
+        """The time that the answer took, as far as it was measured."""
+        return sum(self.milliseconds.values()) / 1000
+
+    @cached_property
+    def provenance(self) -> TokenMixture:
+        """The exact mixture of source tokens behind every token that the decoder read; composed when asked for."""
+        if self.compressed is None:
+            raise ValueError("no record was kept of how the tokens were made; ask with record=True")
+        return self.compressed.mixture
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the answer as plain data."""
+        names = ("question", "text", "frames", "supports", "tokens_before", "tokens_after", "path", "budgets")
+        return {name: getattr(self, name) for name in names} | {"milliseconds": self.milliseconds}
+
+
+@dataclass(frozen=True)
+class ConditionedVideo:
+    """A video compressed for one conditioning question (None: unconditioned)."""
+
+    question: str | None
+    video: VideoInPrompt
+    made: Compressed
+
+    @property
+    def tokens(self) -> Float[Tensor, "v d"]:
+        """The tokens that the decoder reads."""
+        return self.video.tokens
+
+    @property
+    def compression(self) -> Compression:
+        """The record of methods that mix whole frames; ValueError for others."""
+        if self.made.compression is None:
+            raise ValueError("this method does not mix whole frames; read made.mixture and made.positions")
+        return self.made.compression
+
+
+class VideoSession:
+    """One video, encoded once; questions, budgets and methods may change with every call."""
+
+    def __init__(self, lm: VideoLM, encoded: EncodedVideo, watch: Stopwatch) -> None:
+        self.lm, self.backbone, self.encoded = lm, lm.backbone, encoded
+        self.report = watch.report
+        self.opening_milliseconds = watch.rounded()
+        self._opening: dict[str, float] | None = dict(watch.spent)
+
+    @property
+    def video(self) -> Video:
+        """The sampled video."""
+        return self.encoded.video
+
+    @overload
+    def ask(self, question: str, *, stream: Literal[False] = False, **how: Unpack[AskOptions]) -> Answer: ...
+
+    @overload
+    def ask(self, question: str, *, stream: Literal[True], **how: Unpack[AskOptions]) -> Iterator[str]: ...
+
+    def ask(
+        self,
+        question: str,
+        *,
+        budget: Budget | float | None = None,
+        method: str | Method = DEFAULT,
+        max_new_tokens: int = MAX_NEW_TOKENS,
+        history: History = (),
+        stream: bool = False,
+    ) -> Answer | Iterator[str]:
+        """Answer one question; with `stream`, yield the answer's text in pieces instead.
+
+        `history` has earlier questions and answers about the same video. The milliseconds of the first answer include
+        those of opening the video.
+        """
+        check_question(question)
+        found, limit = methods.get(method), self._budget(budget)
+        prompt = self.prompt(question, history=history)
+        if not stream:
+            return self.answer_all([prompt], budget=limit, method=found, max_new_tokens=max_new_tokens, record=True)[0]
+        if isinstance(found, DecoderMethod):
+            raise ValueError(f"method {found.name!r} acts inside the decoder and does not stream; ask without stream")
+        videos = self._compress([prompt], CompressionRequest(limit, found, record=False, times=self._times))
+        inputs = self._place([prompt], videos, max_new_tokens)
+        return self.lm.engine.stream(inputs, max_new_tokens)
+
+    def prompt(self, question: str, *, history: History = (), span: tuple[int, int] | None = None) -> Prompt:
+        """Return a question's prompt; `span` are the characters of it that ask, without instructions."""
+        return self.backbone.prompt(question, self.video, history=history, span=span)
+
+    def answer_all(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        budget: Budget | float | None,
+        method: str | Method = DEFAULT,
+        max_new_tokens: int = MAX_NEW_TOKENS,
+        record: bool = False,
+    ) -> list[Answer]:
+        """Answer several prompts in one batch; `record` keeps how each one's tokens were made."""
+        found, limit = methods.get(method), self._budget(budget)
+        if isinstance(found, DecoderMethod):
+            return [self._answer_pruned(prompt, limit, found, max_new_tokens) for prompt in prompts]
+        watch = self._watch()
+        with watch.part("compress"):
+            request = CompressionRequest(limit, found, record=record, times=self._times)
+            videos = self._compress(prompts, request)
+            inputs = self._place(prompts, videos, max_new_tokens)
+        texts = self.lm.engine.generate(inputs, max_new_tokens, watch)
+        return [
+            self._answer(prompt, text, video, watch) for prompt, text, video in zip(prompts, texts, videos, strict=True)
+        ]
+
+    def compress(
+        self, question: str | None, *, budget: Budget | float | None = None, method: str | Method = DEFAULT
+    ) -> ConditionedVideo:
+        """Compress for a question, or for none, and keep how; `answer` reads the result."""
+        found = methods.get(method)
+        self.report("compress")
+        prompt = self.prompt("-" if question is None else question)
+        prompt = prompt if question is not None else replace(prompt, question=None)
+        request = CompressionRequest(self._budget(budget), found, times=self._times)
+        (video,) = self._compress([prompt], request)
+        assert video.made is not None  # a record was asked for
+        return ConditionedVideo(question, video, video.made)
+
+    def answer(self, question: str, read: ConditionedVideo, *, max_new_tokens: int = MAX_NEW_TOKENS) -> Answer:
+        """Answer a question from tokens that were made already, perhaps for another question."""
+        prompt = self.prompt(question)
+        watch = Stopwatch(self.backbone.device, self.report)
+        inputs = self._place([prompt], [read.video], max_new_tokens)
+        (text,) = self.lm.engine.generate(inputs, max_new_tokens, watch)
+        return self._answer(prompt, text, read.video, watch)
+
+    def relevance(self, question: str) -> Float[Tensor, "T"]:
+        """Return each frame's similarity to a question, on the CPU; defined whatever the method."""
+        return self.backbone.relevance(self.encoded, self.prompt(question))
+
+    def sources(self, method: str | Method) -> Float[Tensor, "T S D"]:
+        """Return the features or tokens that a method mixes; as large as the features, so not kept."""
+        return self.backbone.sources(self.encoded, methods.get(method))
+
+    def _compress(self, prompts: Sequence[Prompt], request: CompressionRequest) -> list[VideoInPrompt]:
+        videos = self.backbone.compress([self.encoded], prompts, request)
+        for video in videos:
+            if video.made is not None and video.made.compression is not None:
+                video.made.compression.check()
+        return videos
+
+    def _place(self, prompts: Sequence[Prompt], videos: Sequence[VideoInPrompt], max_new_tokens: int) -> DecoderInput:
+        inputs = self.backbone.place(prompts, videos)
+        self.backbone.check_length(inputs.length, max_new_tokens)
+        return inputs
+
+    def _answer_pruned(self, prompt: Prompt, limit: Budget, method: DecoderMethod, max_new_tokens: int) -> Answer:
+        """Answer with every token in the first layers, and those that the method keeps in the others."""
+        watch = self._watch()
+        with watch.part("compress"):
+            (video,) = self._compress([prompt], CompressionRequest(limit, method, times=self._times))
+            inputs = self._place([prompt], [video], max_new_tokens)
+        count = len(video.tokens)
+        pruning = Pruning(method, (limit.count(1, count),))
+        (text,) = self.lm.engine.generate(inputs, max_new_tokens, watch, pruning)
+        answer = self._answer(prompt, text, video, watch)
+        assert video.made is not None  # a record was asked for
+        assert video.order is not None  # methods on single tokens always have it
+        kept = video.order[pruning.kept[0]]
+        return replace(answer, tokens_after=len(kept), compressed=video.made.subset(kept[kept >= 0]))
+
+    def _answer(self, prompt: Prompt, text: str, video: VideoInPrompt, watch: Stopwatch) -> Answer:
+        made, frames = video.made, len(self.video)
+        compression = None if made is None else made.compression
+        per_frame = self.backbone.tokens_per_frame
+        if compression is not None:
+            supports, path, budgets = len(compression.features), compression.path, compression.budgets
+        else:
+            moments = -(-len(video.tokens) // per_frame) if made is None else len(made.moments[0])
+            supports, path, budgets = moments, (frames,), ()
+        return Answer(
+            question=prompt.text,
+            text=text,
+            frames=frames,
+            supports=supports,
+            tokens_before=frames * per_frame,
+            tokens_after=len(video.tokens),
+            path=path,
+            budgets=budgets,
+            milliseconds=watch.rounded(),
+            compressed=made,
+        )
+
+    def _budget(self, budget: Budget | float | None) -> Budget:
+        return self.backbone.default_budget if budget is None else Budget.of(budget)
+
+    def _watch(self) -> Stopwatch:
+        """Return a stopwatch; the first one starts with what opening the video took."""
+        opening, self._opening = self._opening or {}, None
+        return Stopwatch(self.backbone.device, self.report, dict(opening))
+
+    @property
+    def _times(self) -> tuple[float, ...]:
+        return tuple(self.video.times)
+
+
+def save_compression(path: Path, video: Video, read: ConditionedVideo) -> None:
+    """Write tokens and their provenance as one safetensors file, whole or not at all.
+
+    Methods that mix whole frames write `features` [K,S,D] and `coefficients` [K,S,T]; others `tokens` [n,d], `indices`
+    and `weights` [n,m] of their mixture, and `positions` [n,3] (seconds, row, column).
+    """
+    about: dict[str, Any] = {"question": read.question, "name": video.name, "duration": video.duration}
+    about["times"] = video.times
+    made = read.made
+    if made.compression is not None:
+        about |= {"path": made.compression.path, "budgets": made.compression.budgets}
+        coefficients = made.compression.provenance().coefficients
+        tensors = {"features": made.compression.features, "coefficients": coefficients}
+    else:
+        mixture = made.mixture
+        tensors = {"tokens": made.tokens, "positions": made.positions}
+        tensors |= {"indices": mixture.indices, "weights": mixture.weights}
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    write_tensors(path, plain, {"aviot": json.dumps(about)})
+
+
+def __getattr__(name: str) -> Any:
+    if name != "Session":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn("Session is now VideoLM(model, processor).open(video)", DeprecationWarning, stacklevel=2)
+
+    def session(model: Any, processor: Any, video: Video, report: Report = lambda _: None) -> VideoSession:
+        return VideoLM(model, processor).open(video, report=report)
+
+    return session

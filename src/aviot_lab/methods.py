@@ -1,0 +1,5 @@
+"""The methods that the demo model is trained and examined with."""
+
+from typing import Literal
+
+CompressorName = Literal["aviot", "uniform", "segment-mean", "none"]
