@@ -6,7 +6,7 @@ import pytest
 import torch
 from common import DEVICE, inputs, make, relative
 
-from aviot.methods.aviot import backend, compressor
+from aviot.methods.aviot import backend
 from aviot.methods.aviot.reference import compress_reference
 from aviot.methods.aviot.stage import StageModules
 from aviot.ot import solver
@@ -21,7 +21,7 @@ UNTRACED = pytest.mark.no_cover  # what these run is counted in the other tests;
 @pytest.fixture
 def by_kernels(monkeypatch, poisoned, bf16_products):
     import_module("aviot.methods.aviot.kernels.objective")  # lines that run first in an untraced test are never counted
-    for module in (compressor, solver):
+    for module in (backend, solver):
         monkeypatch.setattr(module, "kernels_serve", lambda *_: True)
 
 

@@ -6,7 +6,7 @@ from common import DEVICE, make, relative
 
 from aviot.methods.aviot import statistics as plain
 from aviot.methods.aviot.fusion import combine, gate_weights
-from aviot.methods.aviot.kernels.gate import gate_statistics
+from aviot.methods.aviot.kernels.gate import GateInputs, gate_statistics
 from aviot.methods.aviot.kernels.mixing import mix_plans
 from aviot.methods.aviot.kernels.moments import branch_moments
 from aviot.methods.aviot.kernels.products import Products
@@ -120,7 +120,7 @@ def test_statistics_and_gate(layout, asked):
     question = random(len(x), 13, seed=2) if asked else None
     entropy = random(*rows.shape[:3], seed=3).abs()
     moments = moments_of(layout, x, rows, question)
-    how = (moments, entropy, table(), 13, question, gate, config)
+    how = (GateInputs(moments, entropy, table(), 13, question), gate, config)
     with torch.no_grad():
         statistics, gates = gate_statistics(*how, decide=True)
         again, _ = gate_statistics(*how, decide=False)
@@ -141,8 +141,8 @@ def test_scenes_that_stand_still_show_no_change():
     x, rows, compressor = features(SPREAD), plans(SPREAD), make().to(DEVICE)
     x = (x[:, :1] + 100).expand_as(x).contiguous()
     moments = moments_of(SPREAD, x, rows, None)
-    how = (moments, torch.zeros(rows.shape[:3], device=DEVICE), table(), 13, None, compressor.gate)
-    statistics, gates = gate_statistics(*how, compressor.config.gate, decide=True)
+    inputs = GateInputs(moments, torch.zeros(rows.shape[:3], device=DEVICE), table(), 13, None)
+    statistics, gates = gate_statistics(inputs, compressor.gate, compressor.config.gate, decide=True)
     assert statistics.isfinite().all()
     assert gates.isfinite().all()
     change, _, apart, turned, *_ = statistics.unflatten(-1, (3, 7)).unbind(-1)
@@ -154,9 +154,8 @@ def test_a_gate_that_sees_what_is_not_a_number_says_so():
     moments = moments_of(ONE, features(ONE), rows, None)
     moments[0, 1, 0, 2, 0] = torch.nan
     entropy = torch.zeros(rows.shape[:3], device=DEVICE)
-    _, gates = gate_statistics(
-        moments, entropy, table(), 13, None, compressor.gate, compressor.config.gate, decide=True
-    )
+    inputs = GateInputs(moments, entropy, table(), 13, None)
+    _, gates = gate_statistics(inputs, compressor.gate, compressor.config.gate, decide=True)
     assert gates[0, 1].isnan().all()
     assert gates[1].isfinite().all()
 
@@ -212,7 +211,7 @@ def test_gradients_of_the_gate(layout):
     x, rows, compressor = features(layout), plans(layout), make().to(DEVICE)
     gate, config = compressor.gate, compressor.config.gate
     moments, entropy = moments_of(layout, x, rows, None), random(*rows.shape[:3], seed=3).abs()
-    how = (moments, entropy, table(), 13, None, gate, config)
+    how = (GateInputs(moments, entropy, table(), 13, None), gate, config)
     found = Gates.apply(*how, *gate.parameters())
     expected = gate_weights(gate, gate_statistics(*how, decide=False)[0].double(), config)
     weight, gradients = random(*found.shape, seed=5), []

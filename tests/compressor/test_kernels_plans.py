@@ -4,14 +4,14 @@ import pytest
 import torch
 from common import DEVICE, make
 
-from aviot.methods.aviot.fast import partitions_of
 from aviot.methods.aviot.kernels.embedding import MetricWeights, embed_sources
 from aviot.methods.aviot.kernels.plans import Plans
-from aviot.methods.aviot.kernels.rounds import Rounds
+from aviot.methods.aviot.kernels.rounds import TransportInputs
 from aviot.methods.aviot.kernels.tables import offsets_of, tables
 from aviot.methods.aviot.layout import Layout
 from aviot.methods.aviot.level import finish, start_rows, transport
 from aviot.methods.aviot.segments import Segments
+from aviot.methods.aviot.stage import partitions_of
 
 pytestmark = pytest.mark.usefixtures("poisoned")
 
@@ -33,11 +33,11 @@ def by_kernels(compressor, layout, means, sources, weigh):
         weights = torch.ones(len(means), config.cost_dim, device=DEVICE) if weigh is None else weigh
         position = compressor.region_position(known.codes)
         lifted, placed = embed_sources(metric, weights, means, position)
-    rounds = Rounds(
+    inputs = TransportInputs(
         levels=config.active_levels,
         config=config.transport,
         metric=metric,
-        weigh=weights.detach(),
+        question_weights=weights.detach(),
         lifted=lifted,
         placed=placed,
         layout=layout,
@@ -45,7 +45,7 @@ def by_kernels(compressor, layout, means, sources, weigh):
         parents=known.parents,
         relevance=None,
     )
-    return Plans.apply(sources, weigh, rounds, *compressor.metric.parts)[:2]
+    return Plans.apply(sources, weigh, inputs, *compressor.metric.parts)[:2]
 
 
 def by_torch(compressor, layout, sources, weigh):

@@ -17,6 +17,7 @@ MOVED = {
     "aviot.journal": "aviot.utils.journal",
     "aviot.launcher": "aviot.utils.launcher",
     "aviot.machine": "aviot.utils.machine",
+    "aviot.methods.aviot.fast": "aviot.methods.aviot.kernel_backend",
     "aviot.printing": "aviot.utils.printing",
     "aviot.reproduce": "aviot_lab.reproduce",
     "aviot.scatter": "aviot.utils.splitmix64",

@@ -1,6 +1,5 @@
 """The compressor: stages from T frames down to K."""
 
-from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 
@@ -9,17 +8,17 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from aviot.config import CompressorConfig, check_config
-from aviot.methods.aviot.backend import kernels_serve
+from aviot.methods.aviot.backend import Backend, select_backend
 from aviot.methods.aviot.finite import FiniteCheck
 from aviot.methods.aviot.fusion import build_gate
 from aviot.methods.aviot.inputs import Inputs, check_inputs, require_finite
 from aviot.methods.aviot.layers import Linear
 from aviot.methods.aviot.metric import Metric
-from aviot.methods.aviot.numerics import full_precision, working_dtype
+from aviot.methods.aviot.numerics import full_precision
 from aviot.methods.aviot.objective import objective_terms, zero_terms
 from aviot.methods.aviot.result import Compression
 from aviot.methods.aviot.schedule import path_for, ramp
-from aviot.methods.aviot.stage import Conditioning, Stage, StageModules, run_stage
+from aviot.methods.aviot.stage import Conditioning, Stage, StageContext, StageModules
 
 
 class Compressor(nn.Module):
@@ -72,32 +71,12 @@ class Compressor(nn.Module):
             path = path_for(self.config, inputs.x.shape[1], inputs.supports)
             if len(path) == 1:
                 require_finite(inputs.x, finite)
-            features, stages = self._compress(inputs, path, ramp(step, self.config.warmup_steps), finite)
-        return self._result(x, inputs, features, path, stages, finite)
-
-    def _compress(
-        self, inputs: Inputs, path: tuple[int, ...], progress: float, finite: FiniteCheck
-    ) -> tuple[Float[Tensor, "B K S D"], tuple[Stage, ...]]:
-        modules = StageModules(self.metric, self.region_position, self.gate)
-        conditioning = self._conditioning(inputs)
-        by_kernels = len(path) > 1 and kernels_serve(self.config, modules, inputs.x, path)
-        features, stages = inputs.x, []
-        run: Callable[..., tuple[Tensor, Stage, Conditioning]] = run_stage
-        if by_kernels:
-            from aviot.methods.aviot import fast  # needs triton
-
-            stage_by_kernels = fast.run_recorded_stage if torch.is_grad_enabled() else fast.run_stage
-            run = partial(stage_by_kernels, fast.StageWeights.of(self.config, modules))
-            features = features.contiguous()  # kernels know no strides
-        elif torch.is_grad_enabled():
-            features = features.to(working_dtype(features.dtype))  # once, for the way back; else a few at a time
-        for number, (before, after) in enumerate(pairwise(path), start=1):
-            finite.enter(f"stage {number} ({before} to {after} frames): ")
-            features, stage, conditioning = run(self.config, modules, features, conditioning, after, progress, finite)
-            stages.append(stage)
-            if run is run_stage and not torch.is_grad_enabled():
-                run = partial(run_stage, in_place=True)  # what a stage made is the next one's to overwrite
-        return features, tuple(stages)
+            progress = ramp(step, self.config.warmup_steps)
+            conditioning = self._conditioning(inputs)
+            modules = StageModules(self.metric, self.region_position, self.gate)
+            backend = select_backend(self.config, modules, inputs.x, path, finite)
+            features, stages = _run_stages(backend, inputs.x, path, conditioning, progress)
+        return self._result(x, inputs, features, path, stages, backend)
 
     def _conditioning(self, inputs: Inputs) -> Conditioning:
         """The question's routes into the compressor, as far as the config leaves them on."""
@@ -116,13 +95,13 @@ class Compressor(nn.Module):
         features: Float[Tensor, "B K S D"],
         path: tuple[int, ...],
         stages: tuple[Stage, ...],
-        finite: FiniteCheck,
+        backend: Backend,
     ) -> Compression:
         if not stages:
             terms = partial(zero_terms, inputs.x)
         else:
             motion = inputs.x if inputs.motion is None else inputs.motion
-            terms = partial(objective_terms, stages, motion, self.config.objective, finite)
+            terms = partial(objective_terms, backend.objective, stages, motion, self.config.objective, backend.finite)
             features = features.to(x.dtype)
             if features.untyped_storage().nbytes() > features.nbytes:  # a part of what the first stage made
                 features = features.clone(memory_format=torch.contiguous_format)
@@ -133,7 +112,24 @@ class Compressor(nn.Module):
             stages=stages,
             _batched=inputs.batched,
             _recording=torch.is_grad_enabled(),
-            _finite=finite,
+            _finite=backend.finite,
             _terms=terms,
             _objective=self.config.objective,
         )
+
+
+def _run_stages(
+    backend: Backend,
+    x: Float[Tensor, "B T S D"],
+    path: tuple[int, ...],
+    conditioning: Conditioning,
+    progress: float,
+) -> tuple[Float[Tensor, "B K S D"], tuple[Stage, ...]]:
+    """Run every stage on the output of the one before."""
+    features, stages = backend.prepare(x), []
+    for number, (before, after) in enumerate(pairwise(path), start=1):
+        backend.finite.enter(f"stage {number} ({before} to {after} frames): ")
+        context = StageContext(features, conditioning, after, progress, reuse_x=number > 1)
+        features, stage, conditioning = backend.run_stage(context)
+        stages.append(stage)
+    return features, tuple(stages)

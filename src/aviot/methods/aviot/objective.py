@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from itertools import product
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from jaxtyping import Float
@@ -47,21 +47,46 @@ def zero_terms(like: Float[Tensor, "B ..."]) -> ObjectiveTerms:
     return ObjectiveTerms(*(zero for _ in ObjectiveTerms._fields))
 
 
-def objective_terms(
-    stages: Sequence[Stage], motion: Float[Tensor, "B T S D"], config: ObjectiveConfig, finite: FiniteCheck
-) -> ObjectiveTerms:
-    """Every term, averaged over the executed stages (eq:supp_total_objective)."""
-    by_kernels = all(stage.regions is not None for stage in stages)
-    if by_kernels:
-        from aviot.methods.aviot.kernels import objective as kernels  # needs triton
+class ObjectiveBackend(Protocol):
+    """The parts of the objective that plain torch and kernels compute each in their own way."""
 
-    change = kernels.patch_motion(motion) if by_kernels else patch_motion(motion)
+    def patch_motion(self, u: Float[Tensor, "B T S D"]) -> Float[Tensor, "B S"]:
+        """Return the mean change of every patch from frame to frame."""
+        ...
+
+    def stage_terms(
+        self, stages: Sequence[Stage], change: Float[Tensor, "B S"], config: ObjectiveConfig
+    ) -> Float[Tensor, "stages 6 B"]:
+        """Return `ObjectiveTerms` of every stage; `change` is the patches' motion."""
+        ...
+
+
+class TorchObjective:
+    """The objective in plain torch."""
+
+    def patch_motion(self, u: Float[Tensor, "B T S D"]) -> Float[Tensor, "B S"]:
+        """Return the mean change of every patch from frame to frame."""
+        return patch_motion(u)
+
+    def stage_terms(
+        self, stages: Sequence[Stage], change: Float[Tensor, "B S"], config: ObjectiveConfig
+    ) -> Float[Tensor, "stages 6 B"]:
+        """Return `ObjectiveTerms` of every stage; `change` is the patches' motion."""
+        return torch.stack([torch.stack(_stage_terms(stage, change, config)) for stage in stages])
+
+
+def objective_terms(
+    backend: ObjectiveBackend,
+    stages: Sequence[Stage],
+    motion: Float[Tensor, "B T S D"],
+    config: ObjectiveConfig,
+    finite: FiniteCheck,
+) -> ObjectiveTerms:
+    """Return every term, averaged over the executed stages (eq:supp_total_objective)."""
+    change = backend.patch_motion(motion)
     finite.enter("")
     finite.require(change, "the motion features are")
-    if by_kernels:
-        terms = kernels.stage_terms(stages, change, config)
-    else:
-        terms = torch.stack([torch.stack(_stage_terms(stage, change, config)) for stage in stages])  # [stages,6,B]
+    terms = backend.stage_terms(stages, change, config)
     numbered = product(range(1, len(stages) + 1), ObjectiveTerms._fields)
     names = [f"stage {number} of the objective: the {name} term is" for number, name in numbered]
     finite.require_each(terms.flatten(0, 1), names)

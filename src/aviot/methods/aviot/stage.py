@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -40,16 +41,6 @@ class Conditioning:
 
 
 @dataclass(frozen=True)
-class AllRegions:
-    """Plans of all granularities' regions one after the other, as kernels keep them."""
-
-    rows: Float[Tensor, "B regions K n"]
-    mass: Float[Tensor, "B regions K"]
-    sources: Float[Tensor, "B regions N D"]
-    means: Float[Tensor, "B regions N D"]
-
-
-@dataclass(frozen=True)
 class Stage:
     """The record of one executed stage: everything that provenance and the objective are read from."""
 
@@ -58,7 +49,6 @@ class Stage:
     means: tuple[Float[Tensor, "B R N D"], ...]  # of the regions, one a granularity
     gates: Float[Tensor, "B S K L"]  # gamma as the gate predicts it
     applied: Float[Tensor, "B S K L"]  # gamma as it was applied, warm-up included
-    regions: AllRegions | None = None  # the plans together, where kernels made them with gradients
 
     @property
     def coefficients(self) -> Float[Tensor, "B S K N"]:
@@ -109,40 +99,54 @@ class StageModules:
     gate: nn.Sequential
 
 
+@dataclass(frozen=True)
+class StageContext:
+    """The inputs of one stage."""
+
+    x: Float[Tensor, "B N S D"]
+    conditioning: Conditioning
+    supports: int  # K
+    progress: float  # of the warm-ups, from 0 to 1
+    reuse_x: bool = False  # x is an earlier stage's output, which a stage without a gradient may overwrite
+
+    def segments(self, config: CompressorConfig) -> Segments:
+        """Return the temporal segments of the sources."""
+        return Segments.of(self.x.shape[1], self.supports, config.segments)
+
+
+class StageOutput(NamedTuple):
+    """The results of one stage."""
+
+    features: Float[Tensor, "B K S D"]
+    stage: Stage
+    conditioning: Conditioning  # for the next stage
+
+
 def partitions_of(config: CompressorConfig) -> tuple[Partition, ...]:
-    """The granularities' partitions, coarse to fine."""
+    """Return the granularities' partitions, coarse to fine."""
     return tuple(Partition(config.grid, level.regions) for level in config.active_levels)
 
 
 def run_stage(
-    config: CompressorConfig,
-    modules: StageModules,
-    x: Float[Tensor, "B N S D"],
-    conditioning: Conditioning,
-    supports: int,
-    progress: float,
-    finite: FiniteCheck,
-    *,
-    in_place: bool = False,
-) -> tuple[Float[Tensor, "B K S D"], Stage, Conditioning]:
-    """Split, pilot, budgets, then transport from the whole frame to the finest regions, and fuse.
-
-    Returns the question for the next stage too. With `in_place` the features overwrite their sources; that
-    takes a call without a gradient.
+    config: CompressorConfig, modules: StageModules, context: StageContext, finite: FiniteCheck
+) -> StageOutput:
+    """Split, pilot, budgets, then transport from the whole frame to the finest regions, and fuse: in plain torch.
 
     Frame descriptors keep the features' magnitude (regional ones are normalised), and at large ones the gradient of
     their distortion is what is left of terms a million times its size: the whole frame's level is solved in float64.
     """
+    x, conditioning, progress = context.x, context.conditioning, context.progress
     partitions = partitions_of(config)
     frames, *regional = region_means(partitions, x)
     finite.require(frames, "the features x are")  # a patch that is not finite leaves a mean that is not
     means = (frames.double(), *regional)
-    layout = _lay_out(config, modules.metric, means[0], conditioning, supports, progress, finite)
+    layout = _lay_out(config, modules.metric, means[0], context, finite)
     plans = solve_levels(config, modules, partitions, means, conditioning, layout, finite)
+    in_place = context.reuse_x and not torch.is_grad_enabled()
     features, gates = fuse(x, plans, layout, modules.gate, config, conditioning.question, progress, in_place=in_place)
     finite.require(gates, "the fusion weights are")
     stage = Stage(layout, plans, means, gates, introduce_regions(gates, progress))
-    return features, stage, conditioning.carried_by(stage)
+    return StageOutput(features, stage, conditioning.carried_by(stage))
 
 
 @torch.no_grad()
@@ -150,21 +154,19 @@ def _lay_out(
     config: CompressorConfig,
     metric: Metric,
     frames: Float[Tensor, "B 1 N D"],
-    conditioning: Conditioning,
-    supports: int,
-    progress: float,
+    context: StageContext,
     finite: FiniteCheck,
 ) -> Layout:
     """Decide every segment's budget from the pilot's response and the question's relevance; no gradient."""
-    segments = Segments.of(frames.shape[2], supports, config.segments)
+    segments, conditioning, supports = context.segments(config), context.conditioning, context.supports
     embedded = metric.place(metric.lift(frames), conditioning.weights)[:, 0]
     response = pilot_response(embedded, segments, config.levels[0].epsilon, config.transport, config.pilot)
     relevance = None if conditioning.relevance is None else segments.mean(conditioning.relevance.double())
     probabilities = allocation_probabilities(
         response,
         relevance,
-        schedule.relevance_weight(progress, config.allocation),
-        schedule.allocation_temperature(progress, config.allocation),
+        schedule.relevance_weight(context.progress, config.allocation),
+        schedule.allocation_temperature(context.progress, config.allocation),
     )
     finite.require(probabilities, "the allocation probabilities are")
     return Layout(segments, supports, integer_budgets(probabilities, segments.sizes(frames.device), supports))

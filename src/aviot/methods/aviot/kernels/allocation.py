@@ -1,5 +1,7 @@
 """Budgets of every segment in one launch: the pilot's response, the question's relevance, and integers that add up."""
 
+from dataclasses import dataclass
+
 import torch
 import triton
 import triton.language as tl
@@ -104,26 +106,33 @@ def _allocate(
     tl.store(budgets + video * M + m, (given + added - removed).to(tl.int64), mask=real)
 
 
+@dataclass(frozen=True)
+class AllocationSettings:
+    """The settings of the pilot and of the allocation at one training step."""
+
+    epsilon: float
+    transport: TransportConfig
+    pilot: Pilot
+    relevance_weight: float  # alpha_q
+    temperature: float  # tau
+
+
 def allocate(
     placed: Float[Tensor, "B regions N C"],
     relevance: Float[Tensor, "B N"] | None,
     segments: Segments,
     supports: int,
-    *,
-    epsilon: float,
-    config: TransportConfig,
-    pilot: Pilot,
-    weight: float,
-    temperature: float,
+    settings: AllocationSettings,
 ) -> Int[Tensor, "B M"]:
-    """Each segment's supports; the first region is the whole frame. Not a number becomes a budget like any other."""
+    """Return each segment's supports; the first region is the whole frame. NaN still gives budgets that add up."""
+    epsilon, config = settings.epsilon, settings.transport
     batch, regions, frames, width = placed.shape
     budgets = torch.empty((batch, segments.count), dtype=torch.long, device=placed.device)
     _allocate[(batch,)](
         placed,
         placed if relevance is None else relevance,
-        budgets.new_full((), weight, dtype=torch.float64),
-        budgets.new_full((), temperature, dtype=torch.float64),
+        budgets.new_full((), settings.relevance_weight, dtype=torch.float64),
+        budgets.new_full((), settings.temperature, dtype=torch.float64),
         budgets,
         regions,
         frames,
@@ -134,7 +143,7 @@ def allocate(
         width,
         COST_LIMIT=config.cost_bound * epsilon,
         STABILIZER=config.stabilizer,
-        MEMORY=pilot_memory(epsilon, config, pilot) / epsilon,
+        MEMORY=pilot_memory(epsilon, config, settings.pilot) / epsilon,
         NEGLIGIBLE=NEGLIGIBLE,
         ASKED=relevance is not None,
         MB=block(segments.count),

@@ -1,5 +1,6 @@
 """Statistics, gate and fusion weights of all supports at a position, in one launch."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import triton
@@ -153,18 +154,22 @@ def _gate(
         tl.store(gates + target[:, None] * LEVELS + b[None, :], share, mask=real[:, None] & (b < LEVELS)[None, :])
 
 
+@dataclass(frozen=True)
+class GateInputs:
+    """The inputs of the gate's statistics, without gradient."""
+
+    moments: Float[Tensor, "B S K L 4"]
+    entropy: Float[Tensor, "B regions K"]  # of each support's distribution, over log N
+    region_of_patch: Int[Tensor, "L S"]
+    dim: int
+    question: Float[Tensor, "B D"] | None
+
+
 def gate_statistics(
-    moments: Float[Tensor, "B S K L 4"],
-    entropy: Float[Tensor, "B regions K"],
-    region_of_patch: Int[Tensor, "L S"],
-    dim: int,
-    question: Float[Tensor, "B D"] | None,
-    gate: nn.Sequential,
-    config: GateConfig,
-    *,
-    decide: bool,
+    inputs: GateInputs, gate: nn.Sequential, config: GateConfig, *, decide: bool
 ) -> tuple[Float[Tensor, "B S K features"], Float[Tensor, "B S K L"]]:
-    """The gate's statistics, and with `decide` its weights too (without gradient; else they are not set)."""
+    """Return the gate's statistics, and with `decide` its weights too (without gradient; else they are not set)."""
+    moments, entropy, question, dim = inputs.moments, inputs.entropy, inputs.question, inputs.dim
     batch, patches, supports, levels, _ = moments.shape
     features = PER_BRANCH * levels
     statistics = moments.new_empty((batch, patches, supports, features))
@@ -181,7 +186,7 @@ def gate_statistics(
     _gate[(triton.cdiv(supports, sizes["KB"]), patches, batch)](
         moments,
         entropy,
-        region_of_patch,
+        inputs.region_of_patch,
         moments if question is None else question,
         *(weight.detach().contiguous() for weight in weights),
         statistics,

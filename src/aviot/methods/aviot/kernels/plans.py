@@ -1,21 +1,20 @@
-"""All granularities' plans by kernels, with the gradient of their last rounds."""
+"""All granularities' plans by kernels, with the gradient of their last inputs."""
 
 from dataclasses import replace
 from typing import Any
 
 import torch
 import triton
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from aviot.config import LevelConfig
 from aviot.methods.aviot.kernels.embedding import activate
 from aviot.methods.aviot.kernels.halves import SplitRows
 from aviot.methods.aviot.kernels.record import PlanRecord
 from aviot.methods.aviot.kernels.reverse_coupling import couple_backward, lift_supports, room_like, start_of_one_round
 from aviot.methods.aviot.kernels.reverse_embedding import lift_backward, place_backward
-from aviot.methods.aviot.kernels.rounds import Rounds
+from aviot.methods.aviot.kernels.rounds import LevelRun, TransportInputs
 from aviot.methods.aviot.kernels.transport import TILE, _cost, transport_level
 from aviot.methods.aviot.metric import MetricParameters
 from aviot.methods.aviot.numerics import full_precision
@@ -35,12 +34,12 @@ class Plans(torch.autograd.Function):
         ctx: Any,
         sources: Float[Tensor, "B regions N D"],
         weigh: Float[Tensor, "B C"] | None,
-        rounds: Rounds,
+        inputs: TransportInputs,
         *parameters: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        """All rounds, coarse to fine; where each last round starts is kept."""
-        record, starts, carried = _forward(rounds)
-        ctx.rounds, ctx.weighed = rounds, weigh is not None
+        """All inputs, coarse to fine; where each last round starts is kept."""
+        record, starts, carried = _forward(inputs)
+        ctx.inputs, ctx.weighed = inputs, weigh is not None
         ctx.save_for_backward(sources, starts, *parameters)
         ctx.mark_non_differentiable(record.entropy)
         if carried is not None:
@@ -53,109 +52,103 @@ class Plans(torch.autograd.Function):
         sources, starts, *parameters = ctx.saved_tensors
         with full_precision(sources.device):
             to_sources, to_weigh, to_parameters = _backward(
-                ctx.rounds, sources, starts, MetricParameters(*parameters), *gradients[:2]
+                ctx.inputs, sources, starts, MetricParameters(*parameters), *gradients[:2]
             )
         return to_sources, to_weigh if ctx.weighed else None, None, *to_parameters
 
 
-def _forward(rounds: Rounds) -> tuple[PlanRecord, Float[Tensor, "B regions K n"], Float[Tensor, "B K"] | None]:
-    layout = rounds.layout
-    record = PlanRecord.empty(layout, rounds.lifted.shape[1])
+def _forward(inputs: TransportInputs) -> tuple[PlanRecord, Float[Tensor, "B regions K n"], Float[Tensor, "B K"] | None]:
+    layout = inputs.layout
+    record = PlanRecord.empty(layout, inputs.lifted.shape[1])
     starts = room_like(record.rows)
-    how = (rounds.config, rounds.metric, rounds.weigh, rounds.lifted, rounds.placed, layout, record)
-    carried: Tensor | None = None
-    for level, offset, parents in zip(rounds.levels, rounds.offsets, rounds.parents, strict=True):
-        heard = rounds.relevance if parents is None else None
+    relevance: Tensor | None = None
+    for run in inputs.runs():
+        level = run.level
         if level.rounds == 1:
-            _start(rounds, level, record, starts, offset, parents)
-            last, before = level, parents
+            _start(inputs, run, record, starts)
+            last = run
         else:
-            transport_level(level, *how, offset=offset, parents=parents, rounds=level.rounds - 1)
-            here = slice(offset, offset + level.regions[0] * level.regions[1])
+            transport_level(inputs, replace(run, relevance=None, rounds=level.rounds - 1), record)
+            here = slice(run.offset, run.offset + level.regions[0] * level.regions[1])
             starts[:, here].copy_(record.rows[:, here])
-            # a round that starts from where the level's own regions are
-            last = replace(level, rounds=1, parent_weight=1.0)
-            before = torch.arange(here.start, here.stop, dtype=torch.int32, device=layout.device)
-        found = transport_level(last, *how, offset=offset, parents=before, relevance=heard)
-        carried = carried if found is None else found
-    return record, starts, carried
+            # one round that starts from the supports of the level's own regions
+            own = torch.arange(here.start, here.stop, dtype=torch.int32, device=layout.device)
+            last = replace(run, level=replace(level, rounds=1, parent_weight=1.0), parents=own)
+        carried = transport_level(inputs, last, record)
+        relevance = relevance if carried is None else carried
+    return record, starts, relevance
 
 
-def _start(
-    rounds: Rounds,
-    level: LevelConfig,
-    record: PlanRecord,
-    starts: Float[Tensor, "B regions K n"],
-    offset: int,
-    parents: Int[Tensor, "R"] | None,
-) -> None:
-    batch, regions = rounds.lifted.shape[:2]
+def _start(inputs: TransportInputs, run: LevelRun, record: PlanRecord, starts: Float[Tensor, "B regions K n"]) -> None:
+    """Write the start of a granularity that has one round."""
+    level, parents = run.level, run.parents
+    batch, regions = inputs.lifted.shape[:2]
     count = level.regions[0] * level.regions[1]
-    start_of_one_round[(batch * count * rounds.layout.segments.count,)](
+    start_of_one_round[(batch * count * inputs.layout.segments.count,)](
         record.rows,
-        rounds.metric.shift if parents is None else parents,
-        rounds.layout.budgets,
+        inputs.metric.shift if parents is None else parents,
+        inputs.layout.budgets,
         starts,
         regions,
-        rounds.layout.supports,
+        inputs.layout.supports,
         starts.stride(-2),
-        *rounds.place,
-        offset,
+        *inputs.place,
+        run.offset,
         count,
         PARENT_WEIGHT=level.parent_weight,
         HAS_PARENT=parents is not None,
-        **rounds.sizes,
+        **inputs.sizes,
     )
 
 
 def _backward(
-    rounds: Rounds,
+    inputs: TransportInputs,
     sources: Float[Tensor, "B regions N D"],
     starts: Float[Tensor, "B regions K n"],
     parameters: MetricParameters,
     grad_rows: Float[Tensor, "B regions K n"],
     grad_mass: Float[Tensor, "B regions K"],
 ) -> tuple[Tensor, Tensor, MetricParameters]:
-    metric = rounds.metric
-    pre = _lift(rounds, starts)
+    metric = inputs.metric
+    pre = _lift(inputs, starts)
     hidden = activate(pre)
     parts = metric.second.apply(hidden)
     ends = metric.second.total(parts, hidden)
-    grad_cost = _couple_backward(rounds, parts, hidden, grad_rows.contiguous(), grad_mass.contiguous())
-    grad_ends, sums = _place_backward(rounds, ends, grad_cost)
+    grad_cost = _couple_backward(inputs, parts, hidden, grad_rows.contiguous(), grad_mass.contiguous())
+    grad_ends, sums = _place_backward(inputs, ends, grad_cost)
     along, plain, bias = sums.unbind(1)  # of da x^, da and dy, one a video
     grad_active = grad_ends @ parameters.second.float()
-    grad_lifted, grad_sources, first_bias = _lift_backward(rounds, grad_active, pre, starts)
+    grad_lifted, grad_sources, first_bias = _lift_backward(inputs, grad_active, pre, starts)
     gradients = MetricParameters(
         first=grad_lifted.flatten(0, 2).T @ sources.flatten(0, 2),
         first_bias=first_bias,
         second=grad_ends.T @ F.gelu(pre),
         second_bias=bias.sum(0),
-        gain=(rounds.weigh * along).sum(0),
-        shift=(rounds.weigh * plain).sum(0),
+        gain=(inputs.question_weights * along).sum(0),
+        shift=(inputs.question_weights * plain).sum(0),
     )
     to_weigh = torch.addcmul(metric.scale * along, metric.shift, plain)
     return grad_sources @ parameters.first.float(), to_weigh, gradients
 
 
-def _lift(rounds: Rounds, starts: Float[Tensor, "B regions K n"]) -> Float[Tensor, "points C"]:
+def _lift(inputs: TransportInputs, starts: Float[Tensor, "B regions K n"]) -> Float[Tensor, "points C"]:
     """The lifted sources of all regions, and then the lifted supports."""
-    layout, (batch, regions, frames, width) = rounds.layout, rounds.lifted.shape
+    layout, (batch, regions, frames, width) = inputs.layout, inputs.lifted.shape
     before = batch * regions * frames
-    pre = rounds.lifted.new_empty((before + batch * regions * layout.supports, width))
-    pre[:before].copy_(rounds.lifted.view(-1, width))
-    sizes = {name: rounds.sizes[name] for name in ("MB", "NB")}
-    lift_supports[(rounds.problems, triton.cdiv(layout.slots, TILE))](
-        rounds.lifted,
+    pre = inputs.lifted.new_empty((before + batch * regions * layout.supports, width))
+    pre[:before].copy_(inputs.lifted.view(-1, width))
+    sizes = {name: inputs.sizes[name] for name in ("MB", "NB")}
+    lift_supports[(inputs.problems, triton.cdiv(layout.slots, TILE))](
+        inputs.lifted,
         starts,
         layout.budgets,
-        rounds.metric.first.bias,
+        inputs.metric.first.bias,
         pre[before:],
         regions,
         frames,
         layout.supports,
         starts.stride(-2),
-        *rounds.place,
+        *inputs.place,
         width,
         RB=TILE,
         CB=block(width),
@@ -166,33 +159,33 @@ def _lift(rounds: Rounds, starts: Float[Tensor, "B regions K n"]) -> Float[Tenso
 
 
 def _couple_backward(
-    rounds: Rounds,
+    inputs: TransportInputs,
     parts: Float[Tensor, "points 2C"],
     hidden: SplitRows,
     grad_rows: Float[Tensor, "B regions K n"],
     grad_mass: Float[Tensor, "B regions K"],
 ) -> Float[Tensor, "B*regions*K n"]:
-    layout, metric, (batch, regions, frames, width) = rounds.layout, rounds.metric, rounds.lifted.shape
-    sizes, total = rounds.sizes, batch * regions * layout.supports
+    layout, metric, (batch, regions, frames, width) = inputs.layout, inputs.metric, inputs.lifted.shape
+    sizes, total = inputs.sizes, batch * regions * layout.supports
     cost, rest, grad_cost = parts.new_empty((3, total, sizes["NB"]))
     tile = {"RB": TILE, "CB": block(width), "MB": sizes["MB"], "NB": sizes["NB"]}
-    _cost[(rounds.problems, triton.cdiv(layout.slots, TILE))](
+    _cost[(inputs.problems, triton.cdiv(layout.slots, TILE))](
         parts[batch * regions * frames :],
         hidden.powers[batch * regions * frames :],
         metric.second.largest,
         metric.second.bias,
-        rounds.placed,
+        inputs.placed,
         layout.budgets,
         metric.scale,
         metric.shift,
-        rounds.weigh,
+        inputs.question_weights,
         cost,
         rest,
         regions,
         frames,
         layout.supports,
         grad_rows.stride(-2),
-        *rounds.place,
+        *inputs.place,
         width,
         0,
         regions,
@@ -200,9 +193,9 @@ def _couple_backward(
         **tile,
         num_warps=8,
     )
-    updates = [damping(level.epsilon, rounds.config) for level in rounds.levels]
-    history = parts.new_empty((rounds.problems, rounds.config.updates, sizes["NB"] + sizes["KB"]))
-    couple_backward[(rounds.problems,)](
+    updates = [damping(level.epsilon, inputs.config) for level in inputs.levels]
+    history = parts.new_empty((inputs.problems, inputs.config.updates, sizes["NB"] + sizes["KB"]))
+    couple_backward[(inputs.problems,)](
         cost,
         rest,
         grad_rows,
@@ -213,15 +206,15 @@ def _couple_backward(
         regions,
         layout.supports,
         grad_rows.stride(-2),
-        *rounds.place,
-        OFFSETS=rounds.offsets,
-        EPSILONS=tuple(level.epsilon for level in rounds.levels),
+        *inputs.place,
+        OFFSETS=inputs.offsets,
+        EPSILONS=tuple(level.epsilon for level in inputs.levels),
         SOURCE_KAPPAS=tuple(each["KAPPA_S"] for each in updates),
         TARGET_KAPPAS=tuple(each["KAPPA_T"] for each in updates),
         LEVELS=len(updates),
-        COST_BOUND=rounds.config.cost_bound,
-        STABILIZER=rounds.config.stabilizer,
-        UPDATES=rounds.config.updates,
+        COST_BOUND=inputs.config.cost_bound,
+        STABILIZER=inputs.config.stabilizer,
+        UPDATES=inputs.config.updates,
         **sizes,
         num_warps=warps_for(sizes["KB"], sizes["NB"]),
     )
@@ -229,34 +222,34 @@ def _couple_backward(
 
 
 def _place_backward(
-    rounds: Rounds, ends: Float[Tensor, "points C"], grad_cost: Float[Tensor, "B*regions*K n"]
+    inputs: TransportInputs, ends: Float[Tensor, "points C"], grad_cost: Float[Tensor, "B*regions*K n"]
 ) -> tuple[Float[Tensor, "points C"], Float[Tensor, "B 3 C"]]:
     """Of what goes into the last LayerNorm, and each video's sums over points."""
-    layout, metric, (batch, regions, frames, width) = rounds.layout, rounds.metric, rounds.lifted.shape
+    layout, metric, (batch, regions, frames, width) = inputs.layout, inputs.metric, inputs.lifted.shape
     before = batch * regions * frames
     grad_ends = torch.empty_like(ends)
     tiles = [triton.cdiv(count, TILE) for count in (layout.segments.longest, layout.slots)]
     sums = [ends.new_empty((batch, regions * layout.segments.count * each, 3, width)) for each in tiles]
     sides = (slice(before), slice(before, None))
     for of_sources, own, other, here in zip((True, False), sides, sides[::-1], (0, 1), strict=True):
-        place_backward[(rounds.problems, tiles[here])](
+        place_backward[(inputs.problems, tiles[here])](
             ends[own],
             ends[other],
             grad_cost,
             layout.budgets,
             metric.scale,
-            rounds.weigh,
+            inputs.question_weights,
             grad_ends[own],
             sums[here],
             regions,
             frames,
             layout.supports,
-            *rounds.place,
+            *inputs.place,
             width,
             SOURCES=of_sources,
             EPS=metric.eps,
-            MB=rounds.sizes["MB"],
-            NB=rounds.sizes["NB"],
+            MB=inputs.sizes["MB"],
+            NB=inputs.sizes["NB"],
             OB=OTHERS,
             RB=TILE,
             CB=block(width),
@@ -267,16 +260,16 @@ def _place_backward(
 
 
 def _lift_backward(
-    rounds: Rounds,
+    inputs: TransportInputs,
     grad_active: Float[Tensor, "points C"],
     pre: Float[Tensor, "points C"],
     starts: Float[Tensor, "B regions K n"],
 ) -> tuple[Float[Tensor, "B regions N C"], Float[Tensor, "B regions N C"], Float[Tensor, "C"]]:
     """Of the lifted sources for W1 and for the sources, and of its bias."""
-    layout, (_, regions, frames, width) = rounds.layout, rounds.lifted.shape
-    grad_lifted, grad_sources = torch.empty_like(rounds.lifted), torch.empty_like(rounds.lifted)
-    sums = pre.new_empty((rounds.problems, width))
-    lift_backward[(rounds.problems, triton.cdiv(width, CHANNELS))](
+    layout, (_, regions, frames, width) = inputs.layout, inputs.lifted.shape
+    grad_lifted, grad_sources = torch.empty_like(inputs.lifted), torch.empty_like(inputs.lifted)
+    sums = pre.new_empty((inputs.problems, width))
+    lift_backward[(inputs.problems, triton.cdiv(width, CHANNELS))](
         grad_active,
         pre,
         starts,
@@ -288,13 +281,13 @@ def _lift_backward(
         frames,
         layout.supports,
         starts.stride(-2),
-        *rounds.place,
+        *inputs.place,
         width,
-        MIXED=tuple(float(level.rounds == 1) for level in rounds.levels),
-        OFFSETS=rounds.offsets,
-        LEVELS=len(rounds.levels),
+        MIXED=tuple(float(level.rounds == 1) for level in inputs.levels),
+        OFFSETS=inputs.offsets,
+        LEVELS=len(inputs.levels),
         CB=CHANNELS,
-        **rounds.sizes,
+        **inputs.sizes,
         num_warps=8,
     )
     return grad_lifted, grad_sources, sums.sum(0)

@@ -5,12 +5,12 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from aviot.config import GateConfig
 from aviot.methods.aviot.kernels.embedding import gelu
-from aviot.methods.aviot.kernels.gate import gate_statistics
+from aviot.methods.aviot.kernels.gate import GateInputs, gate_statistics
 from aviot.methods.aviot.kernels.reverse_embedding import gelu_slope
 from aviot.ot.sinkhorn import block, kernel
 
@@ -101,18 +101,13 @@ class Gates(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        moments: Float[Tensor, "B S K L 4"],
-        entropy: Float[Tensor, "B regions K"],
-        region_of_patch: Int[Tensor, "L S"],
-        dim: int,
-        question: Float[Tensor, "B D"] | None,
+        inputs: GateInputs,
         gate: nn.Sequential,
         config: GateConfig,
         *parameters: Tensor,
     ) -> Float[Tensor, "B S K L"]:
         """Statistics and gate in one launch."""
-        how = (moments, entropy, region_of_patch, dim, question, gate, config)
-        statistics, gates = gate_statistics(*how, decide=True)
+        statistics, gates = gate_statistics(inputs, gate, config, decide=True)
         ctx.save_for_backward(statistics, *parameters)
         ctx.eps, ctx.config = gate[0].eps, config
         return gates
@@ -145,4 +140,4 @@ class Gates(torch.autograd.Function):
         )
         totals = sums.sum(0).split(sizes)
         shaped = (total.view_as(parameter) for total, parameter in zip(totals, parameters, strict=True))
-        return None, None, None, None, None, None, None, *shaped
+        return None, None, None, *shaped

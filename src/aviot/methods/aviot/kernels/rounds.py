@@ -1,5 +1,6 @@
-"""What all rounds of a stage share, forward and back."""
+"""The inputs of a stage's transport, shared by all granularities, forward and backward."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,19 +14,35 @@ from aviot.ot.sinkhorn import block
 
 
 @dataclass(frozen=True)
-class Rounds:
-    """What a stage's rounds are made of, without gradient."""
+class LevelRun:
+    """One granularity's rounds: which regions, and from where they start."""
+
+    level: LevelConfig
+    offset: int  # the granularity's first region among all
+    parents: Int[Tensor, "R"] | None  # index of each region's parent among all; None for the whole frame
+    relevance: Float[Tensor, "B N"] | None = None  # of the sources, where that of the supports is wanted
+    rounds: int | None = None  # fewer than the level's: the rows written are those of the supports as last moved
+
+
+@dataclass(frozen=True)
+class TransportInputs:
+    """The inputs of all granularities' rounds, without gradient."""
 
     levels: tuple[LevelConfig, ...]
     config: TransportConfig
     metric: MetricWeights
-    weigh: Float[Tensor, "B C"]
+    question_weights: Float[Tensor, "B C"]
     lifted: Float[Tensor, "B regions N C"]
     placed: Float[Tensor, "B regions N C"]
     layout: Layout
     offsets: tuple[int, ...]  # each granularity's first region among all
     parents: tuple[Int[Tensor, "R"] | None, ...]
     relevance: Float[Tensor, "B N"] | None
+
+    def runs(self) -> Iterator[LevelRun]:
+        """Yield every granularity's run, coarse to fine; the whole frame's carries the relevance."""
+        for level, offset, parents in zip(self.levels, self.offsets, self.parents, strict=True):
+            yield LevelRun(level, offset, parents, self.relevance if parents is None else None)
 
     @cached_property
     def problems(self) -> int:

@@ -4,15 +4,14 @@ import math
 
 import triton
 import triton.language as tl
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from aviot.config import LevelConfig, TransportConfig
-from aviot.methods.aviot.kernels.embedding import MetricWeights, gelu, normalise
+from aviot.methods.aviot.kernels.embedding import gelu, normalise
 from aviot.methods.aviot.kernels.halves import SplitRows, load_product, store_halves
 from aviot.methods.aviot.kernels.places import place_in_video, uniform_source
 from aviot.methods.aviot.kernels.record import PlanRecord
-from aviot.methods.aviot.layout import Layout
+from aviot.methods.aviot.kernels.rounds import LevelRun, TransportInputs
 from aviot.ot.sinkhorn import block, damping, kernel, sinkhorn, warps_for
 
 TILE = 16  # supports of one program that places them
@@ -207,26 +206,10 @@ def _couple(
         tl.store(rows + own, plan / (received + STABILIZER)[:, None], mask=written)
 
 
-def transport_level(
-    level: LevelConfig,
-    config: TransportConfig,
-    metric: MetricWeights,
-    weigh: Float[Tensor, "B C"],
-    lifted: Float[Tensor, "B regions N C"],
-    placed: Float[Tensor, "B regions N C"],
-    layout: Layout,
-    record: PlanRecord,
-    *,
-    offset: int,
-    parents: Int[Tensor, "R"] | None,
-    relevance: Float[Tensor, "B N"] | None = None,
-    rounds: int | None = None,
-) -> Float[Tensor, "B K"] | None:
-    """Write one granularity's plans into the record; with a relevance, return that of the supports.
-
-    `offset` is the level's first region among all, `parents` the index of each region's parent among all. With fewer
-    `rounds` than the level's, the rows written are those of the supports as they were moved last.
-    """
+def transport_level(inputs: TransportInputs, run: LevelRun, record: PlanRecord) -> Float[Tensor, "B K"] | None:
+    """Write one granularity's plans into the record; with a relevance, return that of the supports."""
+    config, metric, layout, lifted = inputs.config, inputs.metric, inputs.layout, inputs.lifted
+    level, offset, parents, relevance = run.level, run.offset, run.parents, run.relevance
     batch, regions, frames, width = lifted.shape
     segments, count = layout.segments, level.regions[0] * level.regions[1]
     problems, slots, sources = batch * count * segments.count, block(layout.slots), block(segments.longest)
@@ -245,7 +228,7 @@ def transport_level(
         "KB": slots,
         "num_warps": warps_for(slots, sources),
     } | damping(level.epsilon, config)
-    for turn in range(level.rounds if rounds is None else rounds):
+    for turn in range(level.rounds if run.rounds is None else run.rounds):
         _move[grid](
             lifted,
             unused if parents is None else parents,
@@ -269,11 +252,11 @@ def transport_level(
             hidden.powers,
             second.largest,
             second.bias,
-            placed,
+            inputs.placed,
             layout.budgets,
             metric.scale,
             metric.shift,
-            weigh,
+            inputs.question_weights,
             cost,
             rest,
             *shape,
