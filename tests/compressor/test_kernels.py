@@ -13,13 +13,11 @@ from aviot.methods.aviot.allocation import allocation_probabilities, integer_bud
 from aviot.methods.aviot.finite import FiniteCheck
 from aviot.methods.aviot.kernel_backend import KernelWeights
 from aviot.methods.aviot.kernels.allocation import AllocationSettings, allocate
+from aviot.methods.aviot.kernels.common import PlanBuffers, region_offsets, region_tables
 from aviot.methods.aviot.kernels.embedding import activate, embed_sources
-from aviot.methods.aviot.kernels.halves import SplitMap
-from aviot.methods.aviot.kernels.means import RegionMeans, region_means
-from aviot.methods.aviot.kernels.record import PlanRecord
-from aviot.methods.aviot.kernels.rounds import LevelRun, TransportInputs
-from aviot.methods.aviot.kernels.tables import offsets_of, tables
-from aviot.methods.aviot.kernels.transport import transport_level
+from aviot.methods.aviot.kernels.region_means import RegionMeans, region_means
+from aviot.methods.aviot.kernels.split_half_matmul import SplitMap
+from aviot.methods.aviot.kernels.transport import LevelRun, TransportInputs, transport_level
 from aviot.methods.aviot.layout import Layout
 from aviot.methods.aviot.level import start_rows, transport
 from aviot.methods.aviot.regions import Partition, descriptors
@@ -88,7 +86,7 @@ class Level:
 
     def transport_inputs(self, layout, relevance=None):
         lifted, placed = self.embed()
-        known = tables(self.partitions, self.config.position.region_bands, DEVICE)
+        known = region_tables(self.partitions, self.config.position.region_bands, DEVICE)
         return TransportInputs(
             levels=self.config.active_levels,
             config=self.config.transport,
@@ -97,7 +95,7 @@ class Level:
             lifted=lifted,
             placed=placed,
             layout=layout,
-            offsets=tuple(offsets_of(self.partitions)),
+            offsets=tuple(region_offsets(self.partitions)),
             parents=known.parents,
             relevance=relevance,
         )
@@ -179,7 +177,7 @@ def lay_out():
 def transported(level, layout, relevance=None):
     """Every granularity by kernels, and by torch in float64; and the supports' relevance."""
     inputs = level.transport_inputs(layout, relevance)
-    record = PlanRecord.empty(layout, sum(level.counts))
+    record = PlanBuffers.empty(layout, sum(level.counts))
     carried = None
     for run in inputs.runs():
         found = transport_level(inputs, run, record)
@@ -222,7 +220,7 @@ def test_a_constant_relevance_is_carried_exactly():
 def test_fewer_rounds_leave_the_supports_where_they_moved():
     level, layout = Level(random(2, 1, 11, 19), granularities="global"), lay_out()
     whole = replace(level.config.active_levels[0], rounds=3)
-    record = PlanRecord.empty(layout, 1)
+    record = PlanBuffers.empty(layout, 1)
     run = LevelRun(whole, offset=0, parents=None, rounds=2)
     assert transport_level(level.transport_inputs(layout), run, record) is None
     sources = level.means.double()

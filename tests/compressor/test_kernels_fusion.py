@@ -6,14 +6,11 @@ from common import DEVICE, make, relative
 
 from aviot.methods.aviot import statistics as plain
 from aviot.methods.aviot.fusion import combine, gate_weights
-from aviot.methods.aviot.kernels.gate import GateInputs, gate_statistics
-from aviot.methods.aviot.kernels.mixing import mix_plans
-from aviot.methods.aviot.kernels.moments import branch_moments
-from aviot.methods.aviot.kernels.products import Products
-from aviot.methods.aviot.kernels.record import PlanRecord
-from aviot.methods.aviot.kernels.reverse_gate import Gates
-from aviot.methods.aviot.kernels.reverse_mixing import Mix
-from aviot.methods.aviot.kernels.tables import tables
+from aviot.methods.aviot.kernels.branch_moments import branch_moments
+from aviot.methods.aviot.kernels.common import PlanBuffers, region_tables
+from aviot.methods.aviot.kernels.fusion import FusedFeatures, mix_sources
+from aviot.methods.aviot.kernels.gate import GateInputs, Gates, gate_statistics
+from aviot.methods.aviot.kernels.gram import GramMatrices
 from aviot.methods.aviot.layout import Layout
 from aviot.methods.aviot.regions import Partition
 from aviot.methods.aviot.segments import Segments
@@ -42,12 +39,12 @@ def plans(layout):
     absent = ~layout.segments.mask(DEVICE)[layout.segment][:, None]
     rows = logits.masked_fill(absent, -torch.inf).softmax(-1)
     rows = torch.where(layout.kept[:, None, :, None], layout.uniform_rows(rows.dtype), rows)
-    record = PlanRecord.empty(layout, REGIONS)
+    record = PlanBuffers.empty(layout, REGIONS)
     return record.rows.copy_(rows)
 
 
 def known(partitions=PARTITIONS):
-    return tables(partitions, 2, DEVICE)
+    return region_tables(partitions, 2, DEVICE)
 
 
 def table():
@@ -57,7 +54,7 @@ def table():
 def moments_of(layout, x, rows, question, partitions=PARTITIONS):
     question = torch.zeros_like(x[:, 0, 0]) if question is None else question.to(x.dtype)
     places = known(partitions)
-    products = Products.empty(question, places.groups, layout.segments)
+    products = GramMatrices.empty(question, places.groups, layout.segments)
     products.fill(x)
     return branch_moments(products, rows, places, layout, exact=x.dtype == torch.float32)
 
@@ -172,7 +169,7 @@ def exact_mixture(layout, rows, gates):
 @pytest.mark.parametrize(("layout", "dim"), [(SPREAD, 13), (ONE, 133), (LONG, 5)], ids=["spread", "one", "long"])
 def test_mixing_plans(layout, dim, dtype, tolerance):
     x, rows, gates = features(layout, dim, dtype), plans(layout), gates_of(layout)
-    found = mix_plans(x, rows, gates, table(), layout)
+    found = mix_sources(x, rows, gates, table(), layout)
     mixture = exact_mixture(layout, rows, gates)
     assert found.dtype == dtype
     assert relative(found, layout.mix(mixture, x.double().transpose(1, 2)).transpose(1, 2)) < tolerance
@@ -181,7 +178,7 @@ def test_mixing_plans(layout, dim, dtype, tolerance):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_segments_that_are_kept_are_kept_to_the_bit(dtype):
     x, rows, gates = features(SPREAD, dtype=dtype), plans(SPREAD), gates_of(SPREAD)
-    found = mix_plans(x, rows, gates, table(), SPREAD)
+    found = mix_sources(x, rows, gates, table(), SPREAD)
     assert torch.equal(found[0, :4], x[0, :4])
     assert torch.equal(found[1, 4:], x[1, 8:])
 
@@ -192,7 +189,7 @@ def test_mixing_and_its_gradients(layout, dim, dtype, tolerance):
     x = features(layout, dim, dtype).requires_grad_()
     rows, gates = plans(layout).requires_grad_(), gates_of(layout).requires_grad_()
     exact_x, exact_rows, exact_gates = (each.detach().double().requires_grad_() for each in (x, rows, gates))
-    found = Mix.apply(x, rows, gates, PARTITIONS, table(), layout)
+    found = FusedFeatures.apply(x, rows, gates, PARTITIONS, table(), layout)
     mixture = exact_mixture(layout, exact_rows, exact_gates)
     expected = layout.mix(mixture, exact_x.transpose(1, 2)).transpose(1, 2)
     weight = random(*found.shape, seed=5, dtype=dtype)

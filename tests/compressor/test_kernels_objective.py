@@ -6,12 +6,11 @@ from common import DEVICE, relative
 
 from aviot.config import ObjectiveConfig
 from aviot.methods.aviot import objective
+from aviot.methods.aviot.kernels.common import PlanBuffers, shape_cache
+from aviot.methods.aviot.kernels.continuity import PlanDivergence, edge_weights
 from aviot.methods.aviot.kernels.distortion import Distortion
-from aviot.methods.aviot.kernels.divergence import Divergence, edge_weights
 from aviot.methods.aviot.kernels.gate_terms import GateMeans
-from aviot.methods.aviot.kernels.kept import kept
-from aviot.methods.aviot.kernels.motion import patch_motion
-from aviot.methods.aviot.kernels.record import PlanRecord
+from aviot.methods.aviot.kernels.patch_motion import patch_motion
 from aviot.methods.aviot.layout import Layout
 from aviot.methods.aviot.level import Plan
 from aviot.methods.aviot.regions import Partition
@@ -38,7 +37,7 @@ def plans(layout):
     absent = ~layout.segments.mask(DEVICE)[layout.segment][:, None]
     rows = logits.masked_fill(absent, -torch.inf).softmax(-1)
     rows = torch.where(layout.kept[:, None, :, None], layout.uniform_rows(rows.dtype), rows)
-    record = PlanRecord.empty(layout, sum(COUNTS))
+    record = PlanBuffers.empty(layout, sum(COUNTS))
     return record.rows.copy_(rows), random(*rows.shape[:3], seed=2).abs() / 10
 
 
@@ -75,7 +74,7 @@ def test_distortion(layout, offset, stabilizer):
 def test_continuity(layout):
     rows, exact = plans(layout)[0].requires_grad_(), exactly(plans(layout)[0])
     means = random(len(rows), sum(COUNTS), layout.segments.sources, 13) + 1
-    found = (Divergence.apply(rows, PARTITIONS) * edge_weights(means, PARTITIONS, CONFIG.continuity_scale)).sum(1)
+    found = (PlanDivergence.apply(rows, PARTITIONS) * edge_weights(means, PARTITIONS, CONFIG.continuity_scale)).sum(1)
     terms = []
     for partition, part, mean in zip(PARTITIONS, exact.split(COUNTS, 1), means.split(COUNTS, 1), strict=True):
         plan = Plan("one", partition, layout, part, part, 1.0, lambda: None)
@@ -124,7 +123,7 @@ def test_patch_motion(frames, dtype):
 def test_what_is_kept_is_made_once():
     calls = []
 
-    @kept
+    @shape_cache
     def make(count, device):
         calls.append(count)
         return torch.zeros(count, device=device)

@@ -5,8 +5,8 @@ import torch
 from common import DEVICE
 from torch.nn import functional as F
 
-from aviot.methods.aviot.kernels.distances import squared_distances
-from aviot.methods.aviot.kernels.position import add_residual
+from aviot.methods.aviot.kernels.position_residual import add_residual
+from aviot.methods.aviot.kernels.squared_distances import squared_distances
 from aviot.models.kernels import gelu_mean, gelu_pool
 
 pytestmark = pytest.mark.usefixtures("poisoned")

@@ -75,8 +75,20 @@ class Compressor(nn.Module):
             conditioning = self._conditioning(inputs)
             modules = StageModules(self.metric, self.region_position, self.gate)
             backend = select_backend(self.config, modules, inputs.x, path, finite)
-            features, stages = _run_stages(backend, inputs.x, path, conditioning, progress)
+            features, stages = self._compress(inputs, path, conditioning, progress, backend)
         return self._result(x, inputs, features, path, stages, backend)
+
+    def _compress(
+        self, inputs: Inputs, path: tuple[int, ...], conditioning: Conditioning, progress: float, backend: Backend
+    ) -> tuple[Float[Tensor, "B K S D"], tuple[Stage, ...]]:
+        """Run every stage on the output of the one before."""
+        features, stages = backend.prepare(inputs.x), []
+        for number, (before, after) in enumerate(pairwise(path), start=1):
+            backend.finite.enter(f"stage {number} ({before} to {after} frames): ")
+            context = StageContext(features, conditioning, after, progress, reuse_x=number > 1)
+            features, stage, conditioning = backend.run_stage(context)
+            stages.append(stage)
+        return features, tuple(stages)
 
     def _conditioning(self, inputs: Inputs) -> Conditioning:
         """The question's routes into the compressor, as far as the config leaves them on."""
@@ -116,20 +128,3 @@ class Compressor(nn.Module):
             _terms=terms,
             _objective=self.config.objective,
         )
-
-
-def _run_stages(
-    backend: Backend,
-    x: Float[Tensor, "B T S D"],
-    path: tuple[int, ...],
-    conditioning: Conditioning,
-    progress: float,
-) -> tuple[Float[Tensor, "B K S D"], tuple[Stage, ...]]:
-    """Run every stage on the output of the one before."""
-    features, stages = backend.prepare(x), []
-    for number, (before, after) in enumerate(pairwise(path), start=1):
-        backend.finite.enter(f"stage {number} ({before} to {after} frames): ")
-        context = StageContext(features, conditioning, after, progress, reuse_x=number > 1)
-        features, stage, conditioning = backend.run_stage(context)
-        stages.append(stage)
-    return features, tuple(stages)

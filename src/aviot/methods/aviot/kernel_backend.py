@@ -18,17 +18,15 @@ from aviot.methods.aviot import schedule
 from aviot.methods.aviot.finite import FiniteCheck
 from aviot.methods.aviot.fusion import introduce_regions
 from aviot.methods.aviot.kernels.allocation import AllocationSettings, allocate
-from aviot.methods.aviot.kernels.aside import Aside
+from aviot.methods.aviot.kernels.branch_moments import branch_moments
+from aviot.methods.aviot.kernels.common import PlanBuffers, RegionTables, SideStream, region_offsets, region_tables
 from aviot.methods.aviot.kernels.embedding import MetricWeights, embed_sources
-from aviot.methods.aviot.kernels.features import fuse_rows
-from aviot.methods.aviot.kernels.means import RegionMeans, region_means
+from aviot.methods.aviot.kernels.fusion import FusedFeatures
+from aviot.methods.aviot.kernels.gate import GateInputs, Gates
+from aviot.methods.aviot.kernels.gram import GramMatrices
 from aviot.methods.aviot.kernels.objective import AllRegions, KernelObjective, KernelStage
-from aviot.methods.aviot.kernels.plans import Plans
-from aviot.methods.aviot.kernels.products import Products
-from aviot.methods.aviot.kernels.record import PlanRecord
-from aviot.methods.aviot.kernels.rounds import TransportInputs
-from aviot.methods.aviot.kernels.tables import Tables, offsets_of, tables
-from aviot.methods.aviot.kernels.transport import transport_level
+from aviot.methods.aviot.kernels.region_means import RegionMeans, region_means
+from aviot.methods.aviot.kernels.transport import TransportInputs, TransportPlans, transport_level
 from aviot.methods.aviot.layout import Layout
 from aviot.methods.aviot.level import Plan
 from aviot.methods.aviot.objective import ObjectiveBackend, TorchObjective
@@ -47,26 +45,26 @@ class KernelWeights:
     @torch.no_grad()
     def of(cls, config: CompressorConfig, modules: StageModules) -> "KernelWeights":
         """Convert the modules' weights."""
-        codes = region_tables(config, modules.region_position.weight.device).codes
+        codes = tables_of(config, modules.region_position.weight.device).codes
         return cls(MetricWeights.of(modules.metric), modules.region_position(codes))
 
 
-def region_tables(config: CompressorConfig, device: torch.device) -> Tables:
+def tables_of(config: CompressorConfig, device: torch.device) -> RegionTables:
     """Return the tables of a config's partitions."""
-    return tables(partitions_of(config), config.position.region_bands, device)
+    return region_tables(partitions_of(config), config.position.region_bands, device)
 
 
 @dataclass(frozen=True)
-class PendingProducts:
-    """The sources' products, on their way on a side stream; None where no gate needs them."""
+class PendingGram:
+    """Gram matrices that a side stream computes; None where no gate needs them."""
 
-    products: Products | None
-    side_stream: Aside
+    gram: GramMatrices | None
+    side_stream: SideStream
 
-    def wait(self) -> Products | None:
-        """Have the main stream wait for them."""
+    def wait(self) -> GramMatrices | None:
+        """Make the main stream wait for them, and return them."""
         self.side_stream.wait()
-        return self.products
+        return self.gram
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ class KernelBackend:
     modules: StageModules
     finite: FiniteCheck
     weights: KernelWeights
-    recording: bool  # gradients are recorded
+    buffersing: bool  # gradients are recorded
 
     @classmethod
     def build(cls, config: CompressorConfig, modules: StageModules, finite: FiniteCheck) -> "KernelBackend":
@@ -87,7 +85,7 @@ class KernelBackend:
     @property
     def objective(self) -> ObjectiveBackend:
         """The objective by kernels, which need a stage's gradients; without them in plain torch."""
-        return KernelObjective() if self.recording else TorchObjective()
+        return KernelObjective() if self.buffersing else TorchObjective()
 
     def prepare(self, x: Float[Tensor, "B N S D"]) -> Float[Tensor, "B N S D"]:
         """Return contiguous features: kernels take no strides."""
@@ -95,7 +93,7 @@ class KernelBackend:
 
     def run_stage(self, context: StageContext) -> StageOutput:
         """Run one stage."""
-        return self._run_recorded(context) if self.recording else self._run(context)
+        return self._run_recorded(context) if self.buffersing else self._run(context)
 
     @torch.no_grad()
     def _run(self, context: StageContext) -> StageOutput:
@@ -103,14 +101,14 @@ class KernelBackend:
         means = region_means(partitions_of(self.config), context.x)
         self.finite.require(means[:, 0], "the features x are")
         embedded = self._embed(means, context.conditioning)
-        pending = self._start_products(context)
+        pending = self._start_gram(context)
         transport = self._transport_inputs(embedded, context)
-        record = PlanRecord.empty(transport.layout, means.shape[1])
+        buffers = PlanBuffers.empty(transport.layout, means.shape[1])
         relevance: Tensor | None = None
         for run in transport.runs():
-            carried = transport_level(transport, run, record)
+            carried = transport_level(transport, run, buffers)
             relevance = relevance if carried is None else carried
-        features, stage = self._fuse(context, means, record, transport.layout, pending)
+        features, stage = self._fuse(context, means, buffers, transport.layout, pending)
         return StageOutput(features, stage, replace(context.conditioning, relevance=relevance))
 
     def _run_recorded(self, context: StageContext) -> StageOutput:
@@ -120,12 +118,12 @@ class KernelBackend:
         self.finite.require(means[:, 0], "the features x are")
         with torch.no_grad():
             transport = self._transport_inputs(self._embed(means.detach(), context.conditioning), context)
-        pending = self._start_products(context)
+        pending = self._start_gram(context)
         sources = self._describe(means)
-        parameters = self.modules.metric.parts
-        rows, mass, entropy, relevance = Plans.apply(sources, context.conditioning.weights, transport, *parameters)
-        record = PlanRecord(rows, mass, entropy)
-        features, stage = self._fuse(context, means, record, transport.layout, pending)
+        weights, parameters = context.conditioning.weights, self.modules.metric.parts
+        rows, mass, entropy, relevance = TransportPlans.apply(sources, weights, transport, *parameters)
+        buffers = PlanBuffers(rows, mass, entropy)
+        features, stage = self._fuse(context, means, buffers, transport.layout, pending)
         stage = KernelStage(**vars(stage), all_regions=AllRegions(rows, mass, sources, means))
         return StageOutput(features, stage, replace(context.conditioning, relevance=relevance))
 
@@ -141,18 +139,18 @@ class KernelBackend:
         return weights, *embed_sources(self.weights.metric, weights, means, self.weights.position)
 
     @torch.no_grad()
-    def _start_products(self, context: StageContext) -> PendingProducts:
-        """Launch the features' products on a side stream, beside the transport."""
+    def _start_gram(self, context: StageContext) -> PendingGram:
+        """Launch the sources' Gram matrices on a side stream, beside the transport."""
         x, question = context.x, context.conditioning.question
-        side_stream = Aside(x.device)
+        side_stream = SideStream(x.device)
         if len(self.config.active_levels) == 1 or self.config.fusion == "equal":
-            return PendingProducts(None, side_stream)
+            return PendingGram(None, side_stream)
         question = x.new_zeros((len(x), x.shape[-1])) if question is None else question.to(x.dtype).contiguous()
-        groups = region_tables(self.config, x.device).groups
-        products = Products.empty(question, groups, context.segments(self.config))
+        groups = tables_of(self.config, x.device).groups
+        gram = GramMatrices.empty(question, groups, context.segments(self.config))
         with side_stream:
-            products.fill(x)
-        return PendingProducts(products, side_stream)
+            gram.fill(x)
+        return PendingGram(gram, side_stream)
 
     def _transport_inputs(self, embedded: tuple[Tensor, Tensor, Tensor], context: StageContext) -> TransportInputs:
         """Allocate the budgets and gather the inputs of the transport."""
@@ -165,8 +163,8 @@ class KernelBackend:
             lifted=lifted,
             placed=placed,
             layout=self._lay_out(placed, context),
-            offsets=tuple(offsets_of(partitions_of(self.config))),
-            parents=region_tables(self.config, placed.device).parents,
+            offsets=tuple(region_offsets(partitions_of(self.config))),
+            parents=tables_of(self.config, placed.device).parents,
             relevance=context.conditioning.relevance,
         )
 
@@ -189,29 +187,47 @@ class KernelBackend:
             return means
         frames, regional = means.split([1, means.shape[1] - 1], 1)
         normalised = F.layer_norm(regional, means.shape[-1:], eps=DESCRIPTOR_EPS)
-        codes = region_tables(self.config, means.device).codes
+        codes = tables_of(self.config, means.device).codes
         return torch.cat((frames, normalised + self.modules.region_position(codes[1:])[:, None]), 1)
 
     def _fuse(
         self,
         context: StageContext,
         means: Float[Tensor, "B regions N D"],
-        record: PlanRecord,
+        buffers: PlanBuffers,
         layout: Layout,
-        pending: PendingProducts,
+        pending: PendingGram,
     ) -> tuple[Float[Tensor, "B K S D"], Stage]:
         """Return the fused features and the stage's record."""
-        self.finite.require(record.entropy, "the transport plans are")
-        plans = self._plans(means, record, layout)
-        features, gates = fuse_rows(self.config, self.modules.gate, context, record, layout, pending.wait())
+        self.finite.require(buffers.entropy, "the transport plans are")
+        plans, partitions = self._plans(means, buffers, layout), partitions_of(self.config)
+        gates = self._gates(context, buffers, layout, pending.wait())
+        regions = tables_of(self.config, means.device).regions
+        mixed = introduce_regions(gates, context.progress)
+        features = FusedFeatures.apply(context.x, buffers.rows, mixed, partitions, regions, layout)
         self.finite.require(gates, "the fusion weights are")
         applied = introduce_regions(gates, context.progress)
-        return features, Stage(layout, plans, _split(means, partitions_of(self.config)), gates, applied)
+        return features, Stage(layout, plans, _split(means, partitions), gates, applied)
 
-    def _plans(self, means: Float[Tensor, "B regions N D"], record: PlanRecord, layout: Layout) -> tuple[Plan, ...]:
-        """Return each granularity's plan as a view of the record."""
+    def _gates(
+        self, context: StageContext, buffers: PlanBuffers, layout: Layout, gram: GramMatrices | None
+    ) -> Float[Tensor, "B S K L"]:
+        """Return gamma as the gate predicts it; equal shares where no gate decides."""
+        x, rows, question, gate = context.x, buffers.rows, context.conditioning.question, self.modules.gate
+        tables = tables_of(self.config, x.device)
+        levels = len(tables.regions)
+        if gram is None:
+            return rows.new_full((len(x), self.config.patches, layout.supports, levels), 1 / levels)
+        question = None if question is None else question.float().contiguous()
+        with torch.no_grad():
+            moments = branch_moments(gram, rows.detach(), tables, layout, exact=x.dtype == torch.float32)
+        inputs = GateInputs(moments, buffers.entropy, tables.regions, x.shape[-1], question)
+        return Gates.apply(inputs, gate, self.config.gate, *gate.parameters())
+
+    def _plans(self, means: Float[Tensor, "B regions N D"], buffers: PlanBuffers, layout: Layout) -> tuple[Plan, ...]:
+        """Return each granularity's plan as a view of the buffers."""
         partitions, bands = partitions_of(self.config), self.config.position.region_bands
-        parts = (_split(values, partitions) for values in (record.rows, record.mass, means))
+        parts = (_split(values, partitions) for values in (buffers.rows, buffers.mass, means))
         return tuple(
             Plan(
                 name=level.name,

@@ -55,7 +55,7 @@ class _SquaredDistances(torch.autograd.Function):
     def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
         ctx.save_for_backward(a, b)
         if on_gpu(a):
-            from aviot.methods.aviot.kernels import distances as kernel  # needs triton
+            from aviot.methods.aviot.kernels import squared_distances as kernel  # needs triton
 
             return kernel.squared_distances(a, b)
         return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist").square()

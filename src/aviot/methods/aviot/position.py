@@ -61,7 +61,7 @@ def add_residual(
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (u, time, place)):
         return (u + time[:, None] + place).to(u.dtype)
     if on_gpu(u) and time.dtype == torch.float32:
-        from aviot.methods.aviot.kernels import position as kernel  # needs triton
+        from aviot.methods.aviot.kernels import position_residual as kernel  # needs triton
 
         return kernel.add_residual(u, time, place)
     x = torch.empty_like(u)
