@@ -18,10 +18,9 @@ from aviot.methods.aviot.kernels.embedding import activate, embed_sources
 from aviot.methods.aviot.kernels.region_means import RegionMeans, region_means
 from aviot.methods.aviot.kernels.split_half_matmul import SplitMap
 from aviot.methods.aviot.kernels.transport import LevelRun, TransportInputs, transport_level
-from aviot.methods.aviot.layout import Layout
 from aviot.methods.aviot.level import start_rows, transport
 from aviot.methods.aviot.regions import Partition, descriptors
-from aviot.methods.aviot.segments import Segments
+from aviot.methods.aviot.segments import Layout, Segments
 from aviot.methods.aviot.stage import Conditioning, StageModules, partitions_of, solve_levels
 
 pytestmark = pytest.mark.usefixtures("poisoned")
@@ -167,7 +166,7 @@ def test_what_is_not_a_number_still_gives_budgets(asked):
 
 
 SEGMENTS = Segments(11, 3)  # of 4, 4 and 3 sources
-BUDGETS = [[4, 1, 2], [1, 3, 3]]  # a segment kept as it is in both, and one support alone
+BUDGETS = [[4, 1, 2], [1, 3, 3]]  # an identity segment in both, and a single support
 
 
 def lay_out():
@@ -177,10 +176,10 @@ def lay_out():
 def transported(level, layout, relevance=None):
     """Every granularity by kernels, and by torch in float64; and the supports' relevance."""
     inputs = level.transport_inputs(layout, relevance)
-    record = PlanBuffers.empty(layout, sum(level.counts))
+    buffers = PlanBuffers.empty(layout, sum(level.counts))
     carried = None
     for run in inputs.runs():
-        found = transport_level(inputs, run, record)
+        found = transport_level(inputs, run, buffers)
         carried = found if run.parents is None else carried
     with torch.no_grad():
         plans = solve_levels(
@@ -192,21 +191,21 @@ def transported(level, layout, relevance=None):
             layout,
             FiniteCheck(),
         )
-    return record, plans, carried
+    return buffers, plans, carried
 
 
 def test_transport_of_frames_and_their_regions():
     level, layout = Level(rounds=(3, 2), transport={"stabilizer": 0.01}), lay_out()  # rows that miss one by far
     relevance = random(2, 11, seed=2, dtype=torch.float64)
-    record, plans, carried = transported(level, layout, relevance)
+    buffers, plans, carried = transported(level, layout, relevance)
     rows, mass = torch.cat([plan.rows for plan in plans], 1), torch.cat([plan.mass for plan in plans], 1)
-    assert (record.rows - rows).abs().max() < 2e-5
-    assert (record.mass - mass).abs().max() < 2e-5
+    assert (buffers.rows - rows).abs().max() < 2e-5
+    assert (buffers.mass - mass).abs().max() < 2e-5
     entropy = -torch.special.xlogy(rows, rows).sum(-1) / torch.tensor(11.0).log()
-    assert (record.entropy - entropy).abs().max() < 2e-5
-    kept = layout.kept[:, None, :, None].expand_as(rows)
-    assert torch.equal(record.rows[kept], rows[kept].float())
-    assert record.rows[rows == 0].eq(0).all()
+    assert (buffers.entropy - entropy).abs().max() < 2e-5
+    unchanged = layout.unchanged[:, None, :, None].expand_as(rows)
+    assert torch.equal(buffers.rows[unchanged], rows[unchanged].float())
+    assert buffers.rows[rows == 0].eq(0).all()
     expected = Conditioning(relevance=relevance).carried_by(SimpleNamespace(plans=plans)).relevance
     assert (carried - expected).abs().max() < 2e-5
 
@@ -220,9 +219,9 @@ def test_a_constant_relevance_is_carried_exactly():
 def test_fewer_rounds_leave_the_supports_where_they_moved():
     level, layout = Level(random(2, 1, 11, 19), granularities="global"), lay_out()
     whole = replace(level.config.active_levels[0], rounds=3)
-    record = PlanBuffers.empty(layout, 1)
+    buffers = PlanBuffers.empty(layout, 1)
     run = LevelRun(whole, offset=0, parents=None, rounds=2)
-    assert transport_level(level.transport_inputs(layout), run, record) is None
+    assert transport_level(level.transport_inputs(layout), run, buffers) is None
     sources = level.means.double()
     start = start_rows(whole, layout, None, torch.float64)
     with torch.no_grad():
@@ -236,9 +235,9 @@ def test_fewer_rounds_leave_the_supports_where_they_moved():
             layout,
         )
     moved = layout.pack((coupling.plan / (coupling.mass + level.config.transport.stabilizer)[..., None, :]).mT)
-    kept = layout.kept[:, None, :, None]
-    expected = torch.where(kept, layout.uniform_rows(torch.float64), moved)
-    assert (record.rows - expected).abs().max() < 2e-5
+    unchanged = layout.unchanged[:, None, :, None]
+    expected = torch.where(unchanged, layout.uniform_rows(torch.float64), moved)
+    assert (buffers.rows - expected).abs().max() < 2e-5
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -166,6 +166,29 @@ def test_a_graph_of_kernels_carries_its_checks_along(monkeypatch):
             module(**given, supports=4).flags().raise_first()
 
 
+@pytest.mark.usefixtures("by_kernels")
+@pytest.mark.parametrize("gradients", [True, False])
+def test_the_backend_is_selected_once_per_compression(monkeypatch, gradients):
+    calls = []
+    monkeypatch.setattr(backend, "kernels_serve", lambda *_: calls.append(1) or True)
+    module = tiny(**LINE | {"stage_multiple": 2}, transport={"updates": 2})
+    with torch.set_grad_enabled(gradients):
+        out = module(**on_device(inputs(9, grid=LINE["grid"])), supports=2)
+        assert out.loss.isfinite()
+    assert len(out.stages) > 1
+    assert len(calls) == 1
+    kernel_stage = import_module("aviot.methods.aviot.kernels.objective").KernelStage
+    assert all(isinstance(stage, kernel_stage) == gradients for stage in out.stages)
+
+
+def test_the_kernels_objective_refuses_stages_of_plain_torch():
+    objective = import_module("aviot.methods.aviot.kernels.objective").KernelObjective()
+    out = make(**TINY)(**inputs(9, grid=GRID), supports=4)
+    change = torch.zeros(1, GRID[0] * GRID[1])
+    with pytest.raises(TypeError, match="expected a stage that kernels ran with gradients, got Stage"):
+        objective.stage_terms(out.stages, change, make().config.objective)
+
+
 def serves(module, dtype=torch.float32, path=(40, 32, 10)):
     x = torch.empty(1, path[0], module.config.patches, module.config.dim, dtype=dtype, device="meta")
     modules = StageModules(module.metric, module.region_position, module.gate)

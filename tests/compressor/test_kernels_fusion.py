@@ -11,9 +11,8 @@ from aviot.methods.aviot.kernels.common import PlanBuffers, region_tables
 from aviot.methods.aviot.kernels.fusion import FusedFeatures, mix_sources
 from aviot.methods.aviot.kernels.gate import GateInputs, Gates, gate_statistics
 from aviot.methods.aviot.kernels.gram import GramMatrices
-from aviot.methods.aviot.layout import Layout
 from aviot.methods.aviot.regions import Partition
-from aviot.methods.aviot.segments import Segments
+from aviot.methods.aviot.segments import Layout, Segments
 
 pytestmark = pytest.mark.usefixtures("poisoned", "bf16_products")
 
@@ -34,11 +33,11 @@ def features(layout, dim=13, dtype=torch.float32):
 
 
 def plans(layout):
-    """Rows as plans leave them: each sums to one over its own segment, and the identity where that is kept."""
+    """Rows as plans leave them: each sums to one over its own segment, and the identity in identity segments."""
     logits = 2 * random(len(layout.budgets), REGIONS, layout.supports, layout.segments.longest, seed=1)
     absent = ~layout.segments.mask(DEVICE)[layout.segment][:, None]
     rows = logits.masked_fill(absent, -torch.inf).softmax(-1)
-    rows = torch.where(layout.kept[:, None, :, None], layout.uniform_rows(rows.dtype), rows)
+    rows = torch.where(layout.unchanged[:, None, :, None], layout.uniform_rows(rows.dtype), rows)
     record = PlanBuffers.empty(layout, REGIONS)
     return record.rows.copy_(rows)
 
@@ -77,7 +76,7 @@ def test_moments(layout, dtype, tolerance):
     question = random(len(x), 13, seed=2, dtype=dtype).float()
     found = moments_of(layout, x, rows, question)
     expected = exact_moments(layout, x, rows, question)
-    for column, name in enumerate(("size", "change", "spread", "asked")):
+    for column, name in enumerate(("size", "change", "spread", "question_product")):
         first = 1 if name == "change" else 0  # the first support has none
         exact = getattr(expected, name).transpose(2, 3)[:, :, first:]
         assert ((found[..., column][:, :, first:] - exact).abs() < tolerance * expected.size.max()).all(), name
@@ -162,7 +161,7 @@ def gates_of(layout):
 
 
 def exact_mixture(layout, rows, gates):
-    return combine(on_patches(rows.double()), gates.double(), layout.kept)
+    return combine(on_patches(rows.double()), gates.double(), layout.unchanged)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.bfloat16, 2**-8)])
@@ -195,7 +194,7 @@ def test_mixing_and_its_gradients(layout, dim, dtype, tolerance):
     weight = random(*found.shape, seed=5, dtype=dtype)
     (found * weight).sum().backward()
     (expected * weight.double()).sum().backward()
-    moving = (layout.segments.mask(DEVICE)[layout.segment] & ~layout.kept[..., None])[:, None]  # what plans decide
+    moving = (layout.segments.mask(DEVICE)[layout.segment] & ~layout.unchanged[..., None])[:, None]  # what plans decide
     assert relative(found, expected) < tolerance
     assert relative(x.grad, exact_x.grad) < tolerance
     assert relative(rows.grad * moving, exact_rows.grad * moving) < tolerance

@@ -11,10 +11,9 @@ from aviot.methods.aviot.kernels.continuity import PlanDivergence, edge_weights
 from aviot.methods.aviot.kernels.distortion import Distortion
 from aviot.methods.aviot.kernels.gate_terms import GateMeans
 from aviot.methods.aviot.kernels.patch_motion import patch_motion
-from aviot.methods.aviot.layout import Layout
-from aviot.methods.aviot.level import Plan
+from aviot.methods.aviot.level import LevelPlan
 from aviot.methods.aviot.regions import Partition
-from aviot.methods.aviot.segments import Segments
+from aviot.methods.aviot.segments import Layout, Segments
 from aviot.ot import plogp
 
 pytestmark = pytest.mark.usefixtures("poisoned")
@@ -36,7 +35,7 @@ def plans(layout):
     logits = 2 * random(len(layout.budgets), sum(COUNTS), layout.supports, layout.segments.longest, seed=1)
     absent = ~layout.segments.mask(DEVICE)[layout.segment][:, None]
     rows = logits.masked_fill(absent, -torch.inf).softmax(-1)
-    rows = torch.where(layout.kept[:, None, :, None], layout.uniform_rows(rows.dtype), rows)
+    rows = torch.where(layout.unchanged[:, None, :, None], layout.uniform_rows(rows.dtype), rows)
     record = PlanBuffers.empty(layout, sum(COUNTS))
     return record.rows.copy_(rows), random(*rows.shape[:3], seed=2).abs() / 10
 
@@ -58,7 +57,7 @@ def test_distortion(layout, offset, stabilizer):
     sources = (random(len(rows), sum(COUNTS), layout.segments.sources, 13) + offset).requires_grad_()
     exact, received, points = exactly(rows), mass.detach().double().requires_grad_(), sources.detach().double()
     points.requires_grad_()
-    whole = Plan("all", PARTITIONS[0], layout, exact, received, stabilizer, lambda: points)
+    whole = LevelPlan("all", PARTITIONS[0], layout, exact, received, stabilizer, lambda: points)
     found, expected = Distortion.apply(rows, mass, sources, layout, stabilizer), objective.distortion(whole)
     assert relative(found, expected) < 1e-6
     weight = random(*found.shape, seed=3)
@@ -77,7 +76,7 @@ def test_continuity(layout):
     found = (PlanDivergence.apply(rows, PARTITIONS) * edge_weights(means, PARTITIONS, CONFIG.continuity_scale)).sum(1)
     terms = []
     for partition, part, mean in zip(PARTITIONS, exact.split(COUNTS, 1), means.split(COUNTS, 1), strict=True):
-        plan = Plan("one", partition, layout, part, part, 1.0, lambda: None)
+        plan = LevelPlan("one", partition, layout, part, part, 1.0, lambda: None)
         terms.append(objective.continuity(plan, mean.double().mean(2), CONFIG.continuity_scale))
     expected = (terms[1] + terms[2]) / 2
     assert relative(found, expected) < 1e-5

@@ -7,9 +7,8 @@ from common import DEVICE, make
 from aviot.methods.aviot.kernels.common import region_offsets, region_tables
 from aviot.methods.aviot.kernels.embedding import MetricWeights, embed_sources
 from aviot.methods.aviot.kernels.transport import TransportInputs, TransportPlans
-from aviot.methods.aviot.layout import Layout
 from aviot.methods.aviot.level import finish, start_rows, transport
-from aviot.methods.aviot.segments import Segments
+from aviot.methods.aviot.segments import Layout, Segments
 from aviot.methods.aviot.stage import partitions_of
 
 pytestmark = pytest.mark.usefixtures("poisoned")

@@ -5,8 +5,14 @@ import torch
 from common import inputs, make
 
 from aviot import UniformKeep
-from aviot.methods.aviot.agreement import agreement, centroids, jensen_shannon, top_cells
-from aviot.methods.aviot.intervention import allocation_distance, temporal_divergence
+from aviot.methods.aviot.analysis import (
+    agreement,
+    allocation_distance,
+    centroids,
+    jensen_shannon,
+    temporal_divergence,
+    top_cells,
+)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from aviot.methods.aviot import replay
-from aviot.methods.aviot.replay import KEPT, Replays, replayable
+from aviot.methods.aviot.replay import MAX_GRAPHS, Replays, replayable
 
 
 class Recorded:
@@ -54,15 +54,15 @@ def test_the_graphs_used_last_are_kept(log):
     def run(name):
         return replays.run(torch.neg, {"input": x}, key=(name,), modules=())
 
-    for name in range(KEPT + 1):
+    for name in range(MAX_GRAPHS + 1):
         run(name)
         run(name)
     log.clear()
-    for name in range(1, KEPT + 1):
+    for name in range(1, MAX_GRAPHS + 1):
         run(name)
-    assert log == ["replayed"] * KEPT
+    assert log == ["replayed"] * MAX_GRAPHS
     run(0)
-    assert log[KEPT:] == ["captured", "replayed"]
+    assert log[MAX_GRAPHS:] == ["captured", "replayed"]
 
 
 @pytest.mark.usefixtures("log")

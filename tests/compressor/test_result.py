@@ -5,7 +5,7 @@ import torch
 from common import inputs, make
 
 from aviot import UniformKeep
-from aviot.methods.aviot.usage import budget_entropy
+from aviot.methods.aviot.analysis import budget_entropy
 
 
 def alone(batch, index):

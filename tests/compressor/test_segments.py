@@ -5,9 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aviot.methods.aviot.layout import Layout
 from aviot.methods.aviot.regions import Partition
-from aviot.methods.aviot.segments import Segments
+from aviot.methods.aviot.segments import Layout, Segments
 
 CPU = torch.device("cpu")
 

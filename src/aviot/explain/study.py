@@ -11,7 +11,7 @@ from aviot.accounting import Backbone
 from aviot.explain.model_info import ModelInfo
 from aviot.explain.pictures import LARGEST_SIDE, Pictures, apart
 from aviot.explain.view import View, view_of
-from aviot.methods.aviot.intervention import allocation_distance, temporal_divergence
+from aviot.methods.aviot.analysis import allocation_distance, temporal_divergence
 from aviot.models.configuration import AviotConfig
 from aviot.models.processing import AviotProcessor
 from aviot.models.session import Session

@@ -1,4 +1,8 @@
-"""The one choice between plain torch and kernels, made once per compression."""
+"""The one dispatch between plain torch and kernels: a backend, selected once per compression.
+
+Single operations that are used alone too (`ot.solve`, `numerics.squared_distances`, `position.add_residual`) have CUDA
+kernels of their own, also inside `TorchBackend`.
+"""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -10,8 +14,7 @@ from torch import Tensor, nn
 
 from aviot.config import CompressorConfig
 from aviot.methods.aviot.finite import FiniteCheck
-from aviot.methods.aviot.layers import LayerNorm, Linear
-from aviot.methods.aviot.metric import Metric
+from aviot.methods.aviot.metric import LayerNorm, Linear, Metric
 from aviot.methods.aviot.numerics import working_dtype
 from aviot.methods.aviot.objective import ObjectiveBackend, TorchObjective
 from aviot.methods.aviot.segments import Segments
@@ -22,7 +25,7 @@ MAX_COST_DIM = 256  # width of the transport space whose tile fits in a multipro
 
 
 class Backend(Protocol):
-    """One compression's way of computing stages, objective and finite checks."""
+    """The implementation of one compression's stages, objective and finite checks."""
 
     @property
     def finite(self) -> FiniteCheck:

@@ -12,37 +12,36 @@ from torch import Tensor, nn
 
 from aviot.config import CompressorConfig, check_config
 from aviot.methods.aviot.finite import FiniteCheck
-from aviot.methods.aviot.inputs import check_inputs, require_finite
-from aviot.methods.aviot.layout import Layout
+from aviot.methods.aviot.inputs import RawInputs, check_inputs, require_finite
 from aviot.methods.aviot.numerics import working_dtype
 from aviot.methods.aviot.objective import zero_terms
 from aviot.methods.aviot.provenance import ALL
 from aviot.methods.aviot.result import Compression
 from aviot.methods.aviot.schedule import ramp
-from aviot.methods.aviot.segments import Segments
+from aviot.methods.aviot.segments import Layout, Segments
 
 Rule: TypeAlias = Callable[[Float[Tensor, "B T S C"]], Float[Tensor, "B K S C"]]
 
 
 @dataclass(frozen=True)
 class FixedMixture:
-    """A stage whose mixture was decided before it saw the video: the same for every position."""
+    """A stage whose mixture does not depend on the features and is the same at every position."""
 
     coefficients: Float[Tensor, "B S K N"]
     budgets: Int[Tensor, "B M"]
     shares: Mapping[str, Tensor] = field(default_factory=dict)  # baselines have no granularities
 
     def mixture(self, patches: slice = ALL, videos: slice = ALL) -> Float[Tensor, "b s K N"]:
-        """The mixture at some positions, for some videos of the batch."""
+        """Return the mixture at some positions, for some videos of the batch."""
         return self.coefficients[videos, patches]
 
     def branch(self, name: str, patches: slice = ALL, videos: slice = ALL) -> tuple[Tensor, Tensor]:
-        """Baselines have no granularities."""
+        """Raise: baselines have no granularities."""
         raise ValueError(f"a baseline has no branch {name!r}; use the provenance's own coefficients")
 
 
 class Baseline(nn.Module):
-    """Compresses in one step, without a question, weights or an objective (its loss is zero)."""
+    """A compressor of one step, without a question, weights or an objective (its loss is zero)."""
 
     def __init__(self, config: CompressorConfig) -> None:
         super().__init__()
@@ -59,31 +58,21 @@ class Baseline(nn.Module):
         supports: int | None = None,
         step: int | None = None,
     ) -> Compression:
-        """The call of `Compressor`; what the baseline does not look at is checked and left alone."""
+        """Compress; arguments are those of `Compressor`, and unused ones are checked only."""
         ramp(step, self.config.warmup_steps)  # checked like everything else
         finite = FiniteCheck()
-        inputs = check_inputs(
-            self.config,
-            None,
-            finite,
-            x=x,
-            question=question,
-            relevance=relevance,
-            motion=motion,
-            ratio=ratio,
-            supports=supports,
-        )
+        inputs = check_inputs(self.config, None, finite, RawInputs(x, question, relevance, motion, ratio, supports))
         require_finite(inputs.x, finite)
-        frames, kept = inputs.x.shape[1], inputs.supports
+        frames, count = inputs.x.shape[1], inputs.supports
         features, stages = x, tuple[FixedMixture, ...]()
-        if kept < frames:
-            rule = self.rule(inputs.x, kept)
+        if count < frames:
+            rule = self.rule(inputs.x, count)
             mixed = rule(inputs.x)
             features = mixed if inputs.batched else mixed[0]
-            stages = (self._mixture(inputs.x, kept, rule),)
+            stages = (self._mixture(inputs.x, count, rule),)
         return Compression(
             features=features,
-            path=(frames, kept) if stages else (frames,),
+            path=(frames, count) if stages else (frames,),
             stages=stages,
             _batched=inputs.batched,
             _recording=torch.is_grad_enabled(),
@@ -93,65 +82,65 @@ class Baseline(nn.Module):
         )
 
     @abstractmethod
-    def rule(self, x: Float[Tensor, "B T S D"], kept: int) -> Rule:
-        """How frames like these become `kept`, in their own type: decided once, for features and provenance alike."""
+    def rule(self, x: Float[Tensor, "B T S D"], count: int) -> Rule:
+        """Return the function from frames to `count` frames, used for features and provenance alike."""
 
     @abstractmethod
-    def budgets(self, kept: int) -> tuple[int, ...]:
-        """The supports of each segment that the rule amounts to."""
+    def budgets(self, count: int) -> tuple[int, ...]:
+        """Return the supports of each segment under the rule."""
 
-    def _mixture(self, x: Float[Tensor, "B T S D"], kept: int, rule: Rule) -> FixedMixture:
+    def _mixture(self, x: Float[Tensor, "B T S D"], count: int, rule: Rule) -> FixedMixture:
         batch, frames, patches, _ = x.shape
         unit = torch.eye(frames, dtype=working_dtype(x.dtype), device=x.device)  # frame i is the i-th unit vector
         coefficients = rule(unit[None, :, None].expand(batch, -1, -1, -1))[:, :, 0]  # [B,K,T]
-        budgets = torch.tensor([self.budgets(kept)])
-        return FixedMixture(coefficients[:, None].expand(batch, patches, kept, frames), budgets.expand(batch, -1))
+        budgets = torch.tensor([self.budgets(count)])
+        return FixedMixture(coefficients[:, None].expand(batch, patches, count, frames), budgets.expand(batch, -1))
 
 
 class UniformKeep(Baseline):
-    """K uniformly spaced frames as they are; the transport's own uniform start, over the whole video."""
+    """K uniformly spaced frames, unchanged; the transport's own uniform start, over the whole video."""
 
-    def rule(self, x: Float[Tensor, "B T S D"], kept: int) -> Rule:
-        """Pick frames."""
-        layout = Layout(Segments(x.shape[1], 1), kept, torch.full((1, 1), kept, device=x.device))
+    def rule(self, x: Float[Tensor, "B T S D"], count: int) -> Rule:
+        """Select frames."""
+        layout = Layout(Segments(x.shape[1], 1), count, torch.full((1, 1), count, device=x.device))
         return partial(torch.index_select, dim=1, index=layout.uniform_sources[0])
 
-    def budgets(self, kept: int) -> tuple[int, ...]:
-        """One segment, the whole video."""
-        return (kept,)
+    def budgets(self, count: int) -> tuple[int, ...]:
+        """Return one segment, the whole video."""
+        return (count,)
 
 
 class SegmentMean(Baseline):
     """K contiguous, nearly equal intervals, each averaged position by position."""
 
-    def rule(self, x: Float[Tensor, "B T S D"], kept: int) -> Rule:
-        """Average intervals, accumulating in float32 or better."""
-        return partial(_interval_means, Segments(x.shape[1], kept))
+    def rule(self, x: Float[Tensor, "B T S D"], count: int) -> Rule:
+        """Average intervals, accumulated in float32 or better."""
+        return partial(_interval_means, Segments(x.shape[1], count))
 
-    def budgets(self, kept: int) -> tuple[int, ...]:
-        """One support an interval."""
-        return (1,) * kept
+    def budgets(self, count: int) -> tuple[int, ...]:
+        """Return one support per interval."""
+        return (1,) * count
 
 
 class RandomDrop(Baseline):
-    """K frames as they are, drawn at random without replacement for each video, in temporal order.
+    """K unchanged frames, drawn at random without replacement for each video, in temporal order.
 
-    Every call draws anew from the caller's generator; on the features' own device the host waits for nothing.
+    Every call draws again from the caller's generator; with a generator on the features' device the host never waits.
     """
 
     def __init__(self, config: CompressorConfig, generator: torch.Generator) -> None:
         super().__init__(config)
         self.generator = generator
 
-    def rule(self, x: Float[Tensor, "B T S D"], kept: int) -> Rule:
+    def rule(self, x: Float[Tensor, "B T S D"], count: int) -> Rule:
         """Draw frames."""
         batch, frames = x.shape[:2]
         order = torch.rand(batch, frames, generator=self.generator, device=self.generator.device).argsort(-1)
-        return partial(_picked, order[:, :kept].sort(-1).values.to(x.device))
+        return partial(_picked, order[:, :count].sort(-1).values.to(x.device))
 
-    def budgets(self, kept: int) -> tuple[int, ...]:
-        """One segment, the whole video."""
-        return (kept,)
+    def budgets(self, count: int) -> tuple[int, ...]:
+        """Return one segment, the whole video."""
+        return (count,)
 
 
 def _interval_means(segments: Segments, x: Float[Tensor, "B T S C"]) -> Float[Tensor, "B K S C"]:

@@ -1,4 +1,4 @@
-"""The compressor: stages from T frames down to K."""
+"""The compressor: progressive stages from T frames to K."""
 
 from functools import partial
 from itertools import pairwise
@@ -11,9 +11,8 @@ from aviot.config import CompressorConfig, check_config
 from aviot.methods.aviot.backend import Backend, select_backend
 from aviot.methods.aviot.finite import FiniteCheck
 from aviot.methods.aviot.fusion import build_gate
-from aviot.methods.aviot.inputs import Inputs, check_inputs, require_finite
-from aviot.methods.aviot.layers import Linear
-from aviot.methods.aviot.metric import Metric
+from aviot.methods.aviot.inputs import Inputs, RawInputs, check_inputs, require_finite
+from aviot.methods.aviot.metric import Linear, Metric
 from aviot.methods.aviot.numerics import full_precision
 from aviot.methods.aviot.objective import objective_terms, zero_terms
 from aviot.methods.aviot.result import Compression
@@ -22,10 +21,10 @@ from aviot.methods.aviot.stage import Conditioning, Stage, StageContext, StageMo
 
 
 class Compressor(nn.Module):
-    """T frames of patch features in, K frames' worth out, each a known mixture of all of them.
+    """The paper's compressor: T frames of patch features to K, each a known mixture of all T.
 
     `x` is [T,S,D] or [B,T,S,D] in any floating type; the solve runs in float32 (float64 for float64 features) and the
-    features come back in their own type. Nothing is kept on the module between calls.
+    result has the features' own type. The module stores nothing between calls.
     """
 
     def __init__(self, config: CompressorConfig) -> None:
@@ -47,27 +46,18 @@ class Compressor(nn.Module):
         supports: int | None = None,
         step: int | None = None,
     ) -> Compression:
-        """Compress to ceil(T / ratio) frames' worth, or to `supports` of them.
+        """Compress to ceil(T / ratio) frames, or to `supports` frames.
 
-        `question` is q_v, the question in feature space; without it every question route is off. `relevance` is each
-        frame's cosine to the question. `motion` is the features before their positions were added, which the gate's
-        smoothness term compares (x itself if not given); the loss reads it when it is asked for, so leave it as it is
-        until then. `step` drives the warm-ups of training; None means they are over.
+        `question` is q_v, the question in feature space; None turns off all conditioning. `relevance` is each frame's
+        cosine to the question. `motion` is the features before their positions were added, which the gate's smoothness
+        term compares (default: x); the loss reads it lazily, so do not modify it before. `step` is the training step
+        of the warm-ups; None means that they are over.
         """
         finite = FiniteCheck()
         device = self.region_position.weight.device
         with full_precision(device):
-            inputs = check_inputs(
-                self.config,
-                device,
-                finite,
-                x=x,
-                question=question,
-                relevance=relevance,
-                motion=motion,
-                ratio=ratio,
-                supports=supports,
-            )
+            raw = RawInputs(x, question, relevance, motion, ratio, supports)
+            inputs = check_inputs(self.config, device, finite, raw)
             path = path_for(self.config, inputs.x.shape[1], inputs.supports)
             if len(path) == 1:
                 require_finite(inputs.x, finite)
@@ -91,7 +81,7 @@ class Compressor(nn.Module):
         return features, tuple(stages)
 
     def _conditioning(self, inputs: Inputs) -> Conditioning:
-        """The question's routes into the compressor, as far as the config leaves them on."""
+        """Return the conditioning on the question, as far as the config enables it."""
         if inputs.question is None:
             return Conditioning()
         return Conditioning(
@@ -115,7 +105,7 @@ class Compressor(nn.Module):
             motion = inputs.x if inputs.motion is None else inputs.motion
             terms = partial(objective_terms, backend.objective, stages, motion, self.config.objective, backend.finite)
             features = features.to(x.dtype)
-            if features.untyped_storage().nbytes() > features.nbytes:  # a part of what the first stage made
+            if features.untyped_storage().nbytes() > features.nbytes:  # a view of the first stage's output
                 features = features.clone(memory_format=torch.contiguous_format)
             features = features if inputs.batched else features[0]
         return Compression(

@@ -27,10 +27,10 @@ from aviot.methods.aviot.kernels.gram import GramMatrices
 from aviot.methods.aviot.kernels.objective import AllRegions, KernelObjective, KernelStage
 from aviot.methods.aviot.kernels.region_means import RegionMeans, region_means
 from aviot.methods.aviot.kernels.transport import TransportInputs, TransportPlans, transport_level
-from aviot.methods.aviot.layout import Layout
-from aviot.methods.aviot.level import Plan
+from aviot.methods.aviot.level import LevelPlan
 from aviot.methods.aviot.objective import ObjectiveBackend, TorchObjective
 from aviot.methods.aviot.regions import DESCRIPTOR_EPS, Partition, descriptors
+from aviot.methods.aviot.segments import Layout
 from aviot.methods.aviot.stage import Conditioning, Stage, StageContext, StageModules, StageOutput, partitions_of
 
 
@@ -75,7 +75,7 @@ class KernelBackend:
     modules: StageModules
     finite: FiniteCheck
     weights: KernelWeights
-    buffersing: bool  # gradients are recorded
+    recording: bool  # gradients are recorded
 
     @classmethod
     def build(cls, config: CompressorConfig, modules: StageModules, finite: FiniteCheck) -> "KernelBackend":
@@ -85,7 +85,7 @@ class KernelBackend:
     @property
     def objective(self) -> ObjectiveBackend:
         """The objective by kernels, which need a stage's gradients; without them in plain torch."""
-        return KernelObjective() if self.buffersing else TorchObjective()
+        return KernelObjective() if self.recording else TorchObjective()
 
     def prepare(self, x: Float[Tensor, "B N S D"]) -> Float[Tensor, "B N S D"]:
         """Return contiguous features: kernels take no strides."""
@@ -93,7 +93,7 @@ class KernelBackend:
 
     def run_stage(self, context: StageContext) -> StageOutput:
         """Run one stage."""
-        return self._run_recorded(context) if self.buffersing else self._run(context)
+        return self._run_recorded(context) if self.recording else self._run(context)
 
     @torch.no_grad()
     def _run(self, context: StageContext) -> StageOutput:
@@ -224,12 +224,14 @@ class KernelBackend:
         inputs = GateInputs(moments, buffers.entropy, tables.regions, x.shape[-1], question)
         return Gates.apply(inputs, gate, self.config.gate, *gate.parameters())
 
-    def _plans(self, means: Float[Tensor, "B regions N D"], buffers: PlanBuffers, layout: Layout) -> tuple[Plan, ...]:
+    def _plans(
+        self, means: Float[Tensor, "B regions N D"], buffers: PlanBuffers, layout: Layout
+    ) -> tuple[LevelPlan, ...]:
         """Return each granularity's plan as a view of the buffers."""
         partitions, bands = partitions_of(self.config), self.config.position.region_bands
         parts = (_split(values, partitions) for values in (buffers.rows, buffers.mass, means))
         return tuple(
-            Plan(
+            LevelPlan(
                 name=level.name,
                 partition=partition,
                 layout=layout,

@@ -13,8 +13,8 @@ import triton
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aviot.methods.aviot.layout import Layout
 from aviot.methods.aviot.regions import Partition
+from aviot.methods.aviot.segments import Layout
 from aviot.ot.sinkhorn import COUNTS
 
 # Like `sinkhorn.COUNTS`, for kernels over grids of cells: a kernel is not compiled again for other values of these.

@@ -7,7 +7,7 @@ from torch import Tensor
 from aviot.methods.aviot.kernels.branch_moments.forward import KINDS, MOMENTS, boundary_changes, quadratic_forms
 from aviot.methods.aviot.kernels.common import RegionTables
 from aviot.methods.aviot.kernels.gram import GramMatrices
-from aviot.methods.aviot.layout import Layout
+from aviot.methods.aviot.segments import Layout
 from aviot.ot.sinkhorn import block
 
 FORMS = 128  # rows of one tile of forms

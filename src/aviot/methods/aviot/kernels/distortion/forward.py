@@ -31,7 +31,7 @@ def segment_distortion(
     NB: tl.constexpr,
     TB: tl.constexpr,
 ):
-    """sum_ij P_ij |x_i - z_j|^2 / (D sum_ij P_ij) of one segment of one region; with REVERSE its gradients.
+    """Compute sum_ij P_ij |x_i - z_j|^2 / (D sum_ij P_ij) of one segment of one region; with REVERSE its gradients.
 
     Sources carry a gradient as parts of z alone: dz_j = -c_j sum_i A_ij x_i with c_j = 2 m_j (1 - s_j) over the
     denominator, where nothing is subtracted. `spread` takes -A^T diag(s c) A, which times the sources is theirs.

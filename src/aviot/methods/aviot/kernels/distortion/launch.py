@@ -8,8 +8,8 @@ from torch import Tensor
 
 from aviot.methods.aviot.kernels.common import empty_rows_like
 from aviot.methods.aviot.kernels.distortion.forward import segment_distortion
-from aviot.methods.aviot.layout import Layout
 from aviot.methods.aviot.numerics import full_precision
+from aviot.methods.aviot.segments import Layout
 from aviot.ot.sinkhorn import block
 
 TILE = 16  # supports of one step

@@ -1,6 +1,6 @@
 """The fused output: every support at every position as a mixture of its segment's sources.
 
-Plain torch: `aviot.methods.aviot.fusion.combine` and `aviot.methods.aviot.layout.Layout.mix`.
+Plain torch: `aviot.methods.aviot.fusion.combine` and `aviot.methods.aviot.segments.Layout.mix`.
 Compared by `tests/compressor/test_kernels_fusion.py`: `test_mixing_plans`, `test_mixing_and_its_gradients`.
 """
 

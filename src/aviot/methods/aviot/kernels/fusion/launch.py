@@ -9,8 +9,8 @@ from torch import Tensor
 from aviot.methods.aviot.kernels.common import empty_rows_like, region_offsets
 from aviot.methods.aviot.kernels.fusion.backward import mix_backward, rows_backward
 from aviot.methods.aviot.kernels.fusion.forward import mix_segment
-from aviot.methods.aviot.layout import Layout
 from aviot.methods.aviot.regions import Partition
+from aviot.methods.aviot.segments import Layout
 from aviot.ot.sinkhorn import block
 
 CHANNELS = 128  # of one tile

@@ -1,4 +1,4 @@
-"""How much every patch changes from frame to frame, in one pass over the features.
+"""The change of every patch from frame to frame, in one pass over the features.
 
 Plain torch: `aviot.methods.aviot.objective.patch_motion`.
 Compared by `tests/compressor/test_kernels_objective.py`: `test_patch_motion`.

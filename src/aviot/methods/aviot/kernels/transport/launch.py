@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import triton
 from jaxtyping import Float, Int
@@ -13,8 +14,8 @@ from aviot.config import LevelConfig, TransportConfig
 from aviot.methods.aviot.kernels.common import PlanBuffers
 from aviot.methods.aviot.kernels.embedding import MetricWeights
 from aviot.methods.aviot.kernels.split_half_matmul import SplitRows
-from aviot.methods.aviot.kernels.transport.forward import couple_segment, move_supports, support_costs
-from aviot.methods.aviot.layout import Layout
+from aviot.methods.aviot.kernels.transport import forward as kernels
+from aviot.methods.aviot.segments import Layout
 from aviot.ot.sinkhorn import block, damping, warps_for
 
 TILE = 16  # supports of one program that moves them
@@ -29,6 +30,11 @@ class LevelRun:
     parents: Int[Tensor, "R"] | None  # index of each region's parent among all; None for the whole frame
     relevance: Float[Tensor, "B N"] | None = None  # of the sources; None: the supports' is not needed
     rounds: int | None = None  # fewer than the level's: the rows written are those of the supports as last moved
+
+    @property
+    def regions(self) -> int:
+        """The granularity's number of regions."""
+        return self.level.regions[0] * self.level.regions[1]
 
 
 @dataclass(frozen=True)
@@ -71,81 +77,124 @@ class TransportInputs:
 
 def transport_level(inputs: TransportInputs, run: LevelRun, plans: PlanBuffers) -> Float[Tensor, "B K"] | None:
     """Write one granularity's plans; with a relevance of the sources, return that of the supports."""
-    config, metric, layout, lifted = inputs.config, inputs.metric, inputs.layout, inputs.lifted
-    level, offset, parents, relevance = run.level, run.offset, run.parents, run.relevance
-    batch, regions, frames, width = lifted.shape
-    segments, count = layout.segments, level.regions[0] * level.regions[1]
-    problems, slots, sources = batch * count * segments.count, block(layout.slots), block(segments.longest)
-    grid = (problems, triton.cdiv(layout.slots, TILE))
+    (batch, _, _, width), layout, relevance = inputs.lifted.shape, inputs.layout, run.relevance
+    supports = batch * run.regions * layout.supports
     carried = None if relevance is None else relevance.new_empty((batch, layout.supports))
-    cost, rest = lifted.new_empty((2, batch * count * layout.supports, sources))
-    hidden, second = SplitRows.empty(batch * count * layout.supports, width, lifted.device), metric.second
-    unused = metric.shift
-    shape = (regions, frames, layout.supports, plans.rows.stride(-2), segments.longest, segments.full, segments.count)
-    sizes = {"MB": block(segments.count), "NB": sources}
-    tile = sizes | {"RB": TILE, "CB": block(width)}
-    coupling = {
-        "EPSILON": level.epsilon,
-        "COST_LIMIT": config.cost_bound * level.epsilon,
-        "STABILIZER": config.stabilizer,
-        "KB": slots,
-        "num_warps": warps_for(slots, sources),
-    } | damping(level.epsilon, config)
-    for turn in range(level.rounds if run.rounds is None else run.rounds):
-        move_supports[grid](
-            lifted,
-            unused if parents is None else parents,
-            layout.budgets,
-            metric.first.bias,
-            plans.rows,
-            hidden.halves,
-            hidden.powers,
-            *shape,
-            width,
-            offset,
-            count,
-            PARENT_WEIGHT=level.parent_weight,
-            START=turn == 0,
+    cost, rest = inputs.lifted.new_empty((2, supports, inputs.sizes["NB"]))
+    hidden = SplitRows.empty(supports, width, inputs.lifted.device)
+    launches = _LevelLaunches(inputs, run, plans, hidden, cost, rest, carried)
+    for index in range(run.level.rounds if run.rounds is None else run.rounds):
+        launches.move_supports(start=index == 0)
+        launches.compute_costs()
+        launches.couple(last=index == run.level.rounds - 1)
+    return carried
+
+
+@dataclass(frozen=True)
+class _LevelLaunches:
+    """The three launches of a granularity's rounds, and the memory between them."""
+
+    inputs: TransportInputs
+    run: LevelRun
+    plans: PlanBuffers
+    hidden: SplitRows
+    cost: Float[Tensor, "B*R*K n"]
+    rest: Float[Tensor, "B*R*K n"]  # the cost less its float32 part
+    carried: Float[Tensor, "B K"] | None
+
+    def move_supports(self, *, start: bool) -> None:
+        """Write the supports' hidden activations; with `start`, the level's initial supports'."""
+        inputs, run, parents = self.inputs, self.run, self.run.parents
+        kernels.move_supports[self._grid](
+            inputs.lifted,
+            inputs.metric.shift if parents is None else parents,
+            inputs.layout.budgets,
+            inputs.metric.first.bias,
+            self.plans.rows,
+            self.hidden.halves,
+            self.hidden.powers,
+            *self._counts,
+            inputs.lifted.shape[-1],
+            run.offset,
+            run.regions,
+            PARENT_WEIGHT=run.level.parent_weight,
+            START=start,
             HAS_PARENT=parents is not None,
-            **tile,
+            **self._tile,
             num_warps=8,
         )
-        support_costs[grid](
-            second.apply(hidden),
-            hidden.powers,
+
+    def compute_costs(self) -> None:
+        """Write the squared distances between supports and sources."""
+        inputs, metric, second = self.inputs, self.inputs.metric, self.inputs.metric.second
+        kernels.support_costs[self._grid](
+            second.apply(self.hidden),
+            self.hidden.powers,
             second.largest,
             second.bias,
             inputs.placed,
-            layout.budgets,
+            inputs.layout.budgets,
             metric.scale,
             metric.shift,
             inputs.question_weights,
-            cost,
-            rest,
-            *shape,
-            width,
-            offset,
-            count,
+            self.cost,
+            self.rest,
+            *self._counts,
+            inputs.lifted.shape[-1],
+            self.run.offset,
+            self.run.regions,
             PLACE_EPS=metric.eps,
-            **tile,
+            **self._tile,
             num_warps=8,
         )
-        couple_segment[(problems,)](
-            cost,
-            rest,
-            layout.budgets,
-            unused if relevance is None else relevance,
-            plans.rows,
-            plans.mass,
-            plans.entropy,
-            unused if carried is None else carried,
-            *shape,
-            offset,
-            count,
-            math.log(max(2, frames)),
-            LAST=turn == level.rounds - 1,
-            CARRY=relevance is not None,
-            **sizes,
-            **coupling,
+
+    def couple(self, *, last: bool) -> None:
+        """Solve the couplings; the last round writes the plans, earlier ones the moved supports."""
+        inputs, run, unused = self.inputs, self.run, self.inputs.metric.shift
+        kernels.couple_segment[(self._problems,)](
+            self.cost,
+            self.rest,
+            inputs.layout.budgets,
+            unused if run.relevance is None else run.relevance,
+            self.plans.rows,
+            self.plans.mass,
+            self.plans.entropy,
+            unused if self.carried is None else self.carried,
+            *self._counts,
+            run.offset,
+            run.regions,
+            math.log(max(2, inputs.lifted.shape[2])),
+            LAST=last,
+            CARRY=run.relevance is not None,
+            **inputs.sizes,
+            **self._solver_constants,
         )
-    return carried
+
+    @cached_property
+    def _problems(self) -> int:
+        return len(self.inputs.lifted) * self.run.regions * self.inputs.layout.segments.count
+
+    @cached_property
+    def _grid(self) -> tuple[int, int]:
+        return self._problems, triton.cdiv(self.inputs.layout.slots, TILE)
+
+    @cached_property
+    def _counts(self) -> tuple[int, ...]:
+        """Regions, frames, supports, row stride, and the counts that `segment_bounds` takes."""
+        _, regions, frames, _ = self.inputs.lifted.shape
+        return regions, frames, self.inputs.layout.supports, self.plans.rows.stride(-2), *self.inputs.segment_counts
+
+    @cached_property
+    def _tile(self) -> dict[str, int]:
+        sizes = self.inputs.sizes
+        return {"MB": sizes["MB"], "NB": sizes["NB"], "RB": TILE, "CB": block(self.inputs.lifted.shape[-1])}
+
+    @cached_property
+    def _solver_constants(self) -> dict[str, Any]:
+        config, epsilon, sizes = self.inputs.config, self.run.level.epsilon, self.inputs.sizes
+        return {
+            "EPSILON": epsilon,
+            "COST_LIMIT": config.cost_bound * epsilon,
+            "STABILIZER": config.stabilizer,
+            "num_warps": warps_for(sizes["KB"], sizes["NB"]),
+        } | damping(epsilon, config)

@@ -66,6 +66,7 @@ class TransportPlans(torch.autograd.Function):
 def _forward(
     inputs: TransportInputs,
 ) -> tuple[PlanBuffers, Float[Tensor, "B regions K n"], Float[Tensor, "B K"] | None]:
+    """Return the plans, the start of each last round, and the supports' relevance."""
     layout = inputs.layout
     plans = PlanBuffers.empty(layout, inputs.lifted.shape[1])
     starts = empty_rows_like(plans.rows)
@@ -77,7 +78,7 @@ def _forward(
             last = run
         else:
             transport_level(inputs, replace(run, relevance=None, rounds=level.rounds - 1), plans)
-            here = slice(run.offset, run.offset + level.regions[0] * level.regions[1])
+            here = slice(run.offset, run.offset + run.regions)
             starts[:, here].copy_(plans.rows[:, here])
             # one round that starts from the supports of the level's own regions
             own = torch.arange(here.start, here.stop, dtype=torch.int32, device=layout.device)
@@ -91,8 +92,7 @@ def _start(inputs: TransportInputs, run: LevelRun, plans: PlanBuffers, starts: F
     """Write the start of a granularity that has one round."""
     level, parents = run.level, run.parents
     batch, regions = inputs.lifted.shape[:2]
-    count = level.regions[0] * level.regions[1]
-    start_of_one_round[(batch * count * inputs.layout.segments.count,)](
+    start_of_one_round[(batch * run.regions * inputs.layout.segments.count,)](
         plans.rows,
         inputs.metric.shift if parents is None else parents,
         inputs.layout.budgets,
@@ -102,7 +102,7 @@ def _start(inputs: TransportInputs, run: LevelRun, plans: PlanBuffers, starts: F
         starts.stride(-2),
         *inputs.segment_counts,
         run.offset,
-        count,
+        run.regions,
         PARENT_WEIGHT=level.parent_weight,
         HAS_PARENT=parents is not None,
         **inputs.sizes,
@@ -117,6 +117,7 @@ def _backward(
     grad_rows: Float[Tensor, "B regions K n"],
     grad_mass: Float[Tensor, "B regions K"],
 ) -> tuple[Tensor, Tensor, MetricParameters]:
+    """Return the gradients of sources, question weights and parameters."""
     metric = inputs.metric
     pre = _lift(inputs, starts)
     hidden = activate(pre)
@@ -173,34 +174,10 @@ def _couple_backward(
     grad_rows: Float[Tensor, "B regions K n"],
     grad_mass: Float[Tensor, "B regions K"],
 ) -> Float[Tensor, "B*regions*K n"]:
-    layout, metric, (batch, regions, frames, width) = inputs.layout, inputs.metric, inputs.lifted.shape
-    sizes, total = inputs.sizes, batch * regions * layout.supports
-    cost, rest, grad_cost = parts.new_empty((3, total, sizes["NB"]))
-    tile = {"RB": TILE, "CB": block(width), "MB": sizes["MB"], "NB": sizes["NB"]}
-    support_costs[(inputs.problems, triton.cdiv(layout.slots, TILE))](
-        parts[batch * regions * frames :],
-        hidden.powers[batch * regions * frames :],
-        metric.second.largest,
-        metric.second.bias,
-        inputs.placed,
-        layout.budgets,
-        metric.scale,
-        metric.shift,
-        inputs.question_weights,
-        cost,
-        rest,
-        regions,
-        frames,
-        layout.supports,
-        grad_rows.stride(-2),
-        *inputs.segment_counts,
-        width,
-        0,
-        regions,
-        PLACE_EPS=metric.eps,
-        **tile,
-        num_warps=8,
-    )
+    """Return the gradient of the costs, which are computed again, from those of rows and masses."""
+    layout, sizes, (batch, regions, _, _) = inputs.layout, inputs.sizes, inputs.lifted.shape
+    cost, rest, grad_cost = parts.new_empty((3, batch * regions * layout.supports, sizes["NB"]))
+    _compute_costs(inputs, parts, hidden, (cost, rest), grad_rows.stride(-2))
     updates = [damping(level.epsilon, inputs.config) for level in inputs.levels]
     history = parts.new_empty((inputs.problems, inputs.config.updates, sizes["NB"] + sizes["KB"]))
     couple_backward[(inputs.problems,)](
@@ -227,6 +204,43 @@ def _couple_backward(
         num_warps=warps_for(sizes["KB"], sizes["NB"]),
     )
     return grad_cost
+
+
+def _compute_costs(
+    inputs: TransportInputs,
+    parts: Float[Tensor, "points 2C"],
+    hidden: SplitRows,
+    costs: tuple[Float[Tensor, "B*regions*K n"], Float[Tensor, "B*regions*K n"]],
+    pitch: int,
+) -> None:
+    """Write the costs of all granularities' last rounds, and their remainders beyond float32."""
+    layout, metric, (batch, regions, frames, width) = inputs.layout, inputs.metric, inputs.lifted.shape
+    support_costs[(inputs.problems, triton.cdiv(layout.slots, TILE))](
+        parts[batch * regions * frames :],
+        hidden.powers[batch * regions * frames :],
+        metric.second.largest,
+        metric.second.bias,
+        inputs.placed,
+        layout.budgets,
+        metric.scale,
+        metric.shift,
+        inputs.question_weights,
+        *costs,
+        regions,
+        frames,
+        layout.supports,
+        pitch,
+        *inputs.segment_counts,
+        width,
+        0,
+        regions,
+        PLACE_EPS=metric.eps,
+        RB=TILE,
+        CB=block(width),
+        MB=inputs.sizes["MB"],
+        NB=inputs.sizes["NB"],
+        num_warps=8,
+    )
 
 
 def _place_backward(
