@@ -121,7 +121,7 @@ ALLOCATIONS = [(22, 9, 4), (37, 30, 5), (23, 3, 3), (21, 19, 17), (9, 5, 1)]
 
 
 def budgets_of(placed, relevance, segments, supports, pilot, weight=0.3, temperature=0.1):
-    """By the kernel, and by torch."""
+    """Return the kernel's budgets and torch's."""
     config = TransportConfig()
     settings = AllocationSettings(
         epsilon=0.1, transport=config, pilot=pilot, relevance_weight=weight, temperature=temperature
@@ -155,7 +155,7 @@ def test_equal_signals_keep_their_order():
 
 
 @pytest.mark.parametrize("asked", [True, False])
-def test_what_is_not_a_number_still_gives_budgets(asked):
+def test_nan_still_gives_budgets(asked):
     segments = Segments(22, 4)
     placed = random(3, 1, 22, 7)
     placed[0], placed[1, :, 3] = torch.nan, torch.nan
@@ -174,7 +174,7 @@ def lay_out():
 
 
 def transported(level, layout, relevance=None):
-    """Every granularity by kernels, and by torch in float64; and the supports' relevance."""
+    """Return every granularity's plans by kernels and by torch in float64, and the supports' relevance."""
     inputs = level.transport_inputs(layout, relevance)
     buffers = PlanBuffers.empty(layout, sum(level.counts))
     carried = None

@@ -1,4 +1,4 @@
-"""Whole compressions by kernels against the looped float64 reference, and when the kernels are taken at all."""
+"""Whole compressions by kernels against the looped float64 reference, and the choice of the backend."""
 
 from importlib import import_module
 
@@ -34,7 +34,7 @@ def on_device(given):
 
 
 def reference(module, given, **how):
-    """Its result, and the weights that it was made from."""
+    """Return the reference's result, and the weights that it was computed from."""
     weights = {name: value.detach().cpu().double().requires_grad_() for name, value in module.named_parameters()}
     return compress_reference(module.config, weights, **given, **how), weights
 
@@ -120,7 +120,7 @@ def test_gradients(config, dtype, tolerance, gradient_tolerance):
 @UNTRACED
 @pytest.mark.usefixtures("by_kernels")
 def test_gradients_of_the_loss_at_large_magnitudes():
-    """Of a distortion of millions all that is left is what the supports miss their barycentres by."""
+    """The gradient is a small difference of huge terms: the supports' distance from their barycentres."""
     module, given = tiny(**ONE_STAGE), {"x": 1e4 * inputs(9, grid=GRID)["x"]}
     exact, leaf = given["x"].double().requires_grad_(), given["x"].to(DEVICE, copy=True).requires_grad_()
     module(leaf, supports=4).loss.backward()
@@ -195,7 +195,7 @@ def serves(module, dtype=torch.float32, path=(40, 32, 10)):
     return backend.kernels_serve(module.config, modules, x, path)
 
 
-def test_what_the_kernels_refuse(monkeypatch):
+def test_unsupported_inputs_are_refused_by_the_kernels(monkeypatch):
     assert not serves(make())
     monkeypatch.setattr(backend, "on_gpu", lambda _: True)
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
@@ -210,7 +210,7 @@ def test_what_the_kernels_refuse(monkeypatch):
     assert not serves(make(cost_dim=258))
 
 
-def test_modules_that_somebody_has_wrapped_are_called(monkeypatch):
+def test_wrapped_modules_are_called(monkeypatch):
     monkeypatch.setattr(backend, "on_gpu", lambda _: True)
     for wrap in (
         lambda module: module.metric.embed[2].register_forward_hook(lambda *_: None),

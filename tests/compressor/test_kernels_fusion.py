@@ -33,7 +33,7 @@ def features(layout, dim=13, dtype=torch.float32):
 
 
 def plans(layout):
-    """Rows as plans leave them: each sums to one over its own segment, and the identity in identity segments."""
+    """Return rows like a plan's: each sums to one over its own segment; the identity in identity segments."""
     logits = 2 * random(len(layout.budgets), REGIONS, layout.supports, layout.segments.longest, seed=1)
     absent = ~layout.segments.mask(DEVICE)[layout.segment][:, None]
     rows = logits.masked_fill(absent, -torch.inf).softmax(-1)
@@ -83,7 +83,7 @@ def test_moments(layout, dtype, tolerance):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_patches_are_grouped_whatever_the_partitions(dtype):
+def test_patches_are_grouped_for_uneven_partitions(dtype):
     x, rows = features(SPREAD, dtype=dtype), plans(SPREAD)
     alone = moments_of(SPREAD, x, rows, None)
     uneven = (PARTITIONS[0], PARTITIONS[1])  # two patches share their regions, one has its own
@@ -145,7 +145,7 @@ def test_scenes_that_stand_still_show_no_change():
     assert max(change.max(), apart.max(), turned.abs().max()) < 1e-5
 
 
-def test_a_gate_that_sees_what_is_not_a_number_says_so():
+def test_a_nan_in_the_statistics_reaches_the_gates():
     compressor, rows = make().to(DEVICE), plans(ONE)
     moments = moments_of(ONE, features(ONE), rows, None)
     moments[0, 1, 0, 2, 0] = torch.nan
@@ -175,7 +175,7 @@ def test_mixing_plans(layout, dim, dtype, tolerance):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_segments_that_are_kept_are_kept_to_the_bit(dtype):
+def test_identity_segments_are_copied_bit_for_bit(dtype):
     x, rows, gates = features(SPREAD, dtype=dtype), plans(SPREAD), gates_of(SPREAD)
     found = mix_sources(x, rows, gates, table(), SPREAD)
     assert torch.equal(found[0, :4], x[0, :4])

@@ -31,7 +31,7 @@ def random(*shape, seed=0, dtype=torch.float32):
 
 
 def plans(layout):
-    """Rows as plans leave them, and masses."""
+    """Return rows and masses like a plan's."""
     logits = 2 * random(len(layout.budgets), sum(COUNTS), layout.supports, layout.segments.longest, seed=1)
     absent = ~layout.segments.mask(DEVICE)[layout.segment][:, None]
     rows = logits.masked_fill(absent, -torch.inf).softmax(-1)
@@ -46,7 +46,7 @@ def exactly(rows):
 
 
 def through_softmax(rows, gradient):
-    """What a gradient is to the logits that rows came from: a row's sum is always one."""
+    """Return the gradient of the logits of rows: a row's sum is always one."""
     return rows * (gradient - (rows * gradient).sum(-1, keepdim=True))
 
 
@@ -119,7 +119,7 @@ def test_patch_motion(frames, dtype):
         assert (patch_motion(given) - expected).abs().max() < (1e-6 if dtype == torch.float32 else 1e-12)
 
 
-def test_what_is_kept_is_made_once():
+def test_the_shape_cache_builds_once():
     calls = []
 
     @shape_cache

@@ -1,4 +1,4 @@
-"""Provenance by frame, by token, by path, and back from a patch."""
+"""Provenance by frame, token, branch and source patch."""
 
 import pytest
 import torch

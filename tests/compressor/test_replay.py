@@ -1,4 +1,4 @@
-"""When work is captured and when its graph is replayed, with a stand-in for graphs where there is no GPU."""
+"""Capture and replay of graphs, with a stand-in for graphs where there is no GPU."""
 
 import pickle
 
@@ -11,7 +11,7 @@ from aviot.methods.aviot.replay import MAX_GRAPHS, Replays, replayable
 
 
 class Recorded:
-    """Notes what would have been captured, and answers as the graph would."""
+    """A graph that logs its replays and runs the work instead."""
 
     def __init__(self, work, log):
         self.work, self.log = work, log
@@ -48,7 +48,7 @@ def test_the_first_runs_the_second_is_captured_the_third_replayed(log):
     assert log == []
 
 
-def test_the_graphs_used_last_are_kept(log):
+def test_the_most_recent_graphs_stay_cached(log):
     replays, x = Replays(), torch.randn(3)
 
     def run(name):
@@ -66,7 +66,7 @@ def test_the_graphs_used_last_are_kept(log):
 
 
 @pytest.mark.usefixtures("log")
-def test_what_no_graph_can_stand_for(monkeypatch):
+def test_work_that_no_graph_can_replace(monkeypatch):
     layer, x = nn.Linear(3, 2), torch.randn(3)
     assert replayable(x, (layer,))
     hook = layer.register_forward_hook(lambda *_: None)

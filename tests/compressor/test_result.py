@@ -1,4 +1,4 @@
-"""One video of a batched result is what compressing it alone gives."""
+"""One video of a batched result equals its compression alone."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Segments, layouts and regions: the shapes everything else stands on."""
+"""Segments, layouts and regions."""
 
 import pytest
 import torch
