@@ -153,8 +153,8 @@ def test_stage_records():
         assert torch.allclose(stage.coefficients[0].transpose(0, 1), record.coefficients, atol=1e-9)
 
 
-def test_identity_segments_are_kept_exactly():
-    """Relevance that pours the supports into one segment until it has one for every frame."""
+def test_identity_segments_are_copied_exactly():
+    """Relevance that moves supports to one segment until it has one for every frame."""
     compressor, given = make(), inputs(24)
     given["relevance"] = torch.tensor([0.0, 0, 0, 1]).repeat_interleave(6)
     out = compressor(**given, supports=16)

@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 
 
 def looped_budgets(probabilities, sizes, supports):
-    """The repair as it reads: one support a visit, down the order or up it."""
+    """Repair budgets as printed: one support at a time, in order or in reverse order."""
     spare = supports - len(sizes)
     budgets = [1 + min(round(p * spare), n - 1) for p, n in zip(probabilities, sizes, strict=True)]
     order = sorted(range(len(sizes)), key=lambda m: -probabilities[m])
@@ -70,12 +70,12 @@ def test_removal_goes_up_the_order_and_equal_probabilities_keep_theirs():
 
 
 def test_probabilities_that_are_not_numbers_still_give_indices():
-    """On a GPU the report comes later than the indexing."""
+    """On a GPU the check raises after the indexing."""
     budgets = integer_budgets(torch.full((1, 4), torch.nan), torch.tensor([4, 4, 4, 4]), 10)
     assert budgets.tolist() == [[3, 3, 2, 2]]
 
 
-def test_round_robin_fills_what_has_room():
+def test_round_robin_fills_segments_with_capacity():
     order = torch.tensor([[2, 0, 1]])
     assert round_robin(torch.tensor([[5]]), torch.tensor([[1, 9, 2]]), order, 12).tolist() == [[1, 2, 2]]
     assert round_robin(torch.tensor([[0]]), torch.tensor([[1, 9, 2]]), order, 12).tolist() == [[0, 0, 0]]
@@ -108,7 +108,7 @@ def test_balanced_pilot_is_silent_and_unbalanced_is_not():
 @pytest.mark.parametrize("updates", [1, 2, 20])
 @pytest.mark.parametrize(("pilot", "relaxation"), [("balanced", "damped"), ("unbalanced", "relaxed")])
 @pytest.mark.parametrize("spread", [0.05, 0.5, 20.0])  # the last is past the cost bound
-def test_the_pilot_is_what_a_one_column_solve_leaves(updates, pilot, relaxation, spread):
+def test_the_pilot_equals_a_one_column_solve(updates, pilot, relaxation, spread):
     config, segments = TransportConfig(updates=updates), Segments(22, 4)
     embedded = spread * torch.randn(2, 22, 8, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     response = pilot_response(embedded, segments, 0.1, config, pilot)

@@ -1,4 +1,4 @@
-"""Awkward input is handled, or refused in a sentence that says what to do."""
+"""Awkward input is handled, or refused with a message that says how to fix it."""
 
 import numpy as np
 import pytest
@@ -164,7 +164,7 @@ def test_companions_that_are_not_finite(compressor):
         compressor(features(), question=torch.ones(6), relevance=torch.full((12,), torch.inf), ratio=4)
 
 
-def test_motion_that_is_not_finite_is_named_when_the_loss_is_asked_for(compressor):
+def test_motion_that_is_not_finite_is_named_when_the_loss_is_computed(compressor):
     motion = features()
     motion[3, 4, 5] = torch.nan
     out = compressor(features(), motion=motion, ratio=4)
@@ -189,7 +189,7 @@ def test_overflow_inside_names_stage_and_granularity(compressor):
 
 @pytest.fixture
 def captured(monkeypatch):
-    """Nothing may be read, as while a CUDA graph is captured."""
+    """Defer all checks, as while a CUDA graph is captured."""
     monkeypatch.setattr("aviot.methods.aviot.finite._being_captured", lambda _: True)
 
 
@@ -206,7 +206,7 @@ def test_a_graph_carries_its_checks_along(make, bad):
 
 
 @pytest.mark.usefixtures("captured")
-def test_a_graph_names_what_it_found(compressor):
+def test_a_graph_names_the_failed_check(compressor):
     asks = {"question": torch.ones(6), "relevance": torch.full((12,), torch.nan, dtype=torch.float64)}
     with pytest.raises(ValueError, match="relevance is not finite"):
         compressor(features(), **asks, ratio=4).flags().raise_first()

@@ -1,4 +1,4 @@
-"""What holds for any compression."""
+"""Properties of every compression."""
 
 import copy
 import re
@@ -92,8 +92,8 @@ def test_low_precision_is_raised_a_few_frames_at_a_time(monkeypatch, few):
     assert out.budgets == recorded.budgets
 
 
-def test_stages_overwrite_what_the_one_before_made(monkeypatch):
-    """Without a gradient: from the second stage on, nothing new is held."""
+def test_stages_overwrite_the_previous_output(monkeypatch):
+    """Without a gradient, from the second stage on, no memory is allocated for outputs."""
     places = []
 
     def fuse(*arguments, **options):
@@ -117,7 +117,7 @@ def test_stages_overwrite_what_the_one_before_made(monkeypatch):
     st.sampled_from([torch.float32, torch.bfloat16, torch.float64]),
 )
 def test_without_a_gradient_the_same_comes_out(frames, ratio, seed, batch, dtype):
-    """There stages overwrite what the one before made, and never what was given."""
+    """Stages overwrite the previous stage's output there, and never the inputs."""
     compressor, given_ = make(), inputs(frames, batch, seed, dtype=dtype)
     kept = {name: value.clone() for name, value in given_.items()}
     recorded = compressor(**given_, ratio=ratio)
@@ -151,7 +151,7 @@ def test_permuting_regions_permutes_plans(seed):
     assert torch.allclose(plain.features[:, columns], permuted.features, atol=1e-7)
 
 
-def test_forward_keeps_nothing_on_the_module():
+def test_forward_stores_nothing_on_the_module():
     compressor = make()
     before = {name: set(vars(module)) for name, module in compressor.named_modules()}
     weights = copy.deepcopy(compressor.state_dict())

@@ -10,20 +10,18 @@ from common import DEVICE, make, relative
 from aviot.config import TransportConfig
 from aviot.methods.aviot import regions as plain
 from aviot.methods.aviot.allocation import allocation_probabilities, integer_budgets, pilot_response
-from aviot.methods.aviot.fast import StageWeights, partitions_of
 from aviot.methods.aviot.finite import FiniteCheck
-from aviot.methods.aviot.kernels.allocation import allocate
+from aviot.methods.aviot.kernel_backend import KernelWeights
+from aviot.methods.aviot.kernels.allocation import AllocationSettings, allocate
+from aviot.methods.aviot.kernels.common import PlanBuffers, region_offsets, region_tables
 from aviot.methods.aviot.kernels.embedding import activate, embed_sources
-from aviot.methods.aviot.kernels.halves import SplitMap
-from aviot.methods.aviot.kernels.means import RegionMeans, region_means
-from aviot.methods.aviot.kernels.record import PlanRecord
-from aviot.methods.aviot.kernels.tables import offsets_of, tables
-from aviot.methods.aviot.kernels.transport import transport_level
-from aviot.methods.aviot.layout import Layout
+from aviot.methods.aviot.kernels.region_means import RegionMeans, region_means
+from aviot.methods.aviot.kernels.split_half_matmul import SplitMap
+from aviot.methods.aviot.kernels.transport import LevelRun, TransportInputs, transport_level
 from aviot.methods.aviot.level import start_rows, transport
 from aviot.methods.aviot.regions import Partition, descriptors
-from aviot.methods.aviot.segments import Segments
-from aviot.methods.aviot.stage import Conditioning, StageModules, solve_levels
+from aviot.methods.aviot.segments import Layout, Segments
+from aviot.methods.aviot.stage import Conditioning, StageModules, partitions_of, solve_levels
 
 pytestmark = pytest.mark.usefixtures("poisoned")
 
@@ -74,7 +72,7 @@ class Level:
         self.compressor.to(DEVICE)
         self.config = self.compressor.config
         self.modules = StageModules(self.compressor.metric, self.compressor.region_position, self.compressor.gate)
-        self.weights = StageWeights.of(self.config, self.modules)
+        self.weights = KernelWeights.of(self.config, self.modules)
         self.partitions = partitions_of(self.config)
         self.counts = [each.count for each in self.partitions]
         self.means = random(2, sum(self.counts), 11, 19) + offset if means is None else means
@@ -84,6 +82,22 @@ class Level:
     @torch.no_grad()
     def embed(self):
         return embed_sources(self.weights.metric, self.weigh, self.means, self.weights.position)
+
+    def transport_inputs(self, layout, relevance=None):
+        lifted, placed = self.embed()
+        known = region_tables(self.partitions, self.config.position.region_bands, DEVICE)
+        return TransportInputs(
+            levels=self.config.active_levels,
+            config=self.config.transport,
+            metric=self.weights.metric,
+            question_weights=self.weigh,
+            lifted=lifted,
+            placed=placed,
+            layout=layout,
+            offsets=tuple(region_offsets(self.partitions)),
+            parents=known.parents,
+            relevance=relevance,
+        )
 
     def exact_means(self):
         return tuple(self.means.double().split(self.counts, 1))
@@ -107,19 +121,12 @@ ALLOCATIONS = [(22, 9, 4), (37, 30, 5), (23, 3, 3), (21, 19, 17), (9, 5, 1)]
 
 
 def budgets_of(placed, relevance, segments, supports, pilot, weight=0.3, temperature=0.1):
-    """By the kernel, and by torch."""
+    """Return the kernel's budgets and torch's."""
     config = TransportConfig()
-    found = allocate(
-        placed,
-        relevance,
-        segments,
-        supports,
-        epsilon=0.1,
-        config=config,
-        pilot=pilot,
-        weight=weight,
-        temperature=temperature,
+    settings = AllocationSettings(
+        epsilon=0.1, transport=config, pilot=pilot, relevance_weight=weight, temperature=temperature
     )
+    found = allocate(placed, relevance, segments, supports, settings)
     response = pilot_response(placed[:, 0].double(), segments, 0.1, config, pilot)
     heard = None if relevance is None else segments.mean(relevance)
     probabilities = allocation_probabilities(response, heard, weight, temperature)
@@ -148,7 +155,7 @@ def test_equal_signals_keep_their_order():
 
 
 @pytest.mark.parametrize("asked", [True, False])
-def test_what_is_not_a_number_still_gives_budgets(asked):
+def test_nan_still_gives_budgets(asked):
     segments = Segments(22, 4)
     placed = random(3, 1, 22, 7)
     placed[0], placed[1, :, 3] = torch.nan, torch.nan
@@ -159,7 +166,7 @@ def test_what_is_not_a_number_still_gives_budgets(asked):
 
 
 SEGMENTS = Segments(11, 3)  # of 4, 4 and 3 sources
-BUDGETS = [[4, 1, 2], [1, 3, 3]]  # a segment kept as it is in both, and one support alone
+BUDGETS = [[4, 1, 2], [1, 3, 3]]  # an identity segment in both, and a single support
 
 
 def lay_out():
@@ -167,29 +174,13 @@ def lay_out():
 
 
 def transported(level, layout, relevance=None):
-    """Every granularity by kernels, and by torch in float64; and the supports' relevance."""
-    lifted, placed = level.embed()
-    record = PlanRecord.empty(layout, sum(level.counts))
-    known = tables(level.partitions, level.config.position.region_bands, DEVICE)
+    """Return every granularity's plans by kernels and by torch in float64, and the supports' relevance."""
+    inputs = level.transport_inputs(layout, relevance)
+    buffers = PlanBuffers.empty(layout, sum(level.counts))
     carried = None
-    for each, offset, parents in zip(
-        level.config.active_levels, offsets_of(level.partitions), known.parents, strict=True
-    ):
-        heard = relevance if parents is None else None
-        found = transport_level(
-            each,
-            level.config.transport,
-            level.weights.metric,
-            level.weigh,
-            lifted,
-            placed,
-            layout,
-            record,
-            offset=offset,
-            parents=parents,
-            relevance=heard,
-        )
-        carried = found if parents is None else carried
+    for run in inputs.runs():
+        found = transport_level(inputs, run, buffers)
+        carried = found if run.parents is None else carried
     with torch.no_grad():
         plans = solve_levels(
             level.config,
@@ -200,21 +191,21 @@ def transported(level, layout, relevance=None):
             layout,
             FiniteCheck(),
         )
-    return record, plans, carried
+    return buffers, plans, carried
 
 
 def test_transport_of_frames_and_their_regions():
     level, layout = Level(rounds=(3, 2), transport={"stabilizer": 0.01}), lay_out()  # rows that miss one by far
     relevance = random(2, 11, seed=2, dtype=torch.float64)
-    record, plans, carried = transported(level, layout, relevance)
+    buffers, plans, carried = transported(level, layout, relevance)
     rows, mass = torch.cat([plan.rows for plan in plans], 1), torch.cat([plan.mass for plan in plans], 1)
-    assert (record.rows - rows).abs().max() < 2e-5
-    assert (record.mass - mass).abs().max() < 2e-5
+    assert (buffers.rows - rows).abs().max() < 2e-5
+    assert (buffers.mass - mass).abs().max() < 2e-5
     entropy = -torch.special.xlogy(rows, rows).sum(-1) / torch.tensor(11.0).log()
-    assert (record.entropy - entropy).abs().max() < 2e-5
-    kept = layout.kept[:, None, :, None].expand_as(rows)
-    assert torch.equal(record.rows[kept], rows[kept].float())
-    assert record.rows[rows == 0].eq(0).all()
+    assert (buffers.entropy - entropy).abs().max() < 2e-5
+    unchanged = layout.unchanged[:, None, :, None].expand_as(rows)
+    assert torch.equal(buffers.rows[unchanged], rows[unchanged].float())
+    assert buffers.rows[rows == 0].eq(0).all()
     expected = Conditioning(relevance=relevance).carried_by(SimpleNamespace(plans=plans)).relevance
     assert (carried - expected).abs().max() < 2e-5
 
@@ -228,10 +219,9 @@ def test_a_constant_relevance_is_carried_exactly():
 def test_fewer_rounds_leave_the_supports_where_they_moved():
     level, layout = Level(random(2, 1, 11, 19), granularities="global"), lay_out()
     whole = replace(level.config.active_levels[0], rounds=3)
-    lifted, placed = level.embed()
-    record = PlanRecord.empty(layout, 1)
-    how = (level.config.transport, level.weights.metric, level.weigh, lifted, placed, layout, record)
-    assert transport_level(whole, *how, offset=0, parents=None, rounds=2) is None
+    buffers = PlanBuffers.empty(layout, 1)
+    run = LevelRun(whole, offset=0, parents=None, rounds=2)
+    assert transport_level(level.transport_inputs(layout), run, buffers) is None
     sources = level.means.double()
     start = start_rows(whole, layout, None, torch.float64)
     with torch.no_grad():
@@ -245,9 +235,9 @@ def test_fewer_rounds_leave_the_supports_where_they_moved():
             layout,
         )
     moved = layout.pack((coupling.plan / (coupling.mass + level.config.transport.stabilizer)[..., None, :]).mT)
-    kept = layout.kept[:, None, :, None]
-    expected = torch.where(kept, layout.uniform_rows(torch.float64), moved)
-    assert (record.rows - expected).abs().max() < 2e-5
+    unchanged = layout.unchanged[:, None, :, None]
+    expected = torch.where(unchanged, layout.uniform_rows(torch.float64), moved)
+    assert (buffers.rows - expected).abs().max() < 2e-5
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -1,4 +1,4 @@
-"""Whole compressions by kernels against the looped float64 reference, and when the kernels are taken at all."""
+"""Whole compressions by kernels against the looped float64 reference, and the choice of the backend."""
 
 from importlib import import_module
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from common import DEVICE, inputs, make, relative
 
-from aviot.methods.aviot import backend, compressor
+from aviot.methods.aviot import backend
 from aviot.methods.aviot.reference import compress_reference
 from aviot.methods.aviot.stage import StageModules
 from aviot.ot import solver
@@ -21,7 +21,7 @@ UNTRACED = pytest.mark.no_cover  # what these run is counted in the other tests;
 @pytest.fixture
 def by_kernels(monkeypatch, poisoned, bf16_products):
     import_module("aviot.methods.aviot.kernels.objective")  # lines that run first in an untraced test are never counted
-    for module in (compressor, solver):
+    for module in (backend, solver):
         monkeypatch.setattr(module, "kernels_serve", lambda *_: True)
 
 
@@ -34,7 +34,7 @@ def on_device(given):
 
 
 def reference(module, given, **how):
-    """Its result, and the weights that it was made from."""
+    """Return the reference's result, and the weights that it was computed from."""
     weights = {name: value.detach().cpu().double().requires_grad_() for name, value in module.named_parameters()}
     return compress_reference(module.config, weights, **given, **how), weights
 
@@ -120,7 +120,7 @@ def test_gradients(config, dtype, tolerance, gradient_tolerance):
 @UNTRACED
 @pytest.mark.usefixtures("by_kernels")
 def test_gradients_of_the_loss_at_large_magnitudes():
-    """Of a distortion of millions all that is left is what the supports miss their barycentres by."""
+    """The gradient is a small difference of huge terms: the supports' distance from their barycentres."""
     module, given = tiny(**ONE_STAGE), {"x": 1e4 * inputs(9, grid=GRID)["x"]}
     exact, leaf = given["x"].double().requires_grad_(), given["x"].to(DEVICE, copy=True).requires_grad_()
     module(leaf, supports=4).loss.backward()
@@ -166,13 +166,36 @@ def test_a_graph_of_kernels_carries_its_checks_along(monkeypatch):
             module(**given, supports=4).flags().raise_first()
 
 
+@pytest.mark.usefixtures("by_kernels")
+@pytest.mark.parametrize("gradients", [True, False])
+def test_the_backend_is_selected_once_per_compression(monkeypatch, gradients):
+    calls = []
+    monkeypatch.setattr(backend, "kernels_serve", lambda *_: calls.append(1) or True)
+    module = tiny(**LINE | {"stage_multiple": 2}, transport={"updates": 2})
+    with torch.set_grad_enabled(gradients):
+        out = module(**on_device(inputs(9, grid=LINE["grid"])), supports=2)
+        assert out.loss.isfinite()
+    assert len(out.stages) > 1
+    assert len(calls) == 1
+    kernel_stage = import_module("aviot.methods.aviot.kernels.objective").KernelStage
+    assert all(isinstance(stage, kernel_stage) == gradients for stage in out.stages)
+
+
+def test_the_kernels_objective_refuses_stages_of_plain_torch():
+    objective = import_module("aviot.methods.aviot.kernels.objective").KernelObjective()
+    out = make(**TINY)(**inputs(9, grid=GRID), supports=4)
+    change = torch.zeros(1, GRID[0] * GRID[1])
+    with pytest.raises(TypeError, match="expected a stage that kernels ran with gradients, got Stage"):
+        objective.stage_terms(out.stages, change, make().config.objective)
+
+
 def serves(module, dtype=torch.float32, path=(40, 32, 10)):
     x = torch.empty(1, path[0], module.config.patches, module.config.dim, dtype=dtype, device="meta")
     modules = StageModules(module.metric, module.region_position, module.gate)
     return backend.kernels_serve(module.config, modules, x, path)
 
 
-def test_what_the_kernels_refuse(monkeypatch):
+def test_unsupported_inputs_are_refused_by_the_kernels(monkeypatch):
     assert not serves(make())
     monkeypatch.setattr(backend, "on_gpu", lambda _: True)
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
@@ -187,7 +210,7 @@ def test_what_the_kernels_refuse(monkeypatch):
     assert not serves(make(cost_dim=258))
 
 
-def test_modules_that_somebody_has_wrapped_are_called(monkeypatch):
+def test_wrapped_modules_are_called(monkeypatch):
     monkeypatch.setattr(backend, "on_gpu", lambda _: True)
     for wrap in (
         lambda module: module.metric.embed[2].register_forward_hook(lambda *_: None),

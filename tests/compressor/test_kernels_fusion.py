@@ -6,17 +6,13 @@ from common import DEVICE, make, relative
 
 from aviot.methods.aviot import statistics as plain
 from aviot.methods.aviot.fusion import combine, gate_weights
-from aviot.methods.aviot.kernels.gate import gate_statistics
-from aviot.methods.aviot.kernels.mixing import mix_plans
-from aviot.methods.aviot.kernels.moments import branch_moments
-from aviot.methods.aviot.kernels.products import Products
-from aviot.methods.aviot.kernels.record import PlanRecord
-from aviot.methods.aviot.kernels.reverse_gate import Gates
-from aviot.methods.aviot.kernels.reverse_mixing import Mix
-from aviot.methods.aviot.kernels.tables import tables
-from aviot.methods.aviot.layout import Layout
+from aviot.methods.aviot.kernels.branch_moments import branch_moments
+from aviot.methods.aviot.kernels.common import PlanBuffers, region_tables
+from aviot.methods.aviot.kernels.fusion import FusedFeatures, mix_sources
+from aviot.methods.aviot.kernels.gate import GateInputs, Gates, gate_statistics
+from aviot.methods.aviot.kernels.gram import GramMatrices
 from aviot.methods.aviot.regions import Partition
-from aviot.methods.aviot.segments import Segments
+from aviot.methods.aviot.segments import Layout, Segments
 
 pytestmark = pytest.mark.usefixtures("poisoned", "bf16_products")
 
@@ -37,17 +33,17 @@ def features(layout, dim=13, dtype=torch.float32):
 
 
 def plans(layout):
-    """Rows as plans leave them: each sums to one over its own segment, and the identity where that is kept."""
+    """Return rows like a plan's: each sums to one over its own segment; the identity in identity segments."""
     logits = 2 * random(len(layout.budgets), REGIONS, layout.supports, layout.segments.longest, seed=1)
     absent = ~layout.segments.mask(DEVICE)[layout.segment][:, None]
     rows = logits.masked_fill(absent, -torch.inf).softmax(-1)
-    rows = torch.where(layout.kept[:, None, :, None], layout.uniform_rows(rows.dtype), rows)
-    record = PlanRecord.empty(layout, REGIONS)
+    rows = torch.where(layout.unchanged[:, None, :, None], layout.uniform_rows(rows.dtype), rows)
+    record = PlanBuffers.empty(layout, REGIONS)
     return record.rows.copy_(rows)
 
 
 def known(partitions=PARTITIONS):
-    return tables(partitions, 2, DEVICE)
+    return region_tables(partitions, 2, DEVICE)
 
 
 def table():
@@ -57,7 +53,7 @@ def table():
 def moments_of(layout, x, rows, question, partitions=PARTITIONS):
     question = torch.zeros_like(x[:, 0, 0]) if question is None else question.to(x.dtype)
     places = known(partitions)
-    products = Products.empty(question, places.groups, layout.segments)
+    products = GramMatrices.empty(question, places.groups, layout.segments)
     products.fill(x)
     return branch_moments(products, rows, places, layout, exact=x.dtype == torch.float32)
 
@@ -80,14 +76,14 @@ def test_moments(layout, dtype, tolerance):
     question = random(len(x), 13, seed=2, dtype=dtype).float()
     found = moments_of(layout, x, rows, question)
     expected = exact_moments(layout, x, rows, question)
-    for column, name in enumerate(("size", "change", "spread", "asked")):
+    for column, name in enumerate(("size", "change", "spread", "question_product")):
         first = 1 if name == "change" else 0  # the first support has none
         exact = getattr(expected, name).transpose(2, 3)[:, :, first:]
         assert ((found[..., column][:, :, first:] - exact).abs() < tolerance * expected.size.max()).all(), name
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_patches_are_grouped_whatever_the_partitions(dtype):
+def test_patches_are_grouped_for_uneven_partitions(dtype):
     x, rows = features(SPREAD, dtype=dtype), plans(SPREAD)
     alone = moments_of(SPREAD, x, rows, None)
     uneven = (PARTITIONS[0], PARTITIONS[1])  # two patches share their regions, one has its own
@@ -120,7 +116,7 @@ def test_statistics_and_gate(layout, asked):
     question = random(len(x), 13, seed=2) if asked else None
     entropy = random(*rows.shape[:3], seed=3).abs()
     moments = moments_of(layout, x, rows, question)
-    how = (moments, entropy, table(), 13, question, gate, config)
+    how = (GateInputs(moments, entropy, table(), 13, question), gate, config)
     with torch.no_grad():
         statistics, gates = gate_statistics(*how, decide=True)
         again, _ = gate_statistics(*how, decide=False)
@@ -141,22 +137,21 @@ def test_scenes_that_stand_still_show_no_change():
     x, rows, compressor = features(SPREAD), plans(SPREAD), make().to(DEVICE)
     x = (x[:, :1] + 100).expand_as(x).contiguous()
     moments = moments_of(SPREAD, x, rows, None)
-    how = (moments, torch.zeros(rows.shape[:3], device=DEVICE), table(), 13, None, compressor.gate)
-    statistics, gates = gate_statistics(*how, compressor.config.gate, decide=True)
+    inputs = GateInputs(moments, torch.zeros(rows.shape[:3], device=DEVICE), table(), 13, None)
+    statistics, gates = gate_statistics(inputs, compressor.gate, compressor.config.gate, decide=True)
     assert statistics.isfinite().all()
     assert gates.isfinite().all()
     change, _, apart, turned, *_ = statistics.unflatten(-1, (3, 7)).unbind(-1)
     assert max(change.max(), apart.max(), turned.abs().max()) < 1e-5
 
 
-def test_a_gate_that_sees_what_is_not_a_number_says_so():
+def test_a_nan_in_the_statistics_reaches_the_gates():
     compressor, rows = make().to(DEVICE), plans(ONE)
     moments = moments_of(ONE, features(ONE), rows, None)
     moments[0, 1, 0, 2, 0] = torch.nan
     entropy = torch.zeros(rows.shape[:3], device=DEVICE)
-    _, gates = gate_statistics(
-        moments, entropy, table(), 13, None, compressor.gate, compressor.config.gate, decide=True
-    )
+    inputs = GateInputs(moments, entropy, table(), 13, None)
+    _, gates = gate_statistics(inputs, compressor.gate, compressor.config.gate, decide=True)
     assert gates[0, 1].isnan().all()
     assert gates[1].isfinite().all()
 
@@ -166,23 +161,23 @@ def gates_of(layout):
 
 
 def exact_mixture(layout, rows, gates):
-    return combine(on_patches(rows.double()), gates.double(), layout.kept)
+    return combine(on_patches(rows.double()), gates.double(), layout.unchanged)
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-6), (torch.bfloat16, 2**-8)])
 @pytest.mark.parametrize(("layout", "dim"), [(SPREAD, 13), (ONE, 133), (LONG, 5)], ids=["spread", "one", "long"])
 def test_mixing_plans(layout, dim, dtype, tolerance):
     x, rows, gates = features(layout, dim, dtype), plans(layout), gates_of(layout)
-    found = mix_plans(x, rows, gates, table(), layout)
+    found = mix_sources(x, rows, gates, table(), layout)
     mixture = exact_mixture(layout, rows, gates)
     assert found.dtype == dtype
     assert relative(found, layout.mix(mixture, x.double().transpose(1, 2)).transpose(1, 2)) < tolerance
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_segments_that_are_kept_are_kept_to_the_bit(dtype):
+def test_identity_segments_are_copied_bit_for_bit(dtype):
     x, rows, gates = features(SPREAD, dtype=dtype), plans(SPREAD), gates_of(SPREAD)
-    found = mix_plans(x, rows, gates, table(), SPREAD)
+    found = mix_sources(x, rows, gates, table(), SPREAD)
     assert torch.equal(found[0, :4], x[0, :4])
     assert torch.equal(found[1, 4:], x[1, 8:])
 
@@ -193,13 +188,13 @@ def test_mixing_and_its_gradients(layout, dim, dtype, tolerance):
     x = features(layout, dim, dtype).requires_grad_()
     rows, gates = plans(layout).requires_grad_(), gates_of(layout).requires_grad_()
     exact_x, exact_rows, exact_gates = (each.detach().double().requires_grad_() for each in (x, rows, gates))
-    found = Mix.apply(x, rows, gates, PARTITIONS, table(), layout)
+    found = FusedFeatures.apply(x, rows, gates, PARTITIONS, table(), layout)
     mixture = exact_mixture(layout, exact_rows, exact_gates)
     expected = layout.mix(mixture, exact_x.transpose(1, 2)).transpose(1, 2)
     weight = random(*found.shape, seed=5, dtype=dtype)
     (found * weight).sum().backward()
     (expected * weight.double()).sum().backward()
-    moving = (layout.segments.mask(DEVICE)[layout.segment] & ~layout.kept[..., None])[:, None]  # what plans decide
+    moving = (layout.segments.mask(DEVICE)[layout.segment] & ~layout.unchanged[..., None])[:, None]  # what plans decide
     assert relative(found, expected) < tolerance
     assert relative(x.grad, exact_x.grad) < tolerance
     assert relative(rows.grad * moving, exact_rows.grad * moving) < tolerance
@@ -212,7 +207,7 @@ def test_gradients_of_the_gate(layout):
     x, rows, compressor = features(layout), plans(layout), make().to(DEVICE)
     gate, config = compressor.gate, compressor.config.gate
     moments, entropy = moments_of(layout, x, rows, None), random(*rows.shape[:3], seed=3).abs()
-    how = (moments, entropy, table(), 13, None, gate, config)
+    how = (GateInputs(moments, entropy, table(), 13, None), gate, config)
     found = Gates.apply(*how, *gate.parameters())
     expected = gate_weights(gate, gate_statistics(*how, decide=False)[0].double(), config)
     weight, gradients = random(*found.shape, seed=5), []

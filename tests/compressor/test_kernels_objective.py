@@ -6,16 +6,14 @@ from common import DEVICE, relative
 
 from aviot.config import ObjectiveConfig
 from aviot.methods.aviot import objective
+from aviot.methods.aviot.kernels.common import PlanBuffers, shape_cache
+from aviot.methods.aviot.kernels.continuity import PlanDivergence, edge_weights
 from aviot.methods.aviot.kernels.distortion import Distortion
-from aviot.methods.aviot.kernels.divergence import Divergence, edge_weights
 from aviot.methods.aviot.kernels.gate_terms import GateMeans
-from aviot.methods.aviot.kernels.kept import kept
-from aviot.methods.aviot.kernels.motion import patch_motion
-from aviot.methods.aviot.kernels.record import PlanRecord
-from aviot.methods.aviot.layout import Layout
-from aviot.methods.aviot.level import Plan
+from aviot.methods.aviot.kernels.patch_motion import patch_motion
+from aviot.methods.aviot.level import LevelPlan
 from aviot.methods.aviot.regions import Partition
-from aviot.methods.aviot.segments import Segments
+from aviot.methods.aviot.segments import Layout, Segments
 from aviot.ot import plogp
 
 pytestmark = pytest.mark.usefixtures("poisoned")
@@ -33,12 +31,12 @@ def random(*shape, seed=0, dtype=torch.float32):
 
 
 def plans(layout):
-    """Rows as plans leave them, and masses."""
+    """Return rows and masses like a plan's."""
     logits = 2 * random(len(layout.budgets), sum(COUNTS), layout.supports, layout.segments.longest, seed=1)
     absent = ~layout.segments.mask(DEVICE)[layout.segment][:, None]
     rows = logits.masked_fill(absent, -torch.inf).softmax(-1)
-    rows = torch.where(layout.kept[:, None, :, None], layout.uniform_rows(rows.dtype), rows)
-    record = PlanRecord.empty(layout, sum(COUNTS))
+    rows = torch.where(layout.unchanged[:, None, :, None], layout.uniform_rows(rows.dtype), rows)
+    record = PlanBuffers.empty(layout, sum(COUNTS))
     return record.rows.copy_(rows), random(*rows.shape[:3], seed=2).abs() / 10
 
 
@@ -48,7 +46,7 @@ def exactly(rows):
 
 
 def through_softmax(rows, gradient):
-    """What a gradient is to the logits that rows came from: a row's sum is always one."""
+    """Return the gradient of the logits of rows: a row's sum is always one."""
     return rows * (gradient - (rows * gradient).sum(-1, keepdim=True))
 
 
@@ -59,7 +57,7 @@ def test_distortion(layout, offset, stabilizer):
     sources = (random(len(rows), sum(COUNTS), layout.segments.sources, 13) + offset).requires_grad_()
     exact, received, points = exactly(rows), mass.detach().double().requires_grad_(), sources.detach().double()
     points.requires_grad_()
-    whole = Plan("all", PARTITIONS[0], layout, exact, received, stabilizer, lambda: points)
+    whole = LevelPlan("all", PARTITIONS[0], layout, exact, received, stabilizer, lambda: points)
     found, expected = Distortion.apply(rows, mass, sources, layout, stabilizer), objective.distortion(whole)
     assert relative(found, expected) < 1e-6
     weight = random(*found.shape, seed=3)
@@ -75,10 +73,10 @@ def test_distortion(layout, offset, stabilizer):
 def test_continuity(layout):
     rows, exact = plans(layout)[0].requires_grad_(), exactly(plans(layout)[0])
     means = random(len(rows), sum(COUNTS), layout.segments.sources, 13) + 1
-    found = (Divergence.apply(rows, PARTITIONS) * edge_weights(means, PARTITIONS, CONFIG.continuity_scale)).sum(1)
+    found = (PlanDivergence.apply(rows, PARTITIONS) * edge_weights(means, PARTITIONS, CONFIG.continuity_scale)).sum(1)
     terms = []
     for partition, part, mean in zip(PARTITIONS, exact.split(COUNTS, 1), means.split(COUNTS, 1), strict=True):
-        plan = Plan("one", partition, layout, part, part, 1.0, lambda: None)
+        plan = LevelPlan("one", partition, layout, part, part, 1.0, lambda: None)
         terms.append(objective.continuity(plan, mean.double().mean(2), CONFIG.continuity_scale))
     expected = (terms[1] + terms[2]) / 2
     assert relative(found, expected) < 1e-5
@@ -121,10 +119,10 @@ def test_patch_motion(frames, dtype):
         assert (patch_motion(given) - expected).abs().max() < (1e-6 if dtype == torch.float32 else 1e-12)
 
 
-def test_what_is_kept_is_made_once():
+def test_the_shape_cache_builds_once():
     calls = []
 
-    @kept
+    @shape_cache
     def make(count, device):
         calls.append(count)
         return torch.zeros(count, device=device)

@@ -4,14 +4,12 @@ import pytest
 import torch
 from common import DEVICE, make
 
-from aviot.methods.aviot.fast import partitions_of
+from aviot.methods.aviot.kernels.common import region_offsets, region_tables
 from aviot.methods.aviot.kernels.embedding import MetricWeights, embed_sources
-from aviot.methods.aviot.kernels.plans import Plans
-from aviot.methods.aviot.kernels.rounds import Rounds
-from aviot.methods.aviot.kernels.tables import offsets_of, tables
-from aviot.methods.aviot.layout import Layout
+from aviot.methods.aviot.kernels.transport import TransportInputs, TransportPlans
 from aviot.methods.aviot.level import finish, start_rows, transport
-from aviot.methods.aviot.segments import Segments
+from aviot.methods.aviot.segments import Layout, Segments
+from aviot.methods.aviot.stage import partitions_of
 
 pytestmark = pytest.mark.usefixtures("poisoned")
 
@@ -27,25 +25,25 @@ def random(*shape, seed=0):
 
 def by_kernels(compressor, layout, means, sources, weigh):
     config, partitions = compressor.config, partitions_of(compressor.config)
-    known = tables(partitions, config.position.region_bands, DEVICE)
+    known = region_tables(partitions, config.position.region_bands, DEVICE)
     metric = MetricWeights.of(compressor.metric)
     with torch.no_grad():
         weights = torch.ones(len(means), config.cost_dim, device=DEVICE) if weigh is None else weigh
         position = compressor.region_position(known.codes)
         lifted, placed = embed_sources(metric, weights, means, position)
-    rounds = Rounds(
+    inputs = TransportInputs(
         levels=config.active_levels,
         config=config.transport,
         metric=metric,
-        weigh=weights.detach(),
+        question_weights=weights.detach(),
         lifted=lifted,
         placed=placed,
         layout=layout,
-        offsets=tuple(offsets_of(partitions)),
+        offsets=tuple(region_offsets(partitions)),
         parents=known.parents,
         relevance=None,
     )
-    return Plans.apply(sources, weigh, rounds, *compressor.metric.parts)[:2]
+    return TransportPlans.apply(sources, weigh, inputs, *compressor.metric.parts)[:2]
 
 
 def by_torch(compressor, layout, sources, weigh):
@@ -61,7 +59,7 @@ def by_torch(compressor, layout, sources, weigh):
 
 
 def describe(compressor, means):
-    known = tables(partitions_of(compressor.config), compressor.config.position.region_bands, DEVICE)
+    known = region_tables(partitions_of(compressor.config), compressor.config.position.region_bands, DEVICE)
     normalised = torch.nn.functional.layer_norm(means[:, 1:], means.shape[-1:], eps=1e-5)
     return torch.cat((means[:, :1], normalised + compressor.region_position(known.codes[1:])[:, None]), 1).detach()
 

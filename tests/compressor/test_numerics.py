@@ -24,7 +24,7 @@ def test_distances_keep_their_gradient_where_points_nearly_coincide(spread):
     assert relative(b.grad, exact_b.grad) < 1e-5
 
 
-def test_only_what_needs_a_gradient_gets_one():
+def test_only_inputs_that_need_a_gradient_get_one():
     a, b = torch.randn(4, 3), torch.randn(2, 3).requires_grad_()
     squared_distances(a, b).sum().backward()
     assert a.grad is None

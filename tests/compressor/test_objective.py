@@ -1,4 +1,4 @@
-"""Objective terms on cases small enough to do by hand."""
+"""Objective terms on cases small enough to compute by hand."""
 
 import math
 

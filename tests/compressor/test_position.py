@@ -20,7 +20,7 @@ def encoder(weight, **config):
 
 
 def whole_code(frames, rows, columns):
-    """[T*S, 96] by the definition, one point at a time."""
+    """Return [T*S, 96] by the definition, one point at a time."""
 
     def psi(c):
         angle = c * torch.pi * 2.0 ** torch.arange(16)
@@ -67,7 +67,7 @@ def test_starts_as_nothing_and_warms_up_linearly():
     assert torch.equal(warm(u, step=500), warm(u))
 
 
-def test_one_frame_and_one_row_sit_where_the_first_of_many_does():
+def test_a_single_frame_or_row_has_the_position_of_the_first_of_many():
     weight = torch.randn(6, 96)
     alone = encoder(weight, grid=(1, 5), regions=((1, 1),))(torch.zeros(1, 5, 6))
     first = encoder(weight, grid=(4, 5), regions=((1, 1),))(torch.zeros(3, 20, 6))[:1, :5]
@@ -84,7 +84,7 @@ def test_autocast_does_not_reach_the_tables():
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
-def test_type_of_the_features_is_kept(dtype):
+def test_the_type_of_the_features_is_preserved(dtype):
     u = torch.randn(3, 20, 6)
     warm = encoder(torch.randn(6, 96), grid=(4, 5), regions=((1, 1),))
     out = warm(u.to(dtype))
@@ -107,7 +107,7 @@ def test_the_residual_is_the_plain_sum_to_the_last_bit(dtype, lead, frames):
             assert torch.equal(found, plain)
 
 
-def test_features_of_one_video_expanded_to_a_batch_stay_as_they_are():
+def test_features_of_one_video_expanded_to_a_batch_are_unchanged():
     u = torch.randn(3, 20, 6)
     before, time, place = u.clone(), torch.randn(3, 6), torch.randn(20, 6)
     found = add_residual(u.expand(2, -1, -1, -1), time, place)

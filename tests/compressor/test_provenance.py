@@ -1,12 +1,18 @@
-"""Provenance by frame, by token, by path, and back from a patch."""
+"""Provenance by frame, token, branch and source patch."""
 
 import pytest
 import torch
 from common import inputs, make
 
 from aviot import UniformKeep
-from aviot.methods.aviot.agreement import agreement, centroids, jensen_shannon, top_cells
-from aviot.methods.aviot.intervention import allocation_distance, temporal_divergence
+from aviot.methods.aviot.analysis import (
+    agreement,
+    allocation_distance,
+    centroids,
+    jensen_shannon,
+    temporal_divergence,
+    top_cells,
+)
 
 
 @pytest.fixture(scope="module")

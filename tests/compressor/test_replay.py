@@ -1,4 +1,4 @@
-"""When work is captured and when its graph is replayed, with a stand-in for graphs where there is no GPU."""
+"""Capture and replay of graphs, with a stand-in for graphs where there is no GPU."""
 
 import pickle
 
@@ -7,11 +7,11 @@ import torch
 from torch import nn
 
 from aviot.methods.aviot import replay
-from aviot.methods.aviot.replay import KEPT, Replays, replayable
+from aviot.methods.aviot.replay import MAX_GRAPHS, Replays, replayable
 
 
 class Recorded:
-    """Notes what would have been captured, and answers as the graph would."""
+    """A graph that logs its replays and runs the work instead."""
 
     def __init__(self, work, log):
         self.work, self.log = work, log
@@ -48,25 +48,25 @@ def test_the_first_runs_the_second_is_captured_the_third_replayed(log):
     assert log == []
 
 
-def test_the_graphs_used_last_are_kept(log):
+def test_the_most_recent_graphs_stay_cached(log):
     replays, x = Replays(), torch.randn(3)
 
     def run(name):
         return replays.run(torch.neg, {"input": x}, key=(name,), modules=())
 
-    for name in range(KEPT + 1):
+    for name in range(MAX_GRAPHS + 1):
         run(name)
         run(name)
     log.clear()
-    for name in range(1, KEPT + 1):
+    for name in range(1, MAX_GRAPHS + 1):
         run(name)
-    assert log == ["replayed"] * KEPT
+    assert log == ["replayed"] * MAX_GRAPHS
     run(0)
-    assert log[KEPT:] == ["captured", "replayed"]
+    assert log[MAX_GRAPHS:] == ["captured", "replayed"]
 
 
 @pytest.mark.usefixtures("log")
-def test_what_no_graph_can_stand_for(monkeypatch):
+def test_work_that_no_graph_can_replace(monkeypatch):
     layer, x = nn.Linear(3, 2), torch.randn(3)
     assert replayable(x, (layer,))
     hook = layer.register_forward_hook(lambda *_: None)

@@ -1,11 +1,11 @@
-"""One video of a batched result is what compressing it alone gives."""
+"""One video of a batched result equals its compression alone."""
 
 import pytest
 import torch
 from common import inputs, make
 
 from aviot import UniformKeep
-from aviot.methods.aviot.usage import budget_entropy
+from aviot.methods.aviot.analysis import budget_entropy
 
 
 def alone(batch, index):

@@ -1,13 +1,12 @@
-"""Segments, layouts and regions: the shapes everything else stands on."""
+"""Segments, layouts and regions."""
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aviot.methods.aviot.layout import Layout
 from aviot.methods.aviot.regions import Partition
-from aviot.methods.aviot.segments import Segments
+from aviot.methods.aviot.segments import Layout, Segments
 
 CPU = torch.device("cpu")
 

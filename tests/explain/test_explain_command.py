@@ -18,7 +18,7 @@ from aviot.cli import app
 from aviot.explain.export import patch_boxes
 from aviot.explain.fading import FAINTEST, opacity
 from aviot.explain.figures import FigureViews, Wanted, fitted, paths_figure, support_figure
-from aviot.methods.aviot.agreement import mass_inside, top_cells
+from aviot.methods.aviot.analysis import mass_inside, top_cells
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from showing import DESKTOP, PHONE, QUESTIONS, serious_faults
 from aviot.bundled import FOREIGN
 from aviot.explain.fading import opacity
 from aviot.explain.fields import text_of
-from aviot.methods.aviot.agreement import agreement, mass_inside, top_cells
+from aviot.methods.aviot.analysis import agreement, mass_inside, top_cells
 
 OUTLINED = """async (canvas) => {
   await new Promise((done) => setTimeout(done, 100));

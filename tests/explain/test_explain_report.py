@@ -13,8 +13,7 @@ from aviot.explain.fields import FIGURES, pack_fields
 from aviot.explain.page import embedded, page_of
 from aviot.explain.pictures import JPEG_BYTES, Pictures, as_jpegs
 from aviot.explain.study import check_questions, conditions_of, read_with_pictures
-from aviot.methods.aviot.agreement import agreement, top_cells
-from aviot.methods.aviot.intervention import allocation_distance, temporal_divergence
+from aviot.methods.aviot.analysis import agreement, allocation_distance, temporal_divergence, top_cells
 
 
 def numbers(text, dtype):

@@ -6,8 +6,8 @@ from common import DEVICE
 from torch.nn import functional as F
 
 from aviot.backbones.llava_video.kernels import gelu_mean, gelu_pool
-from aviot.methods.aviot.kernels.distances import squared_distances
-from aviot.methods.aviot.kernels.position import add_residual
+from aviot.methods.aviot.kernels.position_residual import add_residual
+from aviot.methods.aviot.kernels.squared_distances import squared_distances
 
 pytestmark = pytest.mark.usefixtures("poisoned")
 

@@ -15,7 +15,7 @@ FLOATS = [(torch.float64, 1e-12, 1e-10), (torch.float32, 1e-5, 1e-5)]
 
 
 def problems(n, k, dtype, count=3, spread=1.0, seed=0):
-    """Costs of problems no larger than n x k, the first of that size and the second the smallest."""
+    """Return costs of problems of at most n x k: the first of that size, the second the smallest."""
     g = torch.Generator().manual_seed(seed)
     cost = spread * torch.rand(count, n, k, generator=g, dtype=torch.float64)
     sizes = [torch.randint(1, most + 1, (count,), generator=g) for most in (n, k)]
@@ -30,7 +30,7 @@ def present(cost, sources, supports):
 
 
 def check(scores, counts, tolerance, gradient_tolerance, config=CONFIG):
-    """Plans and gradients of the entries that are there; the others have finite plans and no gradient."""
+    """Return plans and gradients of the present entries; the others have finite plans and no gradient."""
     there = present(scores, *counts)
     weight = torch.randn(scores.shape, generator=torch.Generator().manual_seed(1)).to(scores).masked_fill(~there, 0)
     leaf, exact = scores.clone().requires_grad_(), scores.double().requires_grad_()
@@ -64,7 +64,7 @@ def test_costs_at_the_bound(dtype, tolerance, gradient_tolerance):
 
 @pytest.mark.parametrize("config", [TransportConfig(updates=1), TransportConfig(source_relaxation=0.06)], ids=str)
 def test_other_solvers(config):
-    """One update alone; and as much left of a score at the bound as the kernels take."""
+    """One update alone, and scores at the kernels' bound."""
     cost, *counts = problems(6, 4, torch.float32, spread=100 * EPSILON)
     check(cost / -EPSILON, counts, 1e-5, 1e-5, config)
 
@@ -90,7 +90,7 @@ def test_relaxed_transport_is_torchs(monkeypatch):
     assert torch.equal(solve(cost, EPSILON, CONFIG, relaxation="relaxed").plan, expected)
 
 
-def test_what_the_kernels_refuse(monkeypatch):
+def test_unsupported_inputs_are_refused_by_the_kernels(monkeypatch):
     assert not solver.kernels_serve(torch.zeros(2, 3), EPSILON, CONFIG)
     monkeypatch.setattr(solver, "on_gpu", lambda _: True)
     assert solver.kernels_serve(torch.zeros(128, 128), EPSILON, CONFIG)

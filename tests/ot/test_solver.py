@@ -30,7 +30,7 @@ def random_cost(n, k, seed=0, scale=1.0):
 
 
 def padded(problems):
-    """Problems of different sizes in one tensor, with rubbish in the padding, and their counts."""
+    """Return problems of different sizes in one tensor, with random padding, and their counts."""
     n, k = max(c.shape[0] for c in problems), max(c.shape[1] for c in problems)
     cost = torch.full((len(problems), n, k), 1e6, dtype=torch.float64)
     for i, c in enumerate(problems):
@@ -93,8 +93,8 @@ def test_scaling_bounds_each_problem_by_itself_and_stops_the_gradient():
     assert torch.allclose(cost.grad[1], expected.detach().expand(5, 3))
 
 
-def test_one_column_leaves_uniform_rows_whatever_the_cost():
-    """Why the balanced pilot is silent."""
+def test_one_column_gives_uniform_rows_for_any_cost():
+    """The balanced pilot has no signal for this reason."""
     plan = solve(random_cost(9, 1, scale=8.0), 0.1, CONFIG).plan
     assert torch.allclose(plan, plan.mean().expand_as(plan), rtol=1e-12)
 

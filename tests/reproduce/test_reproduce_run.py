@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from aviot import VideoLM
 from aviot.cli import app
 from aviot.evaluation.progress import RunningScore
-from aviot.methods.aviot.intervention import allocation_distance, temporal_divergence
+from aviot.methods.aviot.analysis import allocation_distance, temporal_divergence
 from aviot.utils.files import only_writer
 from aviot_lab.demo_model.accuracy import write_sheet
 from aviot_lab.demo_model.learning import answer, encode

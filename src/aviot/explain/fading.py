@@ -4,7 +4,7 @@ A map is outlined around the fifth of its positions that holds most. Of an even 
 is outlined is noise; so outlines and colours fade as the share in it falls towards a fifth.
 """
 
-from aviot.methods.aviot.agreement import TOP_SHARE
+from aviot.methods.aviot.analysis import TOP_SHARE
 
 BOLD = 2 * TOP_SHARE  # share in the outlined fifth from which on a map is drawn at full opacity
 FAINTEST = 0.15  # opacity of an even map

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aviot.methods.aviot.agreement import agreement, top_cells
+from aviot.methods.aviot.analysis import agreement, top_cells
 
 PAIRS_A_CHUNK = 64  # deflated together
 DRAWN_BYTES = 24_000_000  # of maps in a reader's memory, a compression

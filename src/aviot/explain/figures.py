@@ -15,7 +15,7 @@ from torch import Tensor
 from aviot.explain.fading import opacity
 from aviot.explain.study import Study
 from aviot.explain.view import View
-from aviot.methods.aviot.agreement import Agreement, agreement, mass_inside, top_cells
+from aviot.methods.aviot.analysis import Agreement, agreement, mass_inside, top_cells
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,7 +10,7 @@ from aviot.explain.model_info import ModelInfo
 from aviot.explain.pictures import as_jpegs
 from aviot.explain.study import Study
 from aviot.explain.view import View
-from aviot.methods.aviot.agreement import TOP_SHARE
+from aviot.methods.aviot.analysis import TOP_SHARE
 
 FORMAT = 1
 FIELD_BYTES = 2_600_000  # of deflated maps, all views of a page together

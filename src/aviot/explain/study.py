@@ -15,7 +15,7 @@ from aviot.engine.base import Report
 from aviot.explain.model_info import ModelInfo
 from aviot.explain.pictures import LARGEST_SIDE, Pictures, apart, pictures_of
 from aviot.explain.view import View, view_of
-from aviot.methods.aviot.intervention import allocation_distance, temporal_divergence
+from aviot.methods.aviot.analysis import allocation_distance, temporal_divergence
 from aviot.request import MOST_QUESTIONS
 from aviot.request import check_questions as require_questions
 from aviot.session import VideoLM, VideoSession

@@ -1,4 +1,4 @@
-"""Entropy-regularised optimal transport: the solver and what a coupling says. Knows nothing of video."""
+"""Entropy-regularised optimal transport: the solver and its couplings. Independent of video."""
 
 from aviot.ot.coupling import Coupling, plogp
 from aviot.ot.solver import Relaxation, scale_cost, solve

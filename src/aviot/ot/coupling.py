@@ -1,4 +1,4 @@
-"""A realised coupling between N sources and k supports, and the quantities read off it."""
+"""A coupling between N sources and k supports, and the quantities derived from it."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def plogp(p: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """p log p with 0 log 0 = 0, and a finite gradient at zero (where the true one is infinite)."""
+    """Return p log p with 0 log 0 = 0, and a finite gradient at zero (where the true one is infinite)."""
     return p * p.clamp_min(torch.finfo(p.dtype).tiny).log()
 
 
@@ -17,8 +17,8 @@ def plogp(p: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 class Coupling:
     """P = exp(log_plan), a batch of problems padded to common N and k.
 
-    `log_plan` is finite everywhere; the masks (None where every entry is real) say which sources and supports are
-    there. Everything below is zero outside them.
+    `log_plan` is finite everywhere; the masks (None: no padding) mark the sources and supports that exist. All
+    properties are zero outside them.
     """
 
     log_plan: Float[Tensor, "... N k"]
@@ -27,17 +27,17 @@ class Coupling:
 
     @cached_property
     def plan(self) -> Float[Tensor, "... N k"]:
-        """P, the mass that goes from each source to each support (eq:supp_finite_coupling)."""
+        """P, the mass transported from each source to each support (eq:supp_finite_coupling)."""
         return self._supports_only(self._sources_only_logits.exp())
 
     @cached_property
     def mass(self) -> Float[Tensor, "... k"]:
-        """m_j = sum_i P_ij, what each support receives (eq:supp_column_normalization)."""
+        """m_j = sum_i P_ij, the mass that each support receives (eq:supp_column_normalization)."""
         return self.plan.sum(-2)
 
     @cached_property
     def source_mass(self) -> Float[Tensor, "... N"]:
-        """u_i = sum_j P_ij, what each source gives (eq:supp_pilot_profile)."""
+        """u_i = sum_j P_ij, the mass that each source gives (eq:supp_pilot_profile)."""
         return self.plan.sum(-1)
 
     @cached_property
@@ -54,7 +54,7 @@ class Coupling:
         return -plogp(self.conditional).sum(-2)
 
     def barycentre(self, points: Float[Tensor, "... N D"], stabilizer: float) -> Float[Tensor, "... k D"]:
-        """z_j = sum_i P_ij x_i / (m_j + delta) (eq:supp_barycentric_reconstruction)."""
+        """Return z_j = sum_i P_ij x_i / (m_j + delta) (eq:supp_barycentric_reconstruction)."""
         return self.plan.mT @ points / (self.mass + stabilizer)[..., None]
 
     @property

@@ -1,4 +1,4 @@
-"""The solver as printed: one problem, float64, a Python loop over updates; what the fast solvers are held against."""
+"""The solver as printed: one problem, float64, a Python loop over updates; the reference of the fast solvers."""
 
 import math
 
@@ -62,22 +62,22 @@ def solve(
 
 
 def source_masses(coupling: Coupling) -> Float[Tensor, " N"]:
-    """What leaves each source: u_i = sum_j P_ij.  [N,k] -> [N]; eq:supp_pilot_profile."""
+    """Return the mass that leaves each source, u_i = sum_j P_ij.  [N,k] -> [N]; eq:supp_pilot_profile."""
     return coupling.sum(dim=1)
 
 
 def target_masses(coupling: Coupling) -> Float[Tensor, " k"]:
-    """What reaches each target: m_j = sum_i P_ij.  [N,k] -> [k]; eq:supp_column_normalization."""
+    """Return the mass that reaches each target, m_j = sum_i P_ij.  [N,k] -> [k]; eq:supp_column_normalization."""
     return coupling.sum(dim=0)
 
 
 def conditional(coupling: Coupling) -> Coupling:
-    """Each target's distribution over sources: A_ij = P_ij / m_j.  [N,k] -> [N,k]; eq:supp_column_normalization."""
+    """Return the distributions over sources, A_ij = P_ij / m_j.  [N,k] -> [N,k]; eq:supp_column_normalization."""
     return coupling / target_masses(coupling)
 
 
 def column_entropy(coupling: Coupling) -> Float[Tensor, " k"]:
-    """Entropy in nats of each target's distribution: H_j = -sum_i A_ij log A_ij.  [N,k] -> [k]; sec:supp_spatial."""
+    """Return each target's entropy in nats, H_j = -sum_i A_ij log A_ij.  [N,k] -> [k]; sec:supp_spatial."""
     return torch.special.entr(conditional(coupling)).sum(dim=0)
 
 

@@ -1,9 +1,10 @@
-"""The solver's updates as Triton kernels: one program a problem, its whole plan on chip.
+"""The solver's updates as Triton kernels: one program per problem, its whole plan on chip.
 
 A damped update of a potential multiplies the plan: with r the plan's row sums, f + kappa (log a - log r) is the paper's
 (1 - kappa) f + kappa T_a(g), so P <- (a / r)^kappa P, and likewise for columns. After one update in the log domain no
-entry that matters is out of range, and the rest needs one power a row. The reverse pass is as short: a row's update
-takes kappa times the row's sum of gradients of log P off, spread as the row is. `solver.solve` is the same in torch.
+entry that matters is out of range, and the rest needs one power per row. The backward pass is as short: a row's update
+subtracts kappa times the row's sum of gradients of log P, distributed like the row. The plain-torch reference is
+`aviot.ot.solver._updates`; `tests/ot/test_sinkhorn.py` compares the two.
 """
 
 from functools import partial
@@ -18,8 +19,8 @@ from torch import Tensor
 from aviot.config import TransportConfig
 
 _INTERPRETED = tl.constexpr(triton.knobs.runtime.interpret)
-# Numbers of things, which differ from video to video. A kernel is not compiled anew where one happens to be a multiple
-# of sixteen; what rows of memory are apart is left to Triton, which reads them faster where it is.
+# Kernel arguments that count things and differ from video to video. A kernel is not compiled again where one happens to
+# be a multiple of sixteen; strides are specialised by Triton, which reads rows faster where they are.
 COUNTS = (
     *("N", "K", "M", "n", "k", "frames", "patches", "regions", "supports", "longest", "full"),
     *("offset", "level_regions", "count", "slots", "members"),
@@ -28,18 +29,18 @@ kernel = partial(triton.jit, do_not_specialize=COUNTS)
 
 
 def block(count: int) -> int:
-    """The power of two that holds `count`, at least the 16 a tensor core's tile needs."""
+    """Return the least power of two that holds `count`, at least the 16 of a tensor-core tile."""
     return max(16, triton.next_power_of_2(count))
 
 
 def warps_for(rows: int, columns: int) -> int:
-    """As many as were fastest: a thread then holds 16 values of a large matrix."""
+    """Return the fastest number of warps: a thread then holds 16 values of a large matrix."""
     return min(16, max(4, rows * columns // 512))
 
 
 @triton.jit
 def _below_top(values, present, axis: tl.constexpr, DTYPE: tl.constexpr):
-    """Values less the largest present one along an axis, that largest, and log sum exp of what is below it."""
+    """Return values less the largest present one along an axis, that largest, and log sum exp of the differences."""
     top = tl.max(tl.where(present, values, -float("inf")), axis)
     top = tl.where(top > -float("inf"), top, 0.0)
     below = (values - tl.expand_dims(top, axis)).to(DTYPE)
@@ -50,7 +51,7 @@ def _below_top(values, present, axis: tl.constexpr, DTYPE: tl.constexpr):
 
 @triton.jit
 def _log2(x, DTYPE: tl.constexpr):
-    """log2; in float32 the hardware's, which is within 2^-22."""
+    """Return log2; in float32 the hardware's, which is within 2^-22."""
     if not (tl.float64 == DTYPE or _INTERPRETED):
         result = tl.inline_asm_elementwise(
             "lg2.approx.ftz.f32 $0, $1;", "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1
@@ -62,16 +63,16 @@ def _log2(x, DTYPE: tl.constexpr):
 
 @triton.jit
 def factor(total, count, present, kappa, DTYPE: tl.constexpr):
-    """(1 / count / total)^kappa where present."""
+    """Return (1 / count / total)^kappa where present."""
     return tl.exp2(-kappa * _log2(tl.where(present, total * count, 1.0), DTYPE)).to(DTYPE)
 
 
 @triton.jit
 def first_update(scores, n, k, kappa_s, kappa_t, DTYPE: tl.constexpr, KB: tl.constexpr, NB: tl.constexpr):
-    """Both potentials' first update in the log domain, and the plan [supports, sources] after it.
+    """Return the plan [supports, sources] after the first update in the log domain, and both potentials.
 
-    Scores are first taken less their row's largest: what is then rounded with a large potential is one number a row,
-    which later updates correct, and not one an entry, which none would. So scores may be finer than DTYPE.
+    Each row's largest score is subtracted first: rounding against a large potential then affects one number per row,
+    which later updates correct, and not one per entry, which none would. So scores may be finer than DTYPE.
     """
     sources, supports = tl.arange(0, NB) < n, tl.arange(0, KB) < k
     present = supports[:, None] & sources[None, :]
@@ -95,7 +96,7 @@ def sinkhorn(
     KB: tl.constexpr,
     NB: tl.constexpr,
 ):
-    """The plan [supports, sources] after all damped updates, zero where absent."""
+    """Return the plan [supports, sources] after all damped updates, zero where absent."""
     sources, supports = tl.arange(0, NB) < n, tl.arange(0, KB) < k
     plan, _, _ = first_update(scores, n, k, KAPPA_S, KAPPA_T, DTYPE, KB, NB)
     sources_there, supports_there = n.to(DTYPE), k.to(DTYPE)
@@ -123,7 +124,7 @@ def _forward(
     KB: tl.constexpr,
     NB: tl.constexpr,
 ):
-    """log P = scores + f + g of one problem [N, K]; with RECORD, f and g after every update."""
+    """Compute log P = scores + f + g of one problem [N, K]; with RECORD, store f and g after every update."""
     problem = tl.program_id(0).to(tl.int64)
     i, j = tl.arange(0, NB), tl.arange(0, KB)
     n, k = tl.load(source_count + problem), tl.load(support_count + problem)
@@ -165,7 +166,7 @@ def _backward(
     KB: tl.constexpr,
     NB: tl.constexpr,
 ):
-    """The gradient of the scores, from that of log P, through the updates in reverse."""
+    """Compute the gradient of the scores from that of log P, through the updates in reverse."""
     problem = tl.program_id(0).to(tl.int64)
     i, j = tl.arange(0, NB), tl.arange(0, KB)
     n, k = tl.load(source_count + problem), tl.load(support_count + problem)
@@ -189,14 +190,14 @@ def _backward(
 
 
 def damping(epsilon: float, config: TransportConfig) -> dict[str, Any]:
-    """kappa = rho / (rho + epsilon) on either side, as kernel constants."""
+    """Return kappa = rho / (rho + epsilon) on either side, as kernel constants."""
     kappa_s = config.source_relaxation / (config.source_relaxation + epsilon)
     kappa_t = config.target_relaxation / (config.target_relaxation + epsilon)
     return {"KAPPA_S": kappa_s, "KAPPA_T": kappa_t, "UPDATES": config.updates}
 
 
 class LogPlan(torch.autograd.Function):
-    """log P of every problem from its scores, with the reverse pass as a kernel of its own."""
+    """log P of every problem from its scores, with gradients."""
 
     @staticmethod
     def forward(
@@ -206,7 +207,7 @@ class LogPlan(torch.autograd.Function):
         support_count: Int[Tensor, "problems"],
         constants: dict[str, Any],
     ) -> Float[Tensor, "problems N k"]:
-        """One program a problem."""
+        """Launch one program per problem."""
         problems, sources, supports = scores.shape
         log_plan = torch.empty_like(scores)
         record = ctx.needs_input_grad[0]
@@ -224,7 +225,7 @@ class LogPlan(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
-        """The recorded potentials, walked backwards."""
+        """Differentiate through the recorded potentials."""
         scores, f, g, source_count, support_count = ctx.saved_tensors
         gradient = gradients[0].contiguous()
         result = torch.empty_like(scores)

@@ -1,6 +1,6 @@
-"""The one solver: damped log-domain updates, batched over problems of different sizes.
+"""The solver: damped log-domain updates, batched over problems of different sizes.
 
-Potentials are kept in units of epsilon (F = f / epsilon, G = g / epsilon), which turns the paper's maps into plain
+Potentials are in units of epsilon (F = f / epsilon, G = g / epsilon), which turns the paper's maps into plain
 log-sum-exps of `scores = -scaled cost / epsilon`.
 """
 
@@ -28,7 +28,7 @@ def scale_cost(
 ) -> Float[Tensor, "... N k"]:
     """Shrink each problem's cost so that none exceeds `cost_bound` times epsilon (eq:supp_cost_stabilization).
 
-    s = min(1, bound * epsilon / (max C + delta)), one s a problem; the maximum carries no gradient.
+    s = min(1, bound * epsilon / (max C + delta)), one s per problem; the maximum carries no gradient.
     """
     present = cost.detach()
     source_mask, support_mask = _present(source_count, cost, -2), _present(support_count, cost, -1)
@@ -60,7 +60,7 @@ def solve(
     unbalanced transport with marginals penalised by rho_s and rho_t.
 
     A problem smaller than N x k is padded at its end: the counts (broadcastable to the problems' shape, at least one
-    each) say how many of its sources and supports are there. None: all.
+    each) are the numbers of its sources and supports. None: all.
     """
     source_mask, support_mask = _present(source_count, cost, -2), _present(support_count, cost, -1)
     scores = scale_cost(cost, epsilon, config, source_count=source_count, support_count=support_count) / -epsilon
@@ -73,7 +73,7 @@ def solve(
 
 
 def kernels_serve(cost: Float[Tensor, "... N k"], epsilon: float, config: TransportConfig) -> bool:
-    """Whether the problems can be solved on chip: on a GPU, not too large, and with plans that stay in range."""
+    """Return True if the problems can be solved on chip: on a GPU, small enough, and with plans that stay in range."""
     return on_gpu(cost) and max(cost.shape[-2:]) <= LARGEST_ON_CHIP and in_range(epsilon, config)
 
 
@@ -104,7 +104,7 @@ def _updates(
     support_count: Int[Tensor, "..."] | None,
     damped: bool,
 ) -> Float[Tensor, "... N k"]:
-    """The same in plain torch, every step in the log domain."""
+    """Run the updates in plain torch, every step in the log domain."""
     kappa_source = config.source_relaxation / (config.source_relaxation + epsilon)
     kappa_target = config.target_relaxation / (config.target_relaxation + epsilon)
     keep_source, keep_target = (1 - kappa_source, 1 - kappa_target) if damped else (0.0, 0.0)
@@ -122,17 +122,17 @@ def _updates(
 
 
 def _present(count: Tensor | None, cost: Tensor, axis: int) -> Tensor | None:
-    """True for the first `count` entries of an axis."""
+    """Return True for the first `count` entries of an axis."""
     if count is None:
         return None
     return torch.arange(cost.shape[axis], device=cost.device) < count[..., None]
 
 
 def _uniform(mask: Tensor | None, scores: Tensor, axis: int) -> tuple[Tensor, Tensor]:
-    """log of the uniform weight, and what to add to a potential so that absent entries weigh nothing.
+    """Return the log of the uniform weight, and a term that removes absent entries' weight from a potential.
 
-    Absent entries keep finite potentials of their own (they see the present ones); only their influence is removed,
-    so no log-sum-exp ever runs over nothing and no gradient is NaN.
+    Absent entries have finite potentials of their own (computed from the present ones); only their influence is
+    removed, so no log-sum-exp is empty and no gradient is NaN.
     """
     if mask is None:
         zero = scores.new_zeros(())

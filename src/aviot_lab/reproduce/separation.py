@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from aviot.methods.aviot import Compression
-from aviot.methods.aviot.intervention import allocation_distance, temporal_divergence
+from aviot.methods.aviot.analysis import allocation_distance, temporal_divergence
 
 PAIR = 2  # questions between which the supplement measures
 TURNED = 3  # questions that a video needs for a rotation to be more than an exchange of two

@@ -1,4 +1,4 @@
-"""The paper's method on features: positions, transport, fusion, provenance, objective. Knows no language model."""
+"""The paper's method on features: positions, transport, fusion, provenance, objective; without a language model."""
 
 from aviot.utils.lazy_names import lazy_names
 

@@ -1,4 +1,4 @@
-"""How many supports each segment gets: the pilot's response, the question's relevance, and integers that add up."""
+"""Allocation of supports to segments: the pilot's response, the question's relevance, and integers that add up."""
 
 import torch
 from jaxtyping import Float, Int
@@ -9,17 +9,17 @@ from aviot.methods.aviot.numerics import squared_distances
 from aviot.methods.aviot.segments import Segments
 from aviot.ot import scale_cost
 
-NEGLIGIBLE = 1e-6  # a spread below this is no signal
+NEGLIGIBLE = 1e-6  # a spread below this counts as zero
 
 
 def pilot_response(
     embedded: Float[Tensor, "B N C"], segments: Segments, epsilon: float, config: TransportConfig, pilot: Pilot
 ) -> Float[Tensor, "B M"]:
-    """g_m, how far a one-support transport of segment m is from drawing on its sources uniformly.
+    """Return g_m, how far a one-support transport of segment m is from drawing on its sources uniformly.
 
     u = row masses of the pilot coupling, p = u / sum u, g = mean |p - 1/n| (eq:supp_pilot_profile,
-    eq:supp_pilot_deviation); the one support stands at the segment's first source. In float64, so that rounding does
-    not pose as a signal.
+    eq:supp_pilot_deviation); the one support is the segment's first source. In float64, so that rounding errors are
+    not taken for a signal.
     """
     sources = segments.split(embedded.double())  # [B,M,n,C]
     cost = squared_distances(sources, sources[..., :1, :])
@@ -33,18 +33,20 @@ def pilot_response(
 
 
 def pilot_memory(epsilon: float, config: TransportConfig, pilot: Pilot) -> float:
-    """How much of the cost is left in the row masses of a one-column solve: p = softmax(-memory * C / epsilon).
+    """Return the share of the cost that is left in the row masses of a one-column solve.
 
-    With one column, every update of f replaces the share kappa_s of -C by what balances it, so after t updates the rows
+    p = softmax(-memory * C / epsilon).
+
+    With one column, every update of f replaces the share kappa_s of -C by its balance, so after t updates the rows
     still hold (1 - kappa_s)^t C; g only rescales them all. Without the memory term (`"unbalanced"`) each update starts
-    anew and 1 - kappa_s stays.
+    again and 1 - kappa_s stays.
     """
     left = epsilon / (config.source_relaxation + epsilon)  # 1 - kappa_s
     return left**config.updates if pilot == "balanced" else left
 
 
 def standardise(signal: Float[Tensor, "B M"]) -> Float[Tensor, "B M"]:
-    """N(.): centred, over the population deviation; where that is negligible, over the largest value; else zero."""
+    """Return N(.): centred, over the population deviation; if that is negligible, over the largest value; else zero."""
     centred = signal - signal.mean(-1, keepdim=True)
     deviation = centred.square().mean(-1, keepdim=True).sqrt()
     largest = centred.abs().amax(-1, keepdim=True)
@@ -55,7 +57,7 @@ def standardise(signal: Float[Tensor, "B M"]) -> Float[Tensor, "B M"]:
 def allocation_probabilities(
     response: Float[Tensor, "B M"], relevance: Float[Tensor, "B M"] | None, weight: float, temperature: float
 ) -> Float[Tensor, "B M"]:
-    """pi = softmax((N(g) + alpha_q N(r)) / tau) (eq:supp_allocation_probability)."""
+    """Return pi = softmax((N(g) + alpha_q N(r)) / tau) (eq:supp_allocation_probability)."""
     logits = standardise(response)
     if relevance is not None:
         logits = logits + weight * standardise(relevance)
@@ -63,10 +65,10 @@ def allocation_probabilities(
 
 
 def integer_budgets(probabilities: Float[Tensor, "B M"], sizes: Int[Tensor, "M"], supports: int) -> Int[Tensor, "B M"]:
-    """k_m with 1 <= k_m <= size and sum K: one each, the rest by rounded share, then repaired (eq:supp_integer_budget).
+    """Return k_m with 1 <= k_m <= size and sum K: one each, the rest by rounded share (eq:supp_integer_budget).
 
-    What is short is added one support a visit down the order of falling probability, round robin; what is over is
-    taken back the same way up that order. Equal probabilities keep their temporal order.
+    Missing supports are added one at a time in the order of falling probability, round robin; surplus ones are removed
+    in the reverse order. Equal probabilities keep their temporal order.
     """
     probabilities = probabilities.masked_fill(probabilities.isnan(), 0.0)  # reported elsewhere; never an index
     spare = supports - sizes.numel()
@@ -81,7 +83,7 @@ def integer_budgets(probabilities: Float[Tensor, "B M"], sizes: Int[Tensor, "M"]
 def round_robin(
     amount: Int[Tensor, "B 1"], capacity: Int[Tensor, "B M"], order: Int[Tensor, "B M"], most: int
 ) -> Int[Tensor, "B M"]:
-    """Hand out `amount` (at most `most`) one at a time in `order`, again and again, to whoever has capacity left.
+    """Hand out `amount` (at most `most`) one at a time in `order`, repeatedly, to segments with capacity left.
 
     After t whole passes m holds min(capacity_m, t); the largest t that the amount covers is read off a table, and the
     remainder goes to the first in order that still have room.

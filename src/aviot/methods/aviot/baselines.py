@@ -12,32 +12,31 @@ from torch import Tensor, nn
 
 from aviot.config import CompressorConfig, ObjectiveConfig, check_config
 from aviot.methods.aviot.finite import FiniteCheck
-from aviot.methods.aviot.inputs import check_inputs, require_finite
-from aviot.methods.aviot.layout import Layout
+from aviot.methods.aviot.inputs import RawInputs, check_inputs, require_finite
 from aviot.methods.aviot.numerics import working_dtype
 from aviot.methods.aviot.objective import zero_terms
 from aviot.methods.aviot.provenance import ALL
 from aviot.methods.aviot.result import Compression
 from aviot.methods.aviot.schedule import ramp
-from aviot.methods.aviot.segments import Segments
+from aviot.methods.aviot.segments import Layout, Segments
 
 Rule: TypeAlias = Callable[[Float[Tensor, "B T S C"]], Float[Tensor, "B K S C"]]
 
 
 @dataclass(frozen=True)
 class FixedMixture:
-    """A stage whose mixture was decided before it saw the video: the same for every position."""
+    """A stage whose mixture does not depend on the features and is the same at every position."""
 
     coefficients: Float[Tensor, "B S K N"]
     budgets: Int[Tensor, "B M"]
     shares: Mapping[str, Tensor] = field(default_factory=dict)  # baselines have no granularities
 
     def mixture(self, patches: slice = ALL, videos: slice = ALL) -> Float[Tensor, "b s K N"]:
-        """The mixture at some positions, for some videos of the batch."""
+        """Return the mixture at some positions, for some videos of the batch."""
         return self.coefficients[videos, patches]
 
     def branch(self, name: str, patches: slice = ALL, videos: slice = ALL) -> tuple[Tensor, Tensor]:
-        """Baselines have no granularities."""
+        """Raise: baselines have no granularities."""
         raise ValueError(f"a baseline has no branch {name!r}; use the provenance's own coefficients")
 
 
@@ -83,7 +82,7 @@ def _mixture(x: Float[Tensor, "B T S D"], budgets: tuple[int, ...], rule: Rule) 
 
 
 class Baseline(nn.Module):
-    """Compresses in one step, without a question, weights or an objective (its loss is zero)."""
+    """A compressor of one step, without a question, weights or an objective (its loss is zero)."""
 
     def __init__(self, config: CompressorConfig) -> None:
         super().__init__()
@@ -100,73 +99,63 @@ class Baseline(nn.Module):
         supports: int | None = None,
         step: int | None = None,
     ) -> Compression:
-        """The call of `Compressor`; what the baseline does not look at is checked and left alone."""
+        """Compress; arguments are those of `Compressor`, and unused ones are checked only."""
         ramp(step, self.config.warmup_steps)  # checked like everything else
         finite = FiniteCheck()
-        inputs = check_inputs(
-            self.config,
-            None,
-            finite,
-            x=x,
-            question=question,
-            relevance=relevance,
-            motion=motion,
-            ratio=ratio,
-            supports=supports,
-        )
+        inputs = check_inputs(self.config, None, finite, RawInputs(x, question, relevance, motion, ratio, supports))
         mixing = Mixing(self.rule, self.budgets(inputs.supports))
         return mix_frames(x, inputs.supports, mixing, finite)
 
     @abstractmethod
-    def rule(self, x: Float[Tensor, "B T S D"], kept: int) -> Rule:
-        """How frames like these become `kept`, in their own type: decided once, for features and provenance alike."""
+    def rule(self, x: Float[Tensor, "B T S D"], count: int) -> Rule:
+        """Return the function from frames to `count` frames, used for features and provenance alike."""
 
     @abstractmethod
-    def budgets(self, kept: int) -> tuple[int, ...]:
-        """The supports of each segment that the rule amounts to."""
+    def budgets(self, count: int) -> tuple[int, ...]:
+        """Return the supports of each segment under the rule."""
 
 
 class UniformKeep(Baseline):
-    """K uniformly spaced frames as they are; the transport's own uniform start, over the whole video."""
+    """K uniformly spaced frames, unchanged; the transport's own uniform start, over the whole video."""
 
-    def rule(self, x: Float[Tensor, "B T S D"], kept: int) -> Rule:
-        """Pick frames."""
-        return uniform_frames(x, kept)
+    def rule(self, x: Float[Tensor, "B T S D"], count: int) -> Rule:
+        """Select frames."""
+        return uniform_frames(x, count)
 
-    def budgets(self, kept: int) -> tuple[int, ...]:
-        """One segment, the whole video."""
-        return (kept,)
+    def budgets(self, count: int) -> tuple[int, ...]:
+        """Return one segment, the whole video."""
+        return (count,)
 
 
 class SegmentMean(Baseline):
     """K contiguous, nearly equal intervals, each averaged position by position."""
 
-    def rule(self, x: Float[Tensor, "B T S D"], kept: int) -> Rule:
-        """Average intervals, accumulating in float32 or better."""
-        return segment_means(x, kept)
+    def rule(self, x: Float[Tensor, "B T S D"], count: int) -> Rule:
+        """Average intervals, accumulated in float32 or better."""
+        return segment_means(x, count)
 
-    def budgets(self, kept: int) -> tuple[int, ...]:
-        """One support an interval."""
-        return (1,) * kept
+    def budgets(self, count: int) -> tuple[int, ...]:
+        """Return one support per interval."""
+        return (1,) * count
 
 
 class RandomDrop(Baseline):
-    """K frames as they are, drawn at random without replacement for each video, in temporal order.
+    """K unchanged frames, drawn at random without replacement for each video, in temporal order.
 
-    Every call draws anew from the caller's generator; on the features' own device the host waits for nothing.
+    Every call draws again from the caller's generator; with a generator on the features' device the host never waits.
     """
 
     def __init__(self, config: CompressorConfig, generator: torch.Generator) -> None:
         super().__init__(config)
         self.generator = generator
 
-    def rule(self, x: Float[Tensor, "B T S D"], kept: int) -> Rule:
+    def rule(self, x: Float[Tensor, "B T S D"], count: int) -> Rule:
         """Draw frames."""
-        return random_frames(x, kept, self.generator, draws=len(x))
+        return random_frames(x, count, self.generator, draws=len(x))
 
-    def budgets(self, kept: int) -> tuple[int, ...]:
-        """One segment, the whole video."""
-        return (kept,)
+    def budgets(self, count: int) -> tuple[int, ...]:
+        """Return one segment, the whole video."""
+        return (count,)
 
 
 def uniform_frames(x: Float[Tensor, "B T S D"], supports: int) -> Rule:

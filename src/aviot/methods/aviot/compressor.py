@@ -1,6 +1,5 @@
-"""The compressor: stages from T frames down to K."""
+"""The compressor: progressive stages from T frames to K."""
 
-from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 
@@ -9,24 +8,23 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from aviot.config import CompressorConfig, check_config
-from aviot.methods.aviot.backend import kernels_serve
+from aviot.methods.aviot.backend import Backend, select_backend
 from aviot.methods.aviot.finite import FiniteCheck
 from aviot.methods.aviot.fusion import build_gate
-from aviot.methods.aviot.inputs import Inputs, check_inputs, require_finite
-from aviot.methods.aviot.layers import Linear
-from aviot.methods.aviot.metric import Metric
-from aviot.methods.aviot.numerics import full_precision, working_dtype
+from aviot.methods.aviot.inputs import Inputs, RawInputs, check_inputs, require_finite
+from aviot.methods.aviot.metric import Linear, Metric
+from aviot.methods.aviot.numerics import full_precision
 from aviot.methods.aviot.objective import objective_terms, zero_terms
 from aviot.methods.aviot.result import Compression
 from aviot.methods.aviot.schedule import path_for, ramp
-from aviot.methods.aviot.stage import Conditioning, Stage, StageModules, run_stage
+from aviot.methods.aviot.stage import Conditioning, Stage, StageContext, StageModules
 
 
 class Compressor(nn.Module):
-    """T frames of patch features in, K frames' worth out, each a known mixture of all of them.
+    """The paper's compressor: T frames of patch features to K, each a known mixture of all T.
 
     `x` is [T,S,D] or [B,T,S,D] in any floating type; the solve runs in float32 (float64 for float64 features) and the
-    features come back in their own type. Nothing is kept on the module between calls.
+    result has the features' own type. The module stores nothing between calls.
     """
 
     def __init__(self, config: CompressorConfig) -> None:
@@ -48,59 +46,42 @@ class Compressor(nn.Module):
         supports: int | None = None,
         step: int | None = None,
     ) -> Compression:
-        """Compress to ceil(T / ratio) frames' worth, or to `supports` of them.
+        """Compress to ceil(T / ratio) frames, or to `supports` frames.
 
-        `question` is q_v, the question in feature space; without it every question route is off. `relevance` is each
-        frame's cosine to the question. `motion` is the features before their positions were added, which the gate's
-        smoothness term compares (x itself if not given); the loss reads it when it is asked for, so leave it as it is
-        until then. `step` drives the warm-ups of training; None means they are over.
+        `question` is q_v, the question in feature space; None turns off all conditioning. `relevance` is each frame's
+        cosine to the question. `motion` is the features before their positions were added, which the gate's smoothness
+        term compares (default: x); the loss reads it lazily, so do not modify it before. `step` is the training step
+        of the warm-ups; None means that they are over.
         """
         finite = FiniteCheck()
         device = self.region_position.weight.device
         with full_precision(device):
-            inputs = check_inputs(
-                self.config,
-                device,
-                finite,
-                x=x,
-                question=question,
-                relevance=relevance,
-                motion=motion,
-                ratio=ratio,
-                supports=supports,
-            )
+            raw = RawInputs(x, question, relevance, motion, ratio, supports)
+            inputs = check_inputs(self.config, device, finite, raw)
             path = path_for(self.config, inputs.x.shape[1], inputs.supports)
             if len(path) == 1:
                 require_finite(inputs.x, finite)
-            features, stages = self._compress(inputs, path, ramp(step, self.config.warmup_steps), finite)
-        return self._result(x, inputs, features, path, stages, finite)
+            progress = ramp(step, self.config.warmup_steps)
+            conditioning = self._conditioning(inputs)
+            modules = StageModules(self.metric, self.region_position, self.gate)
+            backend = select_backend(self.config, modules, inputs.x, path, finite)
+            features, stages = self._compress(inputs, path, conditioning, progress, backend)
+        return self._result(x, inputs, features, path, stages, backend)
 
     def _compress(
-        self, inputs: Inputs, path: tuple[int, ...], progress: float, finite: FiniteCheck
+        self, inputs: Inputs, path: tuple[int, ...], conditioning: Conditioning, progress: float, backend: Backend
     ) -> tuple[Float[Tensor, "B K S D"], tuple[Stage, ...]]:
-        modules = StageModules(self.metric, self.region_position, self.gate)
-        conditioning = self._conditioning(inputs)
-        by_kernels = len(path) > 1 and kernels_serve(self.config, modules, inputs.x, path)
-        features, stages = inputs.x, []
-        run: Callable[..., tuple[Tensor, Stage, Conditioning]] = run_stage
-        if by_kernels:
-            from aviot.methods.aviot import fast  # needs triton
-
-            stage_by_kernels = fast.run_recorded_stage if torch.is_grad_enabled() else fast.run_stage
-            run = partial(stage_by_kernels, fast.StageWeights.of(self.config, modules))
-            features = features.contiguous()  # kernels know no strides
-        elif torch.is_grad_enabled():
-            features = features.to(working_dtype(features.dtype))  # once, for the way back; else a few at a time
+        """Run every stage on the output of the one before."""
+        features, stages = backend.prepare(inputs.x), []
         for number, (before, after) in enumerate(pairwise(path), start=1):
-            finite.enter(f"stage {number} ({before} to {after} frames): ")
-            features, stage, conditioning = run(self.config, modules, features, conditioning, after, progress, finite)
+            backend.finite.enter(f"stage {number} ({before} to {after} frames): ")
+            context = StageContext(features, conditioning, after, progress, reuse_x=number > 1)
+            features, stage, conditioning = backend.run_stage(context)
             stages.append(stage)
-            if run is run_stage and not torch.is_grad_enabled():
-                run = partial(run_stage, in_place=True)  # what a stage made is the next one's to overwrite
         return features, tuple(stages)
 
     def _conditioning(self, inputs: Inputs) -> Conditioning:
-        """The question's routes into the compressor, as far as the config leaves them on."""
+        """Return the conditioning on the question, as far as the config enables it."""
         if inputs.question is None:
             return Conditioning()
         return Conditioning(
@@ -116,15 +97,15 @@ class Compressor(nn.Module):
         features: Float[Tensor, "B K S D"],
         path: tuple[int, ...],
         stages: tuple[Stage, ...],
-        finite: FiniteCheck,
+        backend: Backend,
     ) -> Compression:
         if not stages:
             terms = partial(zero_terms, inputs.x)
         else:
             motion = inputs.x if inputs.motion is None else inputs.motion
-            terms = partial(objective_terms, stages, motion, self.config.objective, finite)
+            terms = partial(objective_terms, backend.objective, stages, motion, self.config.objective, backend.finite)
             features = features.to(x.dtype)
-            if features.untyped_storage().nbytes() > features.nbytes:  # a part of what the first stage made
+            if features.untyped_storage().nbytes() > features.nbytes:  # a view of the first stage's output
                 features = features.clone(memory_format=torch.contiguous_format)
             features = features if inputs.batched else features[0]
         return Compression(
@@ -133,7 +114,7 @@ class Compressor(nn.Module):
             stages=stages,
             _batched=inputs.batched,
             _recording=torch.is_grad_enabled(),
-            _finite=finite,
+            _finite=backend.finite,
             _terms=terms,
             _objective=self.config.objective,
         )

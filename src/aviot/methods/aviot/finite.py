@@ -1,4 +1,4 @@
-"""Never hide a NaN: checks that raise where it costs nothing, and wait where looking would stall the device."""
+"""Checks for NaN and infinity: at once on a CPU, deferred where reading a flag would stall the device."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class FiniteFlags:
-    """The checks of one computation as one small tensor, to be read where the host waits for the device anyway.
+    """The checks of one computation as one small tensor, to be read where the host synchronises anyway.
 
     `largest[i]` is the largest magnitude among the values that `messages[i]` is about; NaN or infinity passes through.
     """
@@ -26,25 +26,25 @@ class FiniteFlags:
         """Raise for the first failed check, if any; waits for the device."""
         for message, finite in zip(self.messages, torch.isfinite(self.largest).tolist(), strict=True):
             if not finite:
-                raise ValueError(f"{message}; look for NaN, infinity or values near the float range in what went in")
+                raise ValueError(f"{message}; look for NaN, infinity or values near the float range in the inputs")
 
 
 class FiniteCheck:
-    """Collects "this must be finite" for one compression.
+    """The finite checks of one compression.
 
-    On a CPU a failed check raises at once. On an accelerator reading a flag would stall the device, so flags wait until
-    `raise_pending`, which a result calls when the host reads anything from it. While a CUDA graph is captured the
-    values themselves wait, until `flags` reduces all of them in one launch that the graph then replays.
+    On a CPU a failed check raises at once. On an accelerator reading a flag would stall the device, so flags are stored
+    until `raise_pending`, which a result calls when the host reads anything from it. While a CUDA graph is captured
+    the values themselves are stored, until `flags` reduces all of them in one launch that the graph then replays.
     """
 
     def __init__(self) -> None:
-        self._where = ""
+        self._prefix = ""
         self._pending: list[FiniteFlags] = []
         self._unreduced: list[tuple[str, Tensor]] = []
 
-    def enter(self, where: str) -> None:
-        """Name the place that the checks to come belong to."""
-        self._where = where
+    def enter(self, prefix: str) -> None:
+        """Set the prefix of the messages of later checks."""
+        self._prefix = prefix
 
     def require(self, values: Tensor, what: str) -> None:
         """Require values to be finite; `what` reads "the … is" or "… are", and the sentence goes on "not finite"."""
@@ -52,7 +52,7 @@ class FiniteCheck:
 
     def require_each(self, values: Float[Tensor, "count ..."], whats: Sequence[str]) -> None:
         """Require the same of several values at once."""
-        messages = [f"{self._where}{what} not finite (NaN or infinity)" for what in whats]
+        messages = [f"{self._prefix}{what} not finite (NaN or infinity)" for what in whats]
         if _being_captured(values):
             self._unreduced += zip(messages, values.detach(), strict=True)
             return
@@ -63,7 +63,7 @@ class FiniteCheck:
             self.raise_pending()
 
     def flags(self) -> FiniteFlags | None:
-        """Return all checks that nobody has read yet as one tensor; None if there are none."""
+        """Return all checks that have not been read as one tensor; None if there are none."""
         parts = [*self._pending, *self._reduced()]
         if not parts:
             return None
@@ -71,7 +71,7 @@ class FiniteCheck:
         return FiniteFlags(messages, torch.cat([part.largest for part in parts]))
 
     def _reduced(self) -> list[FiniteFlags]:
-        """Reduce what waits: one launch for all values of a type."""
+        """Reduce the stored values: one launch per type."""
         by_type: dict[torch.dtype, list[tuple[str, Tensor]]] = {}
         for message, values in self._unreduced:
             by_type.setdefault(values.dtype, []).append((message, values))
@@ -91,5 +91,5 @@ class FiniteCheck:
 
 
 def _being_captured(values: Tensor) -> bool:
-    """Tell whether what is launched now becomes part of a CUDA graph."""
+    """Return True if launches are being captured into a CUDA graph."""
     return values.is_cuda and torch.cuda.is_current_stream_capturing()

@@ -1,4 +1,4 @@
-"""Fusion: the gate decides how much each granularity gives to every support at every position, and they are mixed."""
+"""Fusion: the gate weights the granularities at every support and position, and their plans are mixed."""
 
 import math
 from collections.abc import Sequence
@@ -8,22 +8,22 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from aviot.config import CompressorConfig, GateConfig
-from aviot.methods.aviot.layers import LayerNorm, Linear
-from aviot.methods.aviot.layout import Layout
-from aviot.methods.aviot.level import Plan
+from aviot.methods.aviot.level import LevelPlan
+from aviot.methods.aviot.metric import LayerNorm, Linear
 from aviot.methods.aviot.numerics import working_dtype
+from aviot.methods.aviot.segments import Layout
 from aviot.methods.aviot.statistics import PER_BRANCH, branch_moments, gate_statistics
 from aviot.ot import plogp
 
-# Values of the sources held at a time, or of the plans' rows where those are more (features of few channels): what a
-# CPU's cache holds, and what keeps an accelerator busy.
+# Values of the sources in memory at a time, or of the plans' rows where those are more (features of few channels): the
+# size of a CPU's cache, and enough work for an accelerator.
 CPU_ELEMENTS = 2**21
-CPU_POSITIONS = 24  # at most: of narrow features more would take memory and no less time
+CPU_POSITIONS = 24  # at most: with narrow features more would take memory and save no time
 ACCELERATOR_ELEMENTS = 2**25
 
 
 def build_gate(levels: int, hidden: int) -> nn.Sequential:
-    """LayerNorm, then two linear maps: 7 statistics a level to one logit a level."""
+    """Return the gate: LayerNorm, then two linear maps from 7 statistics per level to one logit per level."""
     return nn.Sequential(
         LayerNorm(PER_BRANCH * levels), Linear(PER_BRANCH * levels, hidden), nn.GELU(), Linear(hidden, levels)
     )
@@ -32,14 +32,14 @@ def build_gate(levels: int, hidden: int) -> nn.Sequential:
 def gate_weights(
     gate: nn.Sequential, statistics: Float[Tensor, "B S K features"], config: GateConfig
 ) -> Float[Tensor, "B S K L"]:
-    """gamma: softmax at temperature tau_g, with a floor of delta_G under the global branch (eq:supp_gate_floor)."""
+    """Return gamma: softmax at temperature tau_g, at least delta_G for the global branch (eq:supp_gate_floor)."""
     logits = gate(statistics)
     share = torch.softmax(logits / config.temperature, -1) * (1 - config.global_floor)
     return torch.cat((share[..., :1] + config.global_floor, share[..., 1:]), -1)
 
 
 def introduce_regions(gates: Float[Tensor, "B S K L"], progress: float) -> Float[Tensor, "B S K L"]:
-    """Interpolate with the global branch while the regional ones are being warmed up."""
+    """Interpolate with the global branch during the warm-up of the regional ones."""
     if progress == 1.0:
         return gates
     global_only = torch.zeros_like(gates)
@@ -48,19 +48,19 @@ def introduce_regions(gates: Float[Tensor, "B S K L"], progress: float) -> Float
 
 
 def combine(
-    rows: Float[Tensor, "B S L K n"], shares: Float[Tensor, "B S K L"], kept: Bool[Tensor, "B K"]
+    rows: Float[Tensor, "B S L K n"], shares: Float[Tensor, "B S K L"], unchanged: Bool[Tensor, "B K"]
 ) -> Float[Tensor, "B S K n"]:
-    """B = sum over granularities of gamma * A, the mixture behind every output (eq:supp_stage_provenance).
+    """Return B = sum over granularities of gamma * A, the mixture of every output (eq:supp_stage_provenance).
 
-    In an identity segment all granularities agree; taking one keeps it exact (gammas sum to one up to rounding).
+    In an identity segment all granularities agree; taking one is exact (gammas sum to one up to rounding).
     """
     mixed = torch.einsum("bslkn,bskl->bskn", rows, shares)
-    return torch.where(kept[:, None, :, None], rows[:, :, 0], mixed)
+    return torch.where(unchanged[:, None, :, None], rows[:, :, 0], mixed)
 
 
 def fuse(
     x: Float[Tensor, "B N S D"],
-    plans: Sequence[Plan],
+    plans: Sequence[LevelPlan],
     layout: Layout,
     gate: nn.Sequential,
     config: CompressorConfig,
@@ -69,10 +69,10 @@ def fuse(
     *,
     in_place: bool = False,
 ) -> tuple[Float[Tensor, "B K S D"], Float[Tensor, "B S K L"]]:
-    """The fused features and gamma as the gate predicts it.
+    """Return the fused features and gamma as the gate predicts it.
 
-    Positions are independent of each other, so they are taken a few at a time: sources are put in segments once, and
-    statistics, gate and mixture all read that. Without a gradient, `in_place` has them overwrite the first of x.
+    Positions are independent, so they are processed in chunks: sources are split into segments once, and statistics,
+    gate and mixture all read that. Without a gradient, `in_place` writes the features over the first frames of x.
     """
     dtype = working_dtype(x.dtype)
     on_cpu = x.device.type == "cpu"
@@ -92,7 +92,7 @@ def fuse(
         sources = x[:, :, first : first + few].transpose(1, 2).to(dtype)
         sources = layout.segments.split(sources).contiguous()  # [B,S,M,n,D]
         shares = _shares(sources, here, entropy, layout, gate, config, question)
-        mixture = combine(here, introduce_regions(shares, progress), layout.kept)
+        mixture = combine(here, introduce_regions(shares, progress), layout.unchanged)
         fused = layout.pack(layout.pad(mixture) @ sources).transpose(1, 2)
         if whole is None:
             features.append(fused)
@@ -111,7 +111,7 @@ def _shares(
     config: CompressorConfig,
     question: Float[Tensor, "B D"] | None,
 ) -> Float[Tensor, "B S K L"]:
-    """gamma at some positions: learned, or equal by ablation, or one where there is one granularity."""
+    """Return gamma at some positions: learned, or equal (ablation), or one for a single granularity."""
     batch, patches, levels, supports = entropy.shape
     if levels == 1 or config.fusion == "equal":
         return entropy.new_full((batch, patches, supports, levels), 1 / levels)

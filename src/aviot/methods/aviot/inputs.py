@@ -1,4 +1,4 @@
-"""What a compressor accepts, checked once at its door, in sentences that say what to do."""
+"""A compressor's inputs: checked once, with messages that say how to fix them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,7 @@ FEATURE_TYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 @dataclass(frozen=True)
 class Inputs:
-    """Checked inputs with a batch axis; features in their own precision, the rest in the one they are used in."""
+    """Checked inputs with a batch axis; features in their own type, the rest in the type they are used in."""
 
     x: Float[Tensor, "B T S D"]
     question: Float[Tensor, "B D"] | None
@@ -28,19 +28,21 @@ class Inputs:
     batched: bool
 
 
-def check_inputs(
-    config: CompressorConfig,
-    device: torch.device | None,
-    finite: FiniteCheck,
-    *,
-    x: Tensor,
-    question: Tensor | None,
-    relevance: Tensor | None,
-    motion: Tensor | None,
-    ratio: float | None,
-    supports: int | None,
-) -> Inputs:
-    """Refuse what cannot be compressed and give the rest one form; `device` is the weights', if there are any."""
+@dataclass(frozen=True)
+class RawInputs:
+    """A call's arguments, unchecked."""
+
+    x: Tensor
+    question: Tensor | None
+    relevance: Tensor | None
+    motion: Tensor | None
+    ratio: float | None
+    supports: int | None
+
+
+def check_inputs(config: CompressorConfig, device: torch.device | None, finite: FiniteCheck, raw: RawInputs) -> Inputs:
+    """Raise for inputs that cannot be compressed, else return them in one form; `device` is the weights', if any."""
+    x, question, relevance, motion = raw.x, raw.question, raw.relevance, raw.motion
     check_features(x, config, device)
     batched = x.ndim == 4
     features = x if batched else x[None]
@@ -58,18 +60,18 @@ def check_inputs(
         question=_companion(question, batch, dtype, finite, "the question is"),
         relevance=_companion(relevance, batch, torch.float64, finite, "the relevance is"),
         motion=motion if motion is None or batched else motion[None],
-        supports=_supports(frames, ratio, supports),
+        supports=_supports(frames, raw.ratio, raw.supports),
         batched=batched,
     )
 
 
 def require_finite(features: Float[Tensor, "B T S D"], finite: FiniteCheck) -> None:
-    """Check features that no stage reads; a patch that is not finite leaves a mean that is not."""
+    """Check features that no stage reads; a patch that is not finite gives a mean that is not."""
     finite.require(features.mean(2, dtype=working_dtype(features.dtype)), "the features x are")
 
 
 def check_features(x: Any, config: CompressorConfig, device: torch.device | None, name: str = "features x") -> None:
-    """Refuse anything that is not [T,S,D] or [B,T,S,D] floating point features of the config's grid and width."""
+    """Raise unless x holds [T,S,D] or [B,T,S,D] floating point features of the config's grid and width."""
     rows, columns = config.grid
     expected = f"[T,{config.patches},{config.dim}] or [B,T,{config.patches},{config.dim}]"
     if not isinstance(x, Tensor):
@@ -97,7 +99,7 @@ def check_features(x: Any, config: CompressorConfig, device: torch.device | None
 
 
 def _check_companion(name: str, value: Any, x: Tensor, tail: tuple[int]) -> None:
-    """A question or relevance: one vector for the video, or one for each of a batch."""
+    """Raise unless a question or relevance is one vector for the video, or one for each of a batch."""
     if value is None:
         return
     if not isinstance(value, Tensor) or not value.is_floating_point():
@@ -124,7 +126,7 @@ def _companion(value: Tensor | None, batch: int, dtype: torch.dtype, finite: Fin
 
 def _supports(frames: int, ratio: float | None, supports: int | None) -> int:
     if (ratio is None) == (supports is None):
-        raise ValueError("give either ratio (how many times fewer frames) or supports (how many frames' worth to keep)")
+        raise ValueError("give either ratio (how many times fewer frames) or supports (how many frames to keep)")
     if ratio is not None:
         return support_count(frames, ratio)
     count = as_whole(supports)

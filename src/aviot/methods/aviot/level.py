@@ -1,6 +1,6 @@
-"""One granularity's transport: supports that start somewhere and are refined by the coupling they induce.
+"""One granularity's transport: supports are initialised, then refined by the coupling they induce.
 
-A support is always a mixture of its segment's sources, so it is kept as a row of weights over them. The embedding's
+A support is always a mixture of its segment's sources, so it is stored as a row of weights over them. The embedding's
 first linear map commutes with mixing; supports are therefore moved in the transport space's width, not the features'.
 """
 
@@ -13,22 +13,22 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from aviot.config import LevelConfig, TransportConfig
-from aviot.methods.aviot.layout import Layout
 from aviot.methods.aviot.metric import Metric
 from aviot.methods.aviot.numerics import squared_distances
 from aviot.methods.aviot.regions import Partition
+from aviot.methods.aviot.segments import Layout
 from aviot.ot import Coupling, solve
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What one granularity decided in one stage, for each of its R regions, in the precision it was solved in."""
+class LevelPlan:
+    """One granularity's transport plan in one stage, for each of its R regions, in the precision of its solve."""
 
     name: str
     partition: Partition
     layout: Layout
     rows: Float[Tensor, "B R K n"]  # A, each support's distribution over its own segment's sources
-    mass: Float[Tensor, "B R K"]  # m, what each support receives
+    mass: Float[Tensor, "B R K"]  # m, the mass that each support receives
     stabilizer: float
     describe: Callable[[], Float[Tensor, "B R N D"]]  # the descriptors that were transported
 
@@ -44,9 +44,9 @@ class Plan:
 
     @cached_property
     def supports(self) -> Float[Tensor, "B R K D"]:
-        """Where they went: z_j = sum_i P_ij x_i / (m_j + delta) (eq:supp_barycentric_reconstruction)."""
-        kept = self.layout.kept[:, None, :, None]
-        shrink = torch.where(kept, 1.0, (self.mass / (self.mass + self.stabilizer))[..., None])
+        """The supports, z_j = sum_i P_ij x_i / (m_j + delta) (eq:supp_barycentric_reconstruction)."""
+        unchanged = self.layout.unchanged[:, None, :, None]
+        shrink = torch.where(unchanged, 1.0, (self.mass / (self.mass + self.stabilizer))[..., None])
         return self.layout.mix(self.rows, self.sources) * shrink
 
     @cached_property
@@ -58,7 +58,7 @@ class Plan:
 def start_rows(
     level: LevelConfig, layout: Layout, parent: Float[Tensor, "B R K n"] | None, dtype: torch.dtype
 ) -> Float[Tensor, "B #R K n"]:
-    """z_0 = beta sum_i A^pa(r)_ij x_i + (1 - beta) z_uni, as rows (eq:supp_parent_initialization).
+    """Return z_0 = beta sum_i A^pa(r)_ij x_i + (1 - beta) z_uni, as rows (eq:supp_parent_initialization).
 
     Without a parent z_uni alone. The parent's distributions carry no gradient.
     """
@@ -77,10 +77,10 @@ def transport(
     start: Float[Tensor, "B #R K n"],
     layout: Layout,
 ) -> Coupling:
-    """Alternate coupling and barycentric update for the level's rounds, from the start given.
+    """Alternate coupling and barycentric update for the level's rounds, from the given start.
 
-    Supports are cut from the graph between rounds, so all rounds but the last need none: gradients flow through the
-    last round's cost and update (and, with one round, through the start).
+    Supports are detached between rounds, so all rounds but the last need no graph: gradients flow through the last
+    round's cost and update (and, with one round, through the start).
     """
     lifted = metric.lift(sources)
     place = partial(metric.place, weights=weights)
@@ -104,8 +104,8 @@ def transport(
         for _ in range(level.rounds - 1):
             coupling = couple(rows, lifted)
             rows = layout.pack((coupling.plan / (coupling.mass + config.stabilizer)[..., None, :]).mT)
-    cut = level.rounds > 1 and torch.is_grad_enabled()
-    return couple(rows, metric.lift(sources.detach()) if cut else lifted)
+    detached = level.rounds > 1 and torch.is_grad_enabled()
+    return couple(rows, metric.lift(sources.detach()) if detached else lifted)
 
 
 def finish(
@@ -115,17 +115,17 @@ def finish(
     sources: Float[Tensor, "B R N D"],
     coupling: Coupling,
     layout: Layout,
-) -> Plan:
-    """The level's plan, with the identity in place of the coupling where a segment has a support for every source."""
-    kept = layout.kept[:, None, :]
+) -> LevelPlan:
+    """Return the level's plan: the coupling, or the identity where a segment has a support for every source."""
+    unchanged = layout.unchanged[:, None, :]
     sizes = layout.segments.sizes(layout.device)[layout.segment][:, None].to(sources.dtype)  # [B,1,K]
     identity = layout.uniform_rows(sources.dtype)
-    return Plan(
+    return LevelPlan(
         name=level.name,
         partition=partition,
         layout=layout,
-        rows=torch.where(kept[..., None], identity, layout.pack(coupling.conditional.mT)),
-        mass=torch.where(kept, 1 / sizes, layout.pack(coupling.mass[..., None])[..., 0]),
+        rows=torch.where(unchanged[..., None], identity, layout.pack(coupling.conditional.mT)),
+        mass=torch.where(unchanged, 1 / sizes, layout.pack(coupling.mass[..., None])[..., 0]),
         stabilizer=config.stabilizer,
         describe=lambda: sources,
     )

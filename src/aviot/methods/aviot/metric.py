@@ -1,4 +1,4 @@
-"""The transport space: a learned embedding of descriptors, weighed by the question."""
+"""The transport space: a learned embedding of descriptors, weighted by the question, and its layers."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,23 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from aviot.methods.aviot.layers import LayerNorm, Linear
+
+class Linear(nn.Linear):
+    """A linear map in the precision of x."""
+
+    def forward(self, input: Float[Tensor, "... D"]) -> Float[Tensor, "... E"]:
+        """Return W x + b."""
+        bias = None if self.bias is None else self.bias.to(input.dtype)
+        return F.linear(input, self.weight.to(input.dtype), bias)
+
+
+class LayerNorm(nn.LayerNorm):
+    """Layer normalisation with scale and shift, in the precision of x."""
+
+    def forward(self, input: Float[Tensor, "... D"]) -> Float[Tensor, "... D"]:
+        """Normalise, scale, shift."""
+        weight, bias = self.weight.to(input.dtype), self.bias.to(input.dtype)
+        return F.layer_norm(input, self.normalized_shape, weight, bias, self.eps)
 
 
 class MetricParameters(NamedTuple):
@@ -34,14 +50,14 @@ class Metric(nn.Module):
         return MetricParameters(*self.embed.parameters())
 
     def weights(self, question: Float[Tensor, "B D"]) -> Float[Tensor, "B C"]:
-        """w(q), one positive weight a coordinate of the transport space (eq:question_weights)."""
+        """Return w(q), one positive weight per coordinate of the transport space (eq:question_weights)."""
         return F.softplus(self.weigh(question))
 
     def lift(self, points: Float[Tensor, "B R N D"]) -> Float[Tensor, "B R N C"]:
-        """The embedding's first map, W x + b: affine, so it commutes with mixing points by weights that sum to one."""
+        """Apply the embedding's first map, W x + b: affine, so it commutes with mixing by weights that sum to one."""
         return self.embed[0](points)
 
     def place(self, lifted: Float[Tensor, "B R N C"], weights: Float[Tensor, "B C"] | None) -> Float[Tensor, "B R N C"]:
-        """w(q) * phi(x) of lifted points, whose squared distances are the transport cost. No weights: all ones."""
+        """Return w(q) * phi(x) of lifted points; their squared distances are the cost. No weights: all ones."""
         embedded = self.embed[1:](lifted)
         return embedded if weights is None else embedded * weights[:, None, None, :].to(embedded.dtype)

@@ -1,4 +1,4 @@
-"""Small numerical tools that more than one part of the compressor needs."""
+"""Numerical helpers of several parts of the compressor: precision, distances, cosine."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -12,13 +12,13 @@ from aviot.ot.device import on_gpu
 
 
 def working_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The precision that features of this type are solved in: float32, or float64 if they have it."""
+    """Return the precision that features of this type are solved in: float32, or float64 for float64."""
     return torch.promote_types(dtype, torch.float32)
 
 
 @contextmanager
 def full_precision(device: torch.device) -> Iterator[None]:
-    """Keep an outer autocast, or TF32 products, from lowering the solve's precision.
+    """Disable autocast and TF32 matrix products inside the block.
 
     The TF32 switch belongs to the process: while a compression is being queued, products of other threads are in full
     precision too.
@@ -37,7 +37,7 @@ def full_precision(device: torch.device) -> Iterator[None]:
 
 
 def squared_distances(a: Float[Tensor, "... N D"], b: Float[Tensor, "... k D"]) -> Float[Tensor, "... N k"]:
-    """Pairwise squared Euclidean distances by direct differences.
+    """Return pairwise squared Euclidean distances by direct differences.
 
     Expanding the square into products is faster, but where points nearly coincide it loses the distance to rounding.
     """
@@ -55,7 +55,7 @@ class _SquaredDistances(torch.autograd.Function):
     def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
         ctx.save_for_backward(a, b)
         if on_gpu(a):
-            from aviot.methods.aviot.kernels import distances as kernel  # needs triton
+            from aviot.methods.aviot.kernels import squared_distances as kernel  # needs triton
 
             return kernel.squared_distances(a, b)
         return torch.cdist(a, b, compute_mode="donot_use_mm_for_euclid_dist").square()
@@ -75,10 +75,10 @@ class _SquaredDistances(torch.autograd.Function):
 
 
 def cosine(a: Float[Tensor, "... D"], b: Float[Tensor, "... D"]) -> Float[Tensor, "..."]:
-    """Cosine of the angle between a and b; a vector of no length has cosine zero."""
+    """Return the cosine of the angle between a and b; zero for a vector of length zero."""
     return torch.cosine_similarity(a, b, dim=-1, eps=1e-8)
 
 
 def summary_of(tensor: Tensor) -> str:
-    """Return a tensor's type and shape for people: `float32[12, 729, 64]`."""
+    """Return a tensor's type and shape as text: `float32[12, 729, 64]`."""
     return f"{str(tensor.dtype).removeprefix('torch.')}{list(tensor.shape)}"

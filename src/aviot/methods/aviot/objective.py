@@ -1,9 +1,9 @@
-"""The compression objective of the supplement, read off the records of the executed stages."""
+"""The compression objective of the supplement, computed from the records of the executed stages."""
 
 import math
 from collections.abc import Callable, Sequence
 from itertools import product
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from jaxtyping import Float
@@ -11,26 +11,26 @@ from torch import Tensor
 
 from aviot.config import ObjectiveConfig
 from aviot.methods.aviot.finite import FiniteCheck
-from aviot.methods.aviot.level import Plan
+from aviot.methods.aviot.level import LevelPlan
 from aviot.methods.aviot.numerics import cosine, squared_distances, working_dtype
 from aviot.methods.aviot.stage import Stage
 from aviot.ot import plogp
 
-_FRAMES_AT_ONCE = 16
+_FRAMES_PER_CHUNK = 16
 
 
 class ObjectiveTerms(NamedTuple):
-    """The unweighted terms of the objective, one value a video, averaged over stages."""
+    """The unweighted terms of the objective, one value per video, averaged over stages."""
 
     temporal: Tensor  # distortion of the global supports
     regional: Tensor  # distortion of the regional supports
-    continuity: Tensor  # disagreement of neighbouring regions that look alike
-    variation: Tensor  # spatial variation of the gate where motion is alike
-    balance: Tensor  # granularities past their bounds
+    continuity: Tensor  # divergence of neighbouring regions that look alike
+    variation: Tensor  # spatial variation of the gate where motion is similar
+    balance: Tensor  # mean shares of the granularities outside their bounds
     entropy: Tensor  # gate entropy below its floor
 
     def total(self, config: ObjectiveConfig) -> Tensor:
-        """The weighted sum (eq:supp_stage_objective)."""
+        """Return the weighted sum (eq:supp_stage_objective)."""
         return (
             self.temporal
             + config.regional_weight * self.regional
@@ -42,26 +42,51 @@ class ObjectiveTerms(NamedTuple):
 
 
 def zero_terms(like: Float[Tensor, "B ..."]) -> ObjectiveTerms:
-    """The terms where nothing was transported; zeros inside the graph, so that a short video can be trained on."""
+    """Return zero terms, for a video with nothing to compress; they have a gradient, so that it can be trained on."""
     zero = 0 * like.flatten(1)[:, 0].to(working_dtype(like.dtype))
     return ObjectiveTerms(*(zero for _ in ObjectiveTerms._fields))
 
 
-def objective_terms(
-    stages: Sequence[Stage], motion: Float[Tensor, "B T S D"], config: ObjectiveConfig, finite: FiniteCheck
-) -> ObjectiveTerms:
-    """Every term, averaged over the executed stages (eq:supp_total_objective)."""
-    by_kernels = all(stage.regions is not None for stage in stages)
-    if by_kernels:
-        from aviot.methods.aviot.kernels import objective as kernels  # needs triton
+class ObjectiveBackend(Protocol):
+    """The parts of the objective with one implementation in plain torch and one by kernels."""
 
-    change = kernels.patch_motion(motion) if by_kernels else patch_motion(motion)
+    def patch_motion(self, u: Float[Tensor, "B T S D"]) -> Float[Tensor, "B S"]:
+        """Return the mean change of every patch from frame to frame."""
+        ...
+
+    def stage_terms(
+        self, stages: Sequence[Stage], change: Float[Tensor, "B S"], config: ObjectiveConfig
+    ) -> Float[Tensor, "stages 6 B"]:
+        """Return `ObjectiveTerms` of every stage; `change` is the patches' motion."""
+        ...
+
+
+class TorchObjective:
+    """The objective in plain torch."""
+
+    def patch_motion(self, u: Float[Tensor, "B T S D"]) -> Float[Tensor, "B S"]:
+        """Return the mean change of every patch from frame to frame."""
+        return patch_motion(u)
+
+    def stage_terms(
+        self, stages: Sequence[Stage], change: Float[Tensor, "B S"], config: ObjectiveConfig
+    ) -> Float[Tensor, "stages 6 B"]:
+        """Return `ObjectiveTerms` of every stage; `change` is the patches' motion."""
+        return torch.stack([torch.stack(_stage_terms(stage, change, config)) for stage in stages])
+
+
+def objective_terms(
+    backend: ObjectiveBackend,
+    stages: Sequence[Stage],
+    motion: Float[Tensor, "B T S D"],
+    config: ObjectiveConfig,
+    finite: FiniteCheck,
+) -> ObjectiveTerms:
+    """Return every term, averaged over the executed stages (eq:supp_total_objective)."""
+    change = backend.patch_motion(motion)
     finite.enter("")
     finite.require(change, "the motion features are")
-    if by_kernels:
-        terms = kernels.stage_terms(stages, change, config)
-    else:
-        terms = torch.stack([torch.stack(_stage_terms(stage, change, config)) for stage in stages])  # [stages,6,B]
+    terms = backend.stage_terms(stages, change, config)
     numbered = product(range(1, len(stages) + 1), ObjectiveTerms._fields)
     names = [f"stage {number} of the objective: the {name} term is" for number, name in numbered]
     finite.require_each(terms.flatten(0, 1), names)
@@ -90,10 +115,10 @@ def _stage_terms(stage: Stage, change: Float[Tensor, "B S"], config: ObjectiveCo
     )
 
 
-def distortion(plan: Plan) -> Float[Tensor, "B R M"]:
-    """sum_ij P_ij ||x_i - z_j||^2 / D over sum_ij P_ij, a segment (eq:supp_temporal_distortion).
+def distortion(plan: LevelPlan) -> Float[Tensor, "B R M"]:
+    """Return sum_ij P_ij ||x_i - z_j||^2 / D over sum_ij P_ij, per segment (eq:supp_temporal_distortion).
 
-    Sources carry no gradient, supports and coupling do; a segment that was kept as it is has none.
+    Sources carry no gradient, supports and coupling do; an identity segment has no distortion.
     """
     layout = plan.layout
     sources = layout.segments.split(plan.sources.detach())
@@ -103,10 +128,11 @@ def distortion(plan: Plan) -> Float[Tensor, "B R M"]:
     return torch.where(layout.identity[:, None], 0.0, mean)
 
 
-def continuity(plan: Plan, appearance: Float[Tensor, "B R D"], scale: float) -> Float[Tensor, "B"]:
-    """Jensen-Shannon divergence (nats) of neighbouring regions' plans, weighed by their likeness (eq:supp_continuity).
+def continuity(plan: LevelPlan, appearance: Float[Tensor, "B R D"], scale: float) -> Float[Tensor, "B"]:
+    """Return the divergence (Jensen-Shannon, nats) of neighbouring regions' plans, weighted by likeness.
 
-    w_rr' = exp(-(1 - cos) / scale) of the regions' mean appearance (eq:supp_boundary_weight), without gradient.
+    Likeness w_rr' = exp(-(1 - cos) / scale) of the regions' mean appearance, without gradient; eq:supp_continuity,
+    eq:supp_boundary_weight.
     """
     likeness = over_edges(lambda a, b: torch.exp((cosine(a, b) - 1) / scale), plan.partition.cells, appearance)
     negentropy = plogp(plan.conditional).sum(-1)  # [B,R,K]
@@ -118,43 +144,43 @@ def continuity(plan: Plan, appearance: Float[Tensor, "B R D"], scale: float) -> 
 def gate_variation(
     gates: Float[Tensor, "B S K L"], change: Float[Tensor, "B S"], grid: tuple[int, int], scale: float
 ) -> Float[Tensor, "B"]:
-    """|gamma_s - gamma_s'| of neighbouring patches, weighed by likeness of motion (eq:supp_gate_tv)."""
+    """Return |gamma_s - gamma_s'| of neighbouring patches, weighted by likeness of motion (eq:supp_gate_tv)."""
     alike = over_edges(lambda a, b: torch.exp(-(a - b).abs() / scale), grid, change)
     step = over_edges(lambda a, b: (a - b).abs(), grid, gates)
     return weighted_average(alike, step.mean((-2, -1)))
 
 
 def gate_balance(gates: Float[Tensor, "B S K L"], config: ObjectiveConfig) -> Float[Tensor, "B"]:
-    """Squared excess of the global share over its ceiling, of the others under their floor (eq:supp_gate_balance)."""
+    """Return the squared excess of mean shares: global over its ceiling, others under theirs (eq:supp_gate_balance)."""
     return imbalance(gates.mean((1, 2)), config)
 
 
 def imbalance(share: Float[Tensor, "*B L"], config: ObjectiveConfig) -> Float[Tensor, "*B"]:
-    """The same of mean shares."""
+    """Return the gate balance of mean shares."""
     whole, regional = share.split([1, share.shape[-1] - 1], -1)
     excess = torch.cat((whole - config.global_ceiling, config.regional_floor - regional), -1)
     return excess.clamp_min(0).square().mean(-1)
 
 
 def gate_entropy_shortfall(gates: Float[Tensor, "B S K L"], floor: float) -> Float[Tensor, "B"]:
-    """[floor - H]_+^2 with H the mean gate entropy over log L (eq:supp_gate_entropy)."""
+    """Return [floor - H]_+^2 with H the mean gate entropy over log L (eq:supp_gate_entropy)."""
     return shortfall(plogp(gates).sum(-1).mean((1, 2)), gates.shape[-1], floor)
 
 
 def shortfall(negentropy: Float[Tensor, "*B"], levels: int, floor: float) -> Float[Tensor, "*B"]:
-    """The same of the mean of sum gamma log gamma."""
+    """Return the entropy shortfall of the mean of sum gamma log gamma."""
     return (floor + negentropy / math.log(levels)).clamp_min(0).square()
 
 
 @torch.no_grad()
 def patch_motion(u: Float[Tensor, "B T S D"]) -> Float[Tensor, "B S"]:
-    """d_s, the mean cosine distance between successive frames at each patch (eq:supp_patch_motion).
+    """Return d_s, the mean cosine distance between successive frames at each patch (eq:supp_patch_motion).
 
-    A few frames at a time: the cosine's temporaries are several times the size of what it looks at.
+    In chunks of frames: the cosine's temporaries are several times the size of its inputs.
     """
     total = u.new_zeros((u.shape[0], u.shape[2]), dtype=working_dtype(u.dtype))
-    for first in range(0, u.shape[1] - 1, _FRAMES_AT_ONCE):
-        frames = u[:, first : first + _FRAMES_AT_ONCE + 1].to(total.dtype)
+    for first in range(0, u.shape[1] - 1, _FRAMES_PER_CHUNK):
+        frames = u[:, first : first + _FRAMES_PER_CHUNK + 1].to(total.dtype)
         total += (1 - cosine(frames[:, 1:], frames[:, :-1])).sum(1)
     return total / (u.shape[1] - 1)
 
@@ -162,7 +188,7 @@ def patch_motion(u: Float[Tensor, "B T S D"]) -> Float[Tensor, "B S"]:
 def over_edges(
     pairwise: Callable[[Tensor, Tensor], Tensor], cells: tuple[int, int], values: Float[Tensor, "B R ..."]
 ) -> Float[Tensor, "B E ..."]:
-    """A function of every horizontally and vertically adjacent pair of a row-major grid of cells."""
+    """Apply a function to every horizontally and vertically adjacent pair of a row-major grid of cells."""
     lattice = values.unflatten(1, cells)
     down = pairwise(lattice[:, :-1], lattice[:, 1:])
     right = pairwise(lattice[:, :, :-1], lattice[:, :, 1:])
@@ -170,7 +196,7 @@ def over_edges(
 
 
 def weighted_average(weights: Float[Tensor, "B E"], values: Float[Tensor, "B E"]) -> Float[Tensor, "B"]:
-    """WAvg: weights made to sum to one; zero where there is no edge."""
+    """Return the weighted average over edges; zero where there is no edge."""
     if weights.shape[-1] == 0:
         return values.new_zeros(len(values))
     return (weights * values).sum(-1) / weights.sum(-1)

@@ -1,4 +1,4 @@
-"""Time-height-width position: a Fourier residual on the vision features, learned from zero."""
+"""Time-height-width position: a learned Fourier residual on the vision features, initialised to zero."""
 
 import torch
 from jaxtyping import Float
@@ -11,7 +11,7 @@ from aviot.methods.aviot.numerics import full_precision, working_dtype
 from aviot.methods.aviot.schedule import ramp
 from aviot.ot.device import on_gpu
 
-FRAMES_AT_ONCE = 8  # their float32 sum, 27 MB at the paper's size, stays in a large cache between its two additions
+FRAMES_AT_ONCE = 8  # their float32 sum, 27 MB at the paper's size, stays in a large cache between the additions
 
 
 class PositionEncoder(nn.Module):
@@ -28,7 +28,7 @@ class PositionEncoder(nn.Module):
         nn.init.zeros_(self.proj.weight)
 
     def forward(self, u: Float[Tensor, "*B T S D"], *, step: int | None = None) -> Float[Tensor, "*B T S D"]:
-        """Vision features with their positions added; `step` drives the warm-up, None means it is over."""
+        """Add their positions to vision features; `step` is the training step of the warm-up, None: it is over."""
         check_features(u, self.config, self.proj.weight.device)
         with full_precision(u.device):
             return self._add_positions(u, ramp(step, self.config.warmup_steps))
@@ -54,14 +54,14 @@ class PositionEncoder(nn.Module):
 def add_residual(
     u: Float[Tensor, "*B T S D"], time: Float[Tensor, "T D"], place: Float[Tensor, "S D"]
 ) -> Float[Tensor, "*B T S D"]:
-    """x_ts = (u_ts + time_t) + place_s in the tables' precision, rounded once to the features'.
+    """Return x_ts = (u_ts + time_t) + place_s in the tables' precision, rounded once to the features'.
 
-    Without a gradient, a few frames at a time: the sum before its rounding is as large as what it is made of.
+    Without a gradient in chunks of frames: the unrounded sum of all would take as much memory as the features.
     """
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (u, time, place)):
         return (u + time[:, None] + place).to(u.dtype)
     if on_gpu(u) and time.dtype == torch.float32:
-        from aviot.methods.aviot.kernels import position as kernel  # needs triton
+        from aviot.methods.aviot.kernels import position_residual as kernel  # needs triton
 
         return kernel.add_residual(u, time, place)
     x = torch.empty_like(u)
@@ -72,7 +72,7 @@ def add_residual(
 
 
 def fourier(coordinate: Float[Tensor, "n"], bands: int) -> Float[Tensor, "n code"]:
-    """psi(c) = sin(2^b pi c), then cos(2^b pi c), b = 0 .. bands - 1 (eq:supp_fourier_map).
+    """Return psi(c) = sin(2^b pi c), then cos(2^b pi c), b = 0 .. bands - 1 (eq:supp_fourier_map).
 
     Always in float32: 2^15 pi magnifies the last bit of c, and published weights were trained with that bit.
     """
@@ -82,5 +82,5 @@ def fourier(coordinate: Float[Tensor, "n"], bands: int) -> Float[Tensor, "n code
 
 
 def _centred(count: int, device: torch.device) -> Float[Tensor, "count"]:
-    """2 i / (n - 1) - 1 in float32; a lone coordinate is -1."""
+    """Return 2 i / (n - 1) - 1 in float32; a single coordinate is -1."""
     return 2 * torch.arange(count, device=device, dtype=torch.float32) / max(count - 1, 1) - 1

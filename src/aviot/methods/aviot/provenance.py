@@ -1,4 +1,4 @@
-"""Exact provenance: the mixture of source frames behind every output, composed over stages."""
+"""Exact provenance: every output as a mixture of source frames, composed over stages."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,17 +13,17 @@ from aviot.methods.aviot.numerics import full_precision, summary_of, working_dty
 from aviot.ot.device import on_gpu
 from aviot.utils.values import as_whole
 
-# Coefficients of one stage that are held at a time: 20 positions of 224 frames, or all of several videos.
+# Coefficients of one stage in memory at a time: 20 positions of 224 frames, or all of several videos.
 CPU_ELEMENTS = 2**20
 ACCELERATOR_ELEMENTS = 2**28
 ALL = slice(None)
 
 
 class Mixture(Protocol):
-    """A stage as provenance sees it: outputs that are mixtures of its sources, position by position."""
+    """A stage whose outputs are mixtures of its sources, position by position."""
 
     def mixture(self, patches: slice = ALL, videos: slice = ALL) -> Float[Tensor, "b s K N"]:
-        """The mixture behind each output, at some positions, for some videos of the batch."""
+        """Return the mixture of each output, at some positions, for some videos of the batch."""
         ...
 
     @property
@@ -33,26 +33,26 @@ class Mixture(Protocol):
 
     @property
     def shares(self) -> Mapping[str, Float[Tensor, "B"]]:
-        """How much of the outputs came by each granularity, in the mean; no gradient."""
+        """Mean share of each granularity in the outputs; no gradient."""
         ...
 
     def branch(
         self, name: str, patches: slice = ALL, videos: slice = ALL
     ) -> tuple[Float[Tensor, "b s K N"], Float[Tensor, "b s K"]]:
-        """One granularity's distributions over sources, and its share of each output."""
+        """Return one granularity's distributions over sources, and its share of each output."""
         ...
 
 
 @dataclass(frozen=True, repr=False)
 class Provenance:
-    """Where the outputs come from: `coefficients[j, s, i]` is the weight of frame i's patch s in output j's patch s.
+    """The outputs' sources: `coefficients[j, s, i]` is the weight of frame i's patch s in output j's patch s.
 
-    Rows are distributions over the T source frames, for the fused output and for each granularity's path alone. For
+    Rows are distributions over the T source frames, for the fused output and for each granularity's branch. For
     the fused output, the coefficients times the features are the output. A batch has a leading axis everywhere.
     """
 
     coefficients: Float[Tensor, "*B K S T"]
-    share: Float[Tensor, "*B K S"]  # of the output's mass that came by this path; one for the fused output
+    share: Float[Tensor, "*B K S"]  # of this branch in the output's mass; one for the fused output
     _stages: tuple[Mixture, ...]
     _batched: bool
 
@@ -61,21 +61,21 @@ class Provenance:
 
     @property
     def mass(self) -> Float[Tensor, "*B K S T"]:
-        """share * coefficients: what this path contributes; over all granularities it adds up to the fused output's."""
+        """share * coefficients, this branch's contribution; over all granularities it adds up to the fused output's."""
         return self.share[..., None] * self.coefficients
 
     def frames(self) -> Float[Tensor, "*B K T"]:
-        """omega, the coefficients averaged over positions: each output's distribution over frames."""
+        """Return omega, the coefficients averaged over positions: each output's distribution over frames."""
         return self.coefficients.mean(-2)
 
     def tokens(self) -> Float[Tensor, "*B K S T"]:
-        """The coefficients position by position: `tokens()[j, :, i]` is output j's map over frame i's patches."""
+        """Return the coefficients by position: `tokens()[j, :, i]` is output j's map over frame i's patches."""
         return self.coefficients
 
     def trace(self, frame: int, patch: int | None = None) -> Float[Tensor, "*B K"]:
-        """Where a patch of a frame went: its weight in every output at its own position.
+        """Return the weight of one frame's patch in every output, at the patch's position.
 
-        Without a patch, where the whole frame went: the mean over positions, a column of `frames()`.
+        Without a patch, return the frame's mean weight over positions, a column of `frames()`.
         """
         patches, frames = self.coefficients.shape[-2:]
         column = self.coefficients[..., _place("frame", frame, frames)]
@@ -83,27 +83,27 @@ class Provenance:
 
     @property
     def branch_names(self) -> tuple[str, ...]:
-        """The granularities that can be looked at apart, coarse to fine; none for a baseline."""
+        """Names of the granularities, coarse to fine; none for a baseline."""
         return tuple(self._stages[-1].shares) if self._stages else ()
 
     def branch(self, name: str) -> "Provenance":
-        """The path of one granularity: "global", "medium" or "local" for the paper's chain.
+        """Return the provenance of one granularity: "global", "medium" or "local" for the paper's chain.
 
-        The last stage's plan of that granularity, over what all earlier stages made (whose fused outputs are its
-        sources); its share is the last stage's gate.
+        The last stage's plan of that granularity over the fused outputs of all earlier stages; its share is the last
+        stage's gate.
         """
         whole = self.coefficients if self._batched else self.coefficients[None]
         return _gathered(partial(self._branch_at, name), whole.transpose(1, 2), self._stages, self._batched)
 
     def branch_mass(self, name: str, patches: slice) -> Float[Tensor, "*B K s T"]:
-        """`branch(name).mass` at some positions, without the rest of it."""
+        """Return `branch(name).mass` at some positions without computing the others."""
         with torch.no_grad(), full_precision(self.coefficients.device):
             coefficients, share = self._branch_at(name, patches)
         mass = (share[..., None] * coefficients).transpose(1, 2)
         return mass if self._batched else mass[0]
 
     def _branch_at(self, name: str, patches: slice) -> tuple[Float[Tensor, "B s K T"], Float[Tensor, "B s K"]]:
-        """A path's distributions over frames, and its shares, at some positions."""
+        """Return a branch's distributions over frames, and its shares, at some positions."""
         if not self._stages:
             raise ValueError("no stage was executed (nothing to compress), so there are no branches; use .coefficients")
         *earlier, last = self._stages
@@ -111,7 +111,7 @@ class Provenance:
         return _over(conditional, earlier, patches), share
 
     def branches(self) -> Iterator[tuple[str, "Provenance"]]:
-        """Every granularity's name and path, one after the other."""
+        """Yield every granularity's name and provenance."""
         for name in self.branch_names:
             yield name, self.branch(name)
 
@@ -124,11 +124,11 @@ def _place(what: str, value: int, count: int) -> int:
 
 
 def provenance_of(stages: Sequence[Mixture], features: Float[Tensor, "B K S D"], *, batched: bool) -> Provenance:
-    """C = B_J ... B_2 B_1 at every position (eq:supp_progressive_composition); the identity without stages."""
-    batch, kept, patches = features.shape[:3]
+    """Return C = B_J ... B_2 B_1 at every position (eq:supp_progressive_composition); the identity without stages."""
+    batch, outputs, patches = features.shape[:3]
     like = features.new_empty((), dtype=working_dtype(features.dtype))
     if not stages:
-        eye = torch.eye(kept, dtype=like.dtype, device=like.device).expand(batch, patches, kept, kept)
+        eye = torch.eye(outputs, dtype=like.dtype, device=like.device).expand(batch, patches, outputs, outputs)
         return _provenance(eye, eye.new_ones(eye.shape[:-1]), (), batched)
     *earlier, last = stages
 
@@ -137,11 +137,11 @@ def provenance_of(stages: Sequence[Mixture], features: Float[Tensor, "B K S D"],
         return composed, composed.new_ones(composed.shape[:-1])
 
     frames = stages[0].mixture(slice(1)).shape[-1]
-    return _gathered(part, like.expand(batch, patches, kept, frames), tuple(stages), batched)
+    return _gathered(part, like.expand(batch, patches, outputs, frames), tuple(stages), batched)
 
 
 def _over(rows: Float[Tensor, "B s K N"], earlier: Sequence[Mixture], patches: slice) -> Float[Tensor, "B s K T"]:
-    """Mixtures of a stage's sources as mixtures of the video's frames.
+    """Turn mixtures of a stage's sources into mixtures of the video's frames.
 
     From the last of the earlier stages to the first: in this order every product has the few rows of the last stage.
     """
@@ -157,7 +157,7 @@ def _gathered(
     stages: tuple[Mixture, ...],
     batched: bool,
 ) -> Provenance:
-    """Coefficients and shares of all positions, a few at a time: a stage's own mixtures are large."""
+    """Compute coefficients and shares in chunks of positions: a stage's own mixtures are large."""
     batch, patches, _, frames = like.shape
     coefficients = like.new_empty(like.shape)
     share = like.new_empty(like.shape[:-1])

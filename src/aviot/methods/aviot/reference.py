@@ -1,7 +1,7 @@
-"""The whole compressor as printed: float64, one video, on the CPU, a loop over stages, regions, segments and rounds.
+"""The compressor as printed in the paper: float64, one video, a loop over stages, regions, segments and rounds.
 
-Nothing here is fast and nothing is shared with the fast path but the config, so that agreement between the two is
-evidence. Weights come as a mapping of tensors: `metric.embed.*`, `metric.weigh.*`, `region_position.weight`, `gate.*`.
+It shares nothing with the other implementations but the config, so that agreement is evidence. Weights are a mapping of
+tensors: `metric.embed.*`, `metric.weigh.*`, `region_position.weight`, `gate.*`.
 """
 
 import math
@@ -14,8 +14,6 @@ from jaxtyping import Num
 from torch import Tensor
 
 from aviot.config import CompressorConfig, LevelConfig
-from aviot.methods.aviot.reference_regions import parent_regions, patch_regions, region_means
-from aviot.methods.aviot.reference_terms import continuity, gate_terms
 from aviot.ot.reference import barycentre, column_entropy, conditional, solve, source_masses
 
 FLAT = 1e-6  # a spread below this counts as none when segment signals are standardized (interop, "N(.)")
@@ -28,7 +26,7 @@ TERMS = ("temporal", "regional", "continuity", "variation", "balance", "entropy"
 
 @dataclass(frozen=True)
 class ReferenceStage:
-    """A stage's plans, one [R,K,N] a level with rows that sum to one, its gates [K,S,L] and coefficients [K,S,N]."""
+    """A stage's plans, one [R,K,N] per level with rows that sum to one, its gates [K,S,L] and coefficients [K,S,N]."""
 
     conditionals: list[Tensor]
     gates: Tensor
@@ -37,7 +35,7 @@ class ReferenceStage:
 
 @dataclass(frozen=True)
 class ReferenceResult:
-    """Outputs in float64: features [K,S,D], coefficients [K,S,T] over all stages, and how they came about."""
+    """Outputs in float64: features [K,S,D], coefficients [K,S,T] over all stages, and the stages' records."""
 
     features: Tensor
     path: tuple[int, ...]
@@ -50,7 +48,7 @@ class ReferenceResult:
 
 @dataclass(frozen=True)
 class _Setting:
-    """What every stage shares: `metric_weights` [Dc] is w_q, `motion` [S] is d, `ramp` in [0,1] the warm-up."""
+    """Inputs that all stages share: `metric_weights` [Dc] is w_q, `motion` [S] is d, `ramp` in [0,1] the warm-up."""
 
     config: CompressorConfig
     weights: Mapping[str, Tensor]
@@ -104,7 +102,7 @@ def compress_reference(
 
 
 def temporal_path(config: CompressorConfig, total: int, ratio: float | None, supports: int | None) -> tuple[int, ...]:
-    """Cardinalities from T to K = min(T, max(1, ceil(T / ratio))), by multiples of eight; sec:supp_progressive."""
+    """Return the cardinalities from T to K = min(T, max(1, ceil(T / ratio))), by multiples; sec:supp_progressive."""
     if (ratio is None) == (supports is None):
         raise ValueError(f"expected ratio or supports, got ratio={ratio}, supports={supports}; pass exactly one")
     if ratio is not None:
@@ -160,7 +158,7 @@ def _couple(setting: _Setting, x: Tensor, z: Tensor, epsilon: float, *, relaxed:
 def _stage(
     setting: _Setting, x: Tensor, rho: Tensor | None, target: int
 ) -> tuple[Tensor, tuple[int, ...], ReferenceStage, Tensor]:
-    """One stage: segments and budgets, every level coarse to fine, fusion, and the six terms in the order of `TERMS`.
+    """Run one stage: segments and budgets, every level coarse to fine, fusion, and the six terms in `TERMS`' order.
 
     x [N,S,D], rho [N] -> [K,S,D], M budgets, the plans and gates, [6]; alg:supp_stage, eq:supp_regional_distortion.
     """
@@ -191,7 +189,7 @@ def _stage(
 def _allocate(
     setting: _Setting, segments: tuple[Tensor, ...], relevance: tuple[Tensor, ...] | None, target: int
 ) -> tuple[int, ...]:
-    """Supports per segment from the pilot's response and the relevance: pi = softmax((N(g) + alpha_q N(r)) / tau).
+    """Return the supports per segment, by pi = softmax((N(g) + alpha_q N(r)) / tau) of response and relevance.
 
     segments [N_m,D] and relevance [N_m] of each -> M integers that sum to K; eq:supp_pilot_profile,
     eq:supp_pilot_deviation, eq:supp_segment_relevance, eq:supp_allocation_probability.
@@ -210,7 +208,7 @@ def _allocate(
 
 
 def standardize(v: Tensor) -> Tensor:
-    """N(v) = (v - mean v) / std v, population deviation; a flat v gives zeros.  [M]; sec:supp_question_allocation."""
+    """Return N(v) = (v - mean v) / std v, population std; zeros for a flat v.  [M]; sec:supp_question_allocation."""
     centred = v - v.mean()
     for spread in (centred.square().mean().sqrt(), centred.abs().max()):
         if spread >= FLAT:
@@ -234,7 +232,7 @@ def integer_budgets(pi: Tensor, sizes: list[int], target: int) -> tuple[int, ...
 def _solve_level(
     setting: _Setting, level: LevelConfig, x: Tensor, parents: Tensor | None, sizes: list[int], budgets: tuple[int, ...]
 ) -> tuple[Tensor, Tensor]:
-    """Every problem of one granularity, started at z = beta z_par + (1 - beta) z_uni (uniform alone without parents).
+    """Solve every problem of one granularity from z = beta z_par + (1 - beta) z_uni (uniform alone without parents).
 
     x [R,N,D], parents: A^T [R,K,N] of each region's parent -> A^T [R,K,N], distortions [R,M];
     eq:supp_parent_initialization.
@@ -274,7 +272,7 @@ def _refine(setting: _Setting, level: LevelConfig, x: Tensor, z: Tensor) -> tupl
 
 
 def _region_descriptors(setting: _Setting, level: LevelConfig, x: Tensor) -> Tensor:
-    """LN(mean over r) + W [sin 2 pi f y, cos 2 pi f y, sin 2 pi f x, cos 2 pi f x], (y, x) the centre by index.
+    """Return LN(mean over r) + W [sin 2 pi f y, cos 2 pi f y, sin 2 pi f x, cos 2 pi f x], (y, x) the region's centre.
 
     x [N,S,D] -> [R,N,D]; eq:supp_region_descriptor, with the encoding that interop settles.
     """
@@ -287,7 +285,7 @@ def _region_descriptors(setting: _Setting, level: LevelConfig, x: Tensor) -> Ten
 
 
 def _fuse(setting: _Setting, x: Tensor, plans: list[Tensor]) -> tuple[Tensor, Tensor, ReferenceStage]:
-    """Y^l = A^l X by region; X~ = sum_l gamma^l Y^l; B = sum_l gamma^l A^l, gamma led in from e_G by the warm-up.
+    """Fuse Y^l = A^l X by region: X~ = sum_l gamma^l Y^l, B = sum_l gamma^l A^l, gamma blended from e_G by the warm-up.
 
     x [N,S,D], plans A^T [R,K,N] -> X~ [K,S,D], gamma before the warm-up [K,S,L], the stage's record;
     eq:supp_spatial_reconstruction, eq:supp_stage_provenance.
@@ -309,7 +307,7 @@ def _global_only(levels: int) -> Tensor:
 
 
 def _gate(setting: _Setting, y: Tensor, entropies: Tensor) -> Tensor:
-    """gamma = delta_G e_G + (1 - delta_G) softmax(a / tau_g).  y [K,S,L,D] -> [K,S,L]; eq:supp_gate_floor."""
+    """Return gamma = delta_G e_G + (1 - delta_G) softmax(a / tau_g).  y [K,S,L,D] -> [K,S,L]; eq:supp_gate_floor."""
     levels, w, gate = y.shape[2], setting.weights, setting.config.gate
     if levels == 1 or setting.config.fusion == "equal":
         return torch.full_like(entropies, 1 / levels)
@@ -320,7 +318,7 @@ def _gate(setting: _Setting, y: Tensor, entropies: Tensor) -> Tensor:
 
 
 def _statistics(y: Tensor, entropies: Tensor, question: Tensor | None) -> Tensor:
-    """The gate's seven statistics of every branch.  y [K,S,L,D], entropies [K,S,L] -> [K,S,L,7]; sec:supp_spatial."""
+    """Return seven statistics of every branch.  y [K,S,L,D], entropies [K,S,L] -> [K,S,L,7]; sec:supp_spatial."""
     rms, mean = _rms(y), y.mean(dim=2, keepdim=True)
     change = torch.zeros_like(rms)
     if len(y) > 1:
@@ -343,3 +341,69 @@ def _rms(x: Tensor) -> Tensor:
 
 def _relative_rms(a: Tensor, b: Tensor) -> Tensor:
     return (_rms(a - b) / ((_rms(a) + _rms(b)) / 2).clamp_min(RMS_FLOOR)).clamp(0, CLIP)
+
+
+def patch_regions(grid: tuple[int, int], regions: tuple[int, int]) -> Tensor:
+    """Return r(s), row-major: of p cells over n patches cell i starts at ceil(i n / p).  -> [S]; sec:supp_spatial."""
+    sides = [[max(i for i in range(p) if i * n <= s * p) for s in range(n)] for n, p in zip(grid, regions, strict=True)]
+    return torch.tensor([row * regions[1] + column for row in sides[0] for column in sides[1]])
+
+
+def parent_regions(coarse: tuple[int, int], fine: tuple[int, int]) -> Tensor:
+    """Return pa(r), the coarse cell that holds each fine cell's centre.  -> [R]; eq:supp_parent_initialization."""
+    sides = [[(2 * c + 1) * p // (2 * n) for c in range(n)] for p, n in zip(coarse, fine, strict=True)]
+    return torch.tensor([row * coarse[1] + column for row in sides[0] for column in sides[1]])
+
+
+def adjacent_pairs(cells: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """Return the two ends of every horizontal and vertical edge between cells, row-major.  -> [E], [E]."""
+    index = torch.arange(cells[0] * cells[1]).reshape(cells)
+    ends = (index[:, :-1], index[:-1]), (index[:, 1:], index[1:])
+    first, second = (torch.cat([across.flatten(), down.flatten()]) for across, down in ends)
+    return first, second
+
+
+def region_means(config: CompressorConfig, level: LevelConfig, x: Tensor) -> Tensor:
+    """Average every region's patches.  x [N,S,D] -> [R,N,D]; eq:supp_region_descriptor, inside the LN."""
+    regions = patch_regions(config.grid, level.regions)
+    return torch.stack([x[:, regions == r].mean(dim=1) for r in range(math.prod(level.regions))])
+
+
+def _log(p: Tensor) -> Tensor:
+    """Return log p, finite at p = 0 so that p log p and its gradient are."""
+    return p.clamp_min(torch.finfo(p.dtype).tiny).log()
+
+
+def continuity(config: CompressorConfig, level: LevelConfig, x: Tensor, plan: Tensor) -> Tensor:
+    """Return the mean Jensen-Shannon divergence of adjacent plans, weighted by exp(-(1 - cos(mean_r, mean_r')) / 0.2).
+
+    x [N,S,D] (detached), plan [R,K,N] -> 0-d; eq:supp_boundary_weight, eq:supp_continuity.
+    """
+    first, second = adjacent_pairs(level.regions)
+    if not len(first):
+        return x.new_zeros(())
+    means = region_means(config, level, x).mean(dim=1)  # [R,D], of the features themselves
+    distance = 1 - F.cosine_similarity(means[first], means[second], dim=-1)
+    weight = torch.exp(-distance / config.objective.continuity_scale)  # [E]
+    p, q = plan[first], plan[second]  # [E,K,N]
+    log_middle = _log((p + q) / 2)
+    divergence = (p * (_log(p) - log_middle) + q * (_log(q) - log_middle)).sum(-1) / 2
+    return (weight * divergence.mean(dim=1)).sum() / weight.sum()
+
+
+def gate_terms(config: CompressorConfig, motion: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return variation, balance and entropy penalties, all zero for a single granularity.
+
+    motion [S], gamma [K,S,L] -> three 0-d; eq:supp_gate_tv, eq:supp_gate_balance, eq:supp_gate_entropy.
+    """
+    o, levels, zero = config.objective, gamma.shape[-1], gamma.new_zeros(())
+    if levels == 1:
+        return zero, zero, zero
+    first, second = adjacent_pairs(config.grid)
+    v = torch.exp(-(motion[first] - motion[second]).abs() / o.motion_scale)  # [E]
+    change = (gamma[:, first] - gamma[:, second]).abs().mean(dim=(0, 2))  # [E]
+    mean = gamma.mean(dim=(0, 1))  # [L]
+    excess = torch.cat([mean[:1] - o.global_ceiling, o.regional_floor - mean[1:]]).clamp_min(0)
+    entropy = -(gamma * _log(gamma)).sum(-1).mean() / math.log(levels)
+    variation = (v * change).sum() / v.sum() if len(first) else zero
+    return variation, excess.square().mean(), (o.entropy_floor - entropy).clamp_min(0).square()

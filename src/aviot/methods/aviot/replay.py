@@ -1,4 +1,4 @@
-"""CUDA graphs: work on tensors whose shapes come again is replayed, not launched kernel by kernel."""
+"""CUDA graphs: work on tensors of repeated shapes is replayed, not launched kernel by kernel."""
 
 import threading
 from collections import OrderedDict
@@ -12,17 +12,17 @@ from torch import Tensor, nn
 
 from aviot.ot.device import on_gpu
 
-# Graphs at a time. Each holds its inputs, its output and all there is between them until it is dropped. The model's way
-# from 224 frames of 729 x 1152 in bf16 to tokens holds about 2 GB: 0.4 of features, 0.4 with positions, 0.3 of the
+# Graphs in memory at a time. Each holds its inputs, outputs and intermediate tensors until it is dropped. The model's
+# path from 224 frames of 729 x 1152 in bf16 to tokens holds about 2 GB: 0.4 of features, 0.4 with positions, 0.3 of the
 # projector's hidden layer, 0.7 of the compression, 0.2 of pooled and final tokens; four videos in one call hold 7 GB.
-KEPT = 2
+MAX_GRAPHS = 2
 
 
 class Clonable(Protocol):
     """A tensor, or a group of tensors that is copied as one."""
 
     def clone(self) -> Self:
-        """Copy every tensor; the rest depends on shapes alone and stays."""
+        """Copy every tensor; other fields depend on shapes alone and are shared."""
         ...
 
 
@@ -31,13 +31,13 @@ Output = TypeVar("Output", bound=Clonable)
 
 @dataclass(frozen=True)
 class Captured(Generic[Output]):
-    """A graph with the tensors it reads and those it writes."""
+    """A captured graph with its input and output tensors."""
 
     graph: torch.cuda.CUDAGraph
     device: torch.device
     inputs: dict[str, Tensor]
     output: Output
-    done: torch.cuda.Event  # the last run's end: the next, of another stream perhaps, overwrites what it reads
+    done: torch.cuda.Event  # end of the last run: the next one, perhaps on another stream, overwrites the inputs
 
     def run(self, inputs: Mapping[str, Tensor]) -> Output:
         """Copy the inputs in, replay, copy the output out."""
@@ -52,10 +52,10 @@ class Captured(Generic[Output]):
 
 
 class Replays:
-    """Results of work without gradient, from graphs where the same was done before.
+    """A cache of CUDA graphs for work without gradients.
 
-    The first call of a key runs as ever (and compiles its kernels), the second is captured, later ones are replayed.
-    Graphs read weights where they lie, so an optimizer's steps show; weights that move are a new key.
+    The first call of a key runs normally (and compiles its kernels), the second is captured, later ones are replayed.
+    Graphs read weights at their addresses, so optimizer steps take effect; weights at new addresses are a new key.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class Replays:
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[type["Replays"], tuple[()]]:
-        """A copy of a model starts without graphs."""
+        """Copy without graphs."""
         return Replays, ()
 
     @torch.no_grad()
@@ -76,9 +76,9 @@ class Replays:
         key: tuple[Hashable, ...],
         modules: Sequence[nn.Module],
     ) -> Output:
-        """work(**inputs), which reads nothing of the host.
+        """Return work(**inputs), which must not synchronise with the host.
 
-        `modules` are those whose weights it uses; `key` names the work and all else that it depends on.
+        `modules` are those whose weights it uses; `key` identifies the work and everything else it depends on.
         """
         parts = [part for module in modules for part in module.modules()]
         if not replayable(next(iter(inputs.values())), parts):
@@ -90,16 +90,16 @@ class Replays:
                 return work(**inputs)
             captured = self._graphs.pop(whole, None) or capture(work, inputs)
             self._graphs[whole] = captured
-            while len(self._graphs) > KEPT:
+            while len(self._graphs) > MAX_GRAPHS:
                 self._graphs.popitem(last=False)
             return captured.run(inputs)
 
 
 def replayable(x: Tensor, parts: Sequence[nn.Module]) -> bool:
-    """Whether a graph can stand for work on tensors like x by these modules, each without those inside it.
+    """Return True if a graph can replace work on tensors like x by these modules (each without its submodules).
 
-    Not off a GPU, nor inside another capture or an autocast, which keeps cast weights of its own; nor where a module is
-    wrapped (a hook would run at the capture alone) or its weights are elsewhere.
+    Not without a GPU, nor inside another capture or an autocast, which caches cast weights of its own; nor where a
+    module is wrapped (a hook would run only during capture) or its weights are on another device.
     """
     if not on_gpu(x) or torch.cuda.is_current_stream_capturing() or torch.is_autocast_enabled("cuda"):
         return False
@@ -108,7 +108,7 @@ def replayable(x: Tensor, parts: Sequence[nn.Module]) -> bool:
 
 
 def capture(work: Callable[..., Output], inputs: Mapping[str, Tensor]) -> Captured[Output]:
-    """A graph of the work, reading copies of the inputs."""
+    """Capture a graph of the work, which reads copies of the inputs."""
     device = next(iter(inputs.values())).device
     with torch.inference_mode(False), torch.no_grad(), torch.cuda.device(device):
         static = {name: tensor.clone() for name, tensor in inputs.items()}
@@ -121,15 +121,15 @@ def capture(work: Callable[..., Output], inputs: Mapping[str, Tensor]) -> Captur
 
 @cache
 def _stream(device: torch.device) -> torch.cuda.Stream:
-    """Where a device's graphs are captured: ahead of side work that is forked off with less priority.
+    """Return the stream on which a device's graphs are captured, of higher priority than side streams inside them.
 
-    One for all of them, since the library's products keep a workspace for each stream they were called on.
+    One for all graphs, since the matrix library keeps a workspace for each stream it was called on.
     """
     return torch.cuda.Stream(device, priority=-1)
 
 
 def _circumstances(inputs: Mapping[str, Tensor], parts: Sequence[nn.Module]) -> Iterator[Hashable]:
-    """What a graph has fixed beside its work: shapes and types, the products' precision, where weights lie."""
+    """Yield what a graph fixes beside its work: shapes and types, the products' precision, the weights' addresses."""
     for name, tensor in inputs.items():
         yield name, tensor.shape, tensor.dtype, tensor.device
     yield torch.backends.cuda.matmul.fp32_precision
@@ -138,5 +138,5 @@ def _circumstances(inputs: Mapping[str, Tensor], parts: Sequence[nn.Module]) -> 
 
 
 def _weights(parts: Sequence[nn.Module]) -> Iterator[Tensor]:
-    """Read where modules keep them: walking over all modules once more would take as long as the rest of a lookup."""
+    """Yield the modules' own weights; `Module.parameters` would take as long as the rest of a lookup."""
     return (weight for part in parts for weight in part._parameters.values() if weight is not None)

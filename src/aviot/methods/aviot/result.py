@@ -1,4 +1,4 @@
-"""What a compressor returns: the compressed features, and everything else on demand."""
+"""A compressor's result: the compressed features, and everything else on demand."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,19 +11,19 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from aviot.config import ObjectiveConfig
+from aviot.methods.aviot.analysis import Usage, usage_of
 from aviot.methods.aviot.finite import FiniteCheck, FiniteFlags
 from aviot.methods.aviot.numerics import full_precision, summary_of
 from aviot.methods.aviot.objective import ObjectiveTerms
 from aviot.methods.aviot.provenance import ALL, Mixture, Provenance, provenance_of
-from aviot.methods.aviot.usage import Usage, usage_of
 
 
 @dataclass(frozen=True, repr=False)
 class Compression:
-    """K frames' worth of features, how they were made, and what that costs in training.
+    """The features of K frames, their provenance, and the training objective.
 
-    Only `features` and `path` are there at once. `budgets`, `terms`, `loss` and `provenance()` are worked out from the
-    stages' records when they are asked for, with the gradient mode of the compression itself.
+    Only `features` and `path` are computed at once. `budgets`, `terms`, `loss` and `provenance()` are computed from the
+    stages' records on first use, in the gradient mode of the compression itself.
     """
 
     features: Float[Tensor, "*B K S D"]
@@ -40,7 +40,7 @@ class Compression:
 
     @cached_property
     def budgets(self) -> tuple[Any, ...]:
-        """One tuple of segment budgets a stage; for a batch, one such tuple a video. Reads from the device."""
+        """One tuple of segment budgets per stage; for a batch, one such tuple per video. Reads from the device."""
         self.check()
         per_stage = [stage.budgets.tolist() for stage in self.stages]
         count = self.features.shape[0] if self._batched else 1
@@ -62,7 +62,7 @@ class Compression:
 
     @cached_property
     def usage(self) -> Usage | None:
-        """What allocation and gates made of their freedom, averaged over stages; None where nothing was compressed."""
+        """Usage of budgets and granularities, averaged over stages; None where nothing was compressed."""
         if not self.stages:
             return None
         usage = usage_of(self.stages)
@@ -71,16 +71,16 @@ class Compression:
         return Usage({name: share[0] for name, share in usage.shares.items()}, usage.budget_entropy[0])
 
     def provenance(self) -> Provenance:
-        """The exact mixture of source frames behind every output, composed now."""
+        """Compose the exact mixture of source frames of every output."""
         self.check()
         features = self.features if self._batched else self.features[None]
         with full_precision(features.device):
             return provenance_of(self.stages, features, batched=self._batched)
 
     def video(self, index: int) -> "Compression":
-        """One video of a batch, as if it had been compressed alone; a view, which keeps the batch's memory.
+        """Return one video of a batch, as if compressed alone; a view, which keeps the batch's memory alive.
 
-        Terms, loss and checks are still worked out for the whole batch, once. The stages' records are reduced to the
+        Terms, loss and checks are still computed for the whole batch, once. The stages' records are reduced to the
         mixture of this video; the batch's own are in their `stage`.
         """
         if not self._batched:
@@ -97,7 +97,7 @@ class Compression:
 
     @contextmanager
     def _mode(self) -> Iterator[None]:
-        """The gradient mode of the compression, wherever the result is read."""
+        """Set the gradient mode of the compression."""
         if not self._recording:
             with torch.no_grad():
                 yield
@@ -106,11 +106,11 @@ class Compression:
                 yield
 
     def check(self) -> None:
-        """Raise if anything on the way was not finite. On a CPU that has happened already; a GPU is waited for."""
+        """Raise if any intermediate result was not finite; waits for a GPU. On a CPU the compression itself raised."""
         self._finite.raise_pending()
 
     def flags(self) -> FiniteFlags | None:
-        """Return what `check` would look at, still on the device; None where it has been looked at."""
+        """Return the flags that `check` would read, still on the device; None if they have been read."""
         return self._finite.flags()
 
 
@@ -122,7 +122,7 @@ class VideoMixture:
     index: int
 
     def mixture(self, patches: slice = ALL, videos: slice = ALL) -> Float[Tensor, "1 s K N"]:
-        """The mixture behind each output, at some positions."""
+        """Return the mixture of each output, at some positions."""
         return self.stage.mixture(patches, self._alone)[videos]
 
     @property
@@ -132,13 +132,13 @@ class VideoMixture:
 
     @property
     def shares(self) -> dict[str, Float[Tensor, "1"]]:
-        """How much of the outputs came by each granularity, in the mean."""
+        """Mean share of each granularity in the outputs."""
         return {name: share[self.index, None] for name, share in self.stage.shares.items()}
 
     def branch(
         self, name: str, patches: slice = ALL, videos: slice = ALL
     ) -> tuple[Float[Tensor, "1 s K N"], Float[Tensor, "1 s K"]]:
-        """One granularity's distributions over sources, and its share of each output."""
+        """Return one granularity's distributions over sources, and its share of each output."""
         conditional, share = self.stage.branch(name, patches, self._alone)
         return conditional[videos], share[videos]
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def stage_path(frames: int, supports: int, fractions: Sequence[float], multiple: int) -> tuple[int, ...]:
-    """T = T_0 > T_1 > ... > K: each share of T, rounded to the nearest multiple (halves up), that lies in between."""
+    """Return T = T_0 > T_1 > ... > K: the fractions of T in between, rounded to the nearest multiple (halves up)."""
     path = [frames]
     for fraction in fractions:
         target = multiple * math.floor(fraction * frames / multiple + 0.5)
@@ -25,7 +25,7 @@ def stage_path(frames: int, supports: int, fractions: Sequence[float], multiple:
 
 
 def ramp(step: int | None, warmup_steps: int) -> float:
-    """How far a warm-up has come: step / warmup_steps in [0, 1]; None (inference) means it is over."""
+    """Return the progress of a warm-up, step / warmup_steps in [0, 1]; one for None (inference)."""
     if step is None:
         return 1.0
     value = as_whole(step)
@@ -35,22 +35,22 @@ def ramp(step: int | None, warmup_steps: int) -> float:
 
 
 def relevance_weight(progress: float, config: AllocationConfig) -> float:
-    """alpha_q, from zero to its final value."""
+    """Return alpha_q, from zero to its final value."""
     return progress * config.relevance_weight
 
 
 def allocation_temperature(progress: float, config: AllocationConfig) -> float:
-    """tau, from its initial to its final value."""
+    """Return tau, from its initial to its final value."""
     return config.initial_temperature + progress * (config.final_temperature - config.initial_temperature)
 
 
 def sample_ratio(generator: "torch.Generator", choices: Sequence[float] = TRAINING_RATIOS) -> float:
-    """One training ratio, uniformly from the choices, by the caller's generator."""
+    """Draw one training ratio uniformly from the choices, by the caller's generator."""
     import torch
 
     return choices[int(torch.randint(len(choices), (), generator=generator, device=generator.device))]
 
 
 def path_for(config: CompressorConfig, frames: int, supports: int) -> tuple[int, ...]:
-    """The temporal cardinalities that a compressor of this config goes through."""
+    """Return the temporal cardinalities of a compressor of this config, from T to K."""
     return stage_path(frames, supports, config.fractions, config.stage_multiple)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -12,69 +13,56 @@ from aviot.methods.aviot import schedule
 from aviot.methods.aviot.allocation import allocation_probabilities, integer_budgets, pilot_response
 from aviot.methods.aviot.finite import FiniteCheck
 from aviot.methods.aviot.fusion import combine, fuse, introduce_regions
-from aviot.methods.aviot.layers import Linear
-from aviot.methods.aviot.layout import Layout
-from aviot.methods.aviot.level import Plan, finish, start_rows, transport
-from aviot.methods.aviot.metric import Metric
+from aviot.methods.aviot.level import LevelPlan, finish, start_rows, transport
+from aviot.methods.aviot.metric import Linear, Metric
 from aviot.methods.aviot.provenance import ALL
 from aviot.methods.aviot.regions import Partition, descriptors, region_means
-from aviot.methods.aviot.segments import Segments
+from aviot.methods.aviot.segments import Layout, Segments
 
 
 @dataclass(frozen=True)
 class Conditioning:
-    """What the question says to the compressor; all None when there is no question."""
+    """The conditioning on the question; all None without one."""
 
     question: Float[Tensor, "B D"] | None = None  # q_v
     weights: Float[Tensor, "B C"] | None = None  # of the transport cost
     relevance: Float[Tensor, "B N"] | None = None  # of each source of this stage
 
     def carried_by(self, stage: "Stage") -> "Conditioning":
-        """The same question for the next stage, whose sources' relevance is rho mixed as the global plan mixed them."""
+        """Return the conditioning of the next stage: its sources' relevance is rho mixed by the global plan."""
         if self.relevance is None:
             return self
         plan = stage.plans[0].conditional[:, 0].detach().to(self.relevance.dtype)
-        # rows that miss one by a rounding would turn a constant relevance into a signal
+        # rows whose sums miss one by rounding would turn a constant relevance into a signal
         mixed = (plan @ self.relevance[..., None])[..., 0] / plan.sum(-1)
         return replace(self, relevance=mixed)
 
 
 @dataclass(frozen=True)
-class AllRegions:
-    """Plans of all granularities' regions one after the other, as kernels keep them."""
-
-    rows: Float[Tensor, "B regions K n"]
-    mass: Float[Tensor, "B regions K"]
-    sources: Float[Tensor, "B regions N D"]
-    means: Float[Tensor, "B regions N D"]
-
-
-@dataclass(frozen=True)
 class Stage:
-    """The record of one executed stage: everything that provenance and the objective are read from."""
+    """The record of one executed stage, from which provenance and objective are computed."""
 
     layout: Layout
-    plans: tuple[Plan, ...]  # one a granularity, coarse to fine
-    means: tuple[Float[Tensor, "B R N D"], ...]  # of the regions, one a granularity
+    plans: tuple[LevelPlan, ...]  # one per granularity, coarse to fine
+    means: tuple[Float[Tensor, "B R N D"], ...]  # of the regions, one per granularity
     gates: Float[Tensor, "B S K L"]  # gamma as the gate predicts it
     applied: Float[Tensor, "B S K L"]  # gamma as it was applied, warm-up included
-    regions: AllRegions | None = None  # the plans together, where kernels made them with gradients
 
     @property
     def coefficients(self) -> Float[Tensor, "B S K N"]:
-        """B, the mixture behind every output."""
+        """B, the mixture of every output."""
         return self.mixture()
 
     def mixture(self, patches: slice = ALL, videos: slice = ALL) -> Float[Tensor, "b s K N"]:
-        """B at some positions, for some videos of the batch."""
+        """Return B at some positions, for some videos of the batch."""
         shares = self.applied[videos, patches]
         rows = [plan.rows[videos, plan.region_of_patch[patches]].to(shares.dtype) for plan in self.plans]
         layout = replace(self.layout, budgets=self.layout.budgets[videos])
-        return layout.dense(combine(torch.stack(rows, 2), shares, layout.kept))
+        return layout.dense(combine(torch.stack(rows, 2), shares, layout.unchanged))
 
     @property
     def appearance(self) -> tuple[Float[Tensor, "B R D"], ...]:
-        """Region means over time, one a granularity, no gradient."""
+        """Region means over time, one per granularity, no gradient."""
         return tuple(mean.detach().mean(2) for mean in self.means)
 
     @property
@@ -84,14 +72,14 @@ class Stage:
 
     @cached_property
     def shares(self) -> dict[str, Float[Tensor, "B"]]:
-        """How much of the outputs came by each granularity, in the mean; no gradient."""
+        """Mean share of each granularity in the outputs; no gradient."""
         means = self.applied.detach().mean((1, 2)).unbind(-1)
         return dict(zip((plan.name for plan in self.plans), means, strict=True))
 
     def branch(
         self, name: str, patches: slice = ALL, videos: slice = ALL
     ) -> tuple[Float[Tensor, "b s K N"], Float[Tensor, "b s K"]]:
-        """One granularity's distributions over sources, and its share of each output."""
+        """Return one granularity's distributions over sources, and its share of each output."""
         names = [plan.name for plan in self.plans]
         if name not in names:
             raise ValueError(f"branch must be one of {', '.join(map(repr, names))}, got {name!r}")
@@ -102,47 +90,61 @@ class Stage:
 
 @dataclass(frozen=True)
 class StageModules:
-    """The learned parts, shared by all stages."""
+    """The learned modules, shared by all stages."""
 
     metric: Metric
     region_position: Linear
     gate: nn.Sequential
 
 
+@dataclass(frozen=True)
+class StageContext:
+    """The inputs of one stage."""
+
+    x: Float[Tensor, "B N S D"]
+    conditioning: Conditioning
+    supports: int  # K
+    progress: float  # of the warm-ups, from 0 to 1
+    reuse_x: bool = False  # x is an earlier stage's output, which a stage without a gradient may overwrite
+
+    def segments(self, config: CompressorConfig) -> Segments:
+        """Return the temporal segments of the sources."""
+        return Segments.of(self.x.shape[1], self.supports, config.segments)
+
+
+class StageOutput(NamedTuple):
+    """The results of one stage."""
+
+    features: Float[Tensor, "B K S D"]
+    stage: Stage
+    conditioning: Conditioning  # for the next stage
+
+
 def partitions_of(config: CompressorConfig) -> tuple[Partition, ...]:
-    """The granularities' partitions, coarse to fine."""
+    """Return the granularities' partitions, coarse to fine."""
     return tuple(Partition(config.grid, level.regions) for level in config.active_levels)
 
 
 def run_stage(
-    config: CompressorConfig,
-    modules: StageModules,
-    x: Float[Tensor, "B N S D"],
-    conditioning: Conditioning,
-    supports: int,
-    progress: float,
-    finite: FiniteCheck,
-    *,
-    in_place: bool = False,
-) -> tuple[Float[Tensor, "B K S D"], Stage, Conditioning]:
-    """Split, pilot, budgets, then transport from the whole frame to the finest regions, and fuse.
-
-    Returns the question for the next stage too. With `in_place` the features overwrite their sources; that
-    takes a call without a gradient.
+    config: CompressorConfig, modules: StageModules, context: StageContext, finite: FiniteCheck
+) -> StageOutput:
+    """Split, pilot, budgets, then transport from the whole frame to the finest regions, and fuse: in plain torch.
 
     Frame descriptors keep the features' magnitude (regional ones are normalised), and at large ones the gradient of
-    their distortion is what is left of terms a million times its size: the whole frame's level is solved in float64.
+    their distortion is the small difference of terms a million times its size: this level is solved in float64.
     """
+    x, conditioning, progress = context.x, context.conditioning, context.progress
     partitions = partitions_of(config)
     frames, *regional = region_means(partitions, x)
-    finite.require(frames, "the features x are")  # a patch that is not finite leaves a mean that is not
+    finite.require(frames, "the features x are")  # a patch that is not finite gives a mean that is not
     means = (frames.double(), *regional)
-    layout = _lay_out(config, modules.metric, means[0], conditioning, supports, progress, finite)
+    layout = _lay_out(config, modules.metric, means[0], context, finite)
     plans = solve_levels(config, modules, partitions, means, conditioning, layout, finite)
+    in_place = context.reuse_x and not torch.is_grad_enabled()
     features, gates = fuse(x, plans, layout, modules.gate, config, conditioning.question, progress, in_place=in_place)
     finite.require(gates, "the fusion weights are")
     stage = Stage(layout, plans, means, gates, introduce_regions(gates, progress))
-    return features, stage, conditioning.carried_by(stage)
+    return StageOutput(features, stage, conditioning.carried_by(stage))
 
 
 @torch.no_grad()
@@ -150,21 +152,19 @@ def _lay_out(
     config: CompressorConfig,
     metric: Metric,
     frames: Float[Tensor, "B 1 N D"],
-    conditioning: Conditioning,
-    supports: int,
-    progress: float,
+    context: StageContext,
     finite: FiniteCheck,
 ) -> Layout:
     """Decide every segment's budget from the pilot's response and the question's relevance; no gradient."""
-    segments = Segments.of(frames.shape[2], supports, config.segments)
+    segments, conditioning, supports = context.segments(config), context.conditioning, context.supports
     embedded = metric.place(metric.lift(frames), conditioning.weights)[:, 0]
     response = pilot_response(embedded, segments, config.levels[0].epsilon, config.transport, config.pilot)
     relevance = None if conditioning.relevance is None else segments.mean(conditioning.relevance.double())
     probabilities = allocation_probabilities(
         response,
         relevance,
-        schedule.relevance_weight(progress, config.allocation),
-        schedule.allocation_temperature(progress, config.allocation),
+        schedule.relevance_weight(context.progress, config.allocation),
+        schedule.allocation_temperature(context.progress, config.allocation),
     )
     finite.require(probabilities, "the allocation probabilities are")
     return Layout(segments, supports, integer_budgets(probabilities, segments.sizes(frames.device), supports))
@@ -178,9 +178,9 @@ def solve_levels(
     conditioning: Conditioning,
     layout: Layout,
     finite: FiniteCheck,
-) -> tuple[Plan, ...]:
-    """Every granularity's plan, coarse to fine."""
-    plans: list[Plan] = []
+) -> tuple[LevelPlan, ...]:
+    """Solve every granularity's transport, coarse to fine."""
+    plans: list[LevelPlan] = []
     for depth, (level, partition, mean) in enumerate(zip(config.active_levels, partitions, means, strict=True)):
         sources = descriptors(mean, partition, modules.region_position, config.position.region_bands)
         parents = None if depth == 0 else partition.parents(partitions[depth - 1], mean.device)

@@ -1,9 +1,9 @@
-"""The seven statistics a branch shows to the gate, at every support and position.
+"""The gate's seven statistics of a branch, at every support and position.
 
-They need nothing of a branch Y = A X but lengths and distances, and those are quadratic forms: with G the products of a
-patch's sources among each other, ||sum_i w_i x_i||^2 = w G w. So the branches are never built. Differences are taken
-between rows of weights, before the form, and G between sources less their segment's mean, so that neither supports that
-coincide nor scenes that stand still lose their distance to rounding.
+They need only lengths and distances of a branch Y = A X, and those are quadratic forms: with G the Gram matrix of a
+patch's sources, ||sum_i w_i x_i||^2 = w G w. So the branches are never computed. Differences are taken between rows of
+weights, before the form, and G between sources less their segment's mean, so that the distances of supports that nearly
+coincide, or of scenes that stand still, are not lost to rounding.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from aviot.methods.aviot.layout import Layout
+from aviot.methods.aviot.segments import Layout
 
 PER_BRANCH = 7
 BOUND = 5.0  # of relative distances, of log magnitudes, and of the whole vector
@@ -27,7 +27,7 @@ class Moments:
     size: Float[Tensor, "B S L K"]  # ||Y||^2
     change: Float[Tensor, "B S L K"]  # ||Y_j - Y_{j-1}||^2; the first support's is not set
     spread: Float[Tensor, "B S L K"]  # ||Y - mean of the branches||^2
-    asked: Float[Tensor, "B S L K"] | None  # Y q
+    question_product: Float[Tensor, "B S L K"] | None  # Y q
 
 
 def branch_moments(
@@ -36,7 +36,7 @@ def branch_moments(
     layout: Layout,
     question: Float[Tensor, "B D"] | None,
 ) -> Moments:
-    """The moments of Y = A X for all granularities: sources in segments, rows of A in slots."""
+    """Return the moments of Y = A X for all granularities: sources in segments, rows of A in slots."""
     levels, slots = rows.shape[3:5]
     sizes = layout.segments.sizes(x.device).to(x.dtype)[:, None, None]
     mean = x.sum(-2, keepdim=True) / sizes  # padding is zero
@@ -61,14 +61,14 @@ def branch_moments(
         size=packed(length.clamp_min(0)),
         change=packed(step),
         spread=packed(form(rows - rows.mean(3, keepdim=True))),
-        asked=None if question is None else packed(along(x @ question[:, None, None, :, None])),
+        question_product=None if question is None else packed(along(x @ question[:, None, None, :, None])),
     )
 
 
 def _jumps(
     x: Float[Tensor, "B S M n D"], rows: Float[Tensor, "B S M L k n"], layout: Layout
 ) -> Float[Tensor, "B S M-1 L"]:
-    """||Y_first - Y_last||^2 across each boundary between segments."""
+    """Return ||Y_first - Y_last||^2 across each boundary between segments."""
     last = (layout.budgets - 1)[:, None, :, None, None, None]
     edges = torch.cat((rows[..., 0, :], rows.take_along_dim(last, -2)[..., 0, :]), 3) @ x  # [B,S,M,2L,D]
     first, end = edges.chunk(2, 3)
@@ -81,7 +81,7 @@ def gate_statistics(
     question: Float[Tensor, "B D"] | None,
     dim: int,
 ) -> Float[Tensor, "B S K features"]:
-    """Branch after branch, seven numbers each, bounded to +-5.
+    """Return seven numbers per branch, one branch after the other, bounded to +-5.
 
     1 relative change from the previous support (the first takes the second's; zero when alone);
     2 entropy of the support's distribution over log N;
@@ -97,16 +97,16 @@ def gate_statistics(
     if size.shape[-1] > 1:
         change[..., 1:] = _relative(moments.change[..., 1:], magnitude[..., 1:], magnitude[..., :-1], dim)
         change[..., 0] = change[..., 1]
-    asked = torch.zeros_like(size)
-    if moments.asked is not None and question is not None:
-        asked = _cosine(moments.asked, size, question.square().sum(-1)[:, None, None, None])
+    question_cosine = torch.zeros_like(size)
+    if moments.question_product is not None and question is not None:
+        question_cosine = _cosine(moments.question_product, size, question.square().sum(-1)[:, None, None, None])
     identity = torch.linspace(-1, 1, size.shape[2], device=size.device, dtype=size.dtype)
     columns = (
         change,
         entropy,
         _relative(moments.spread, magnitude, _rms(centre, dim), dim),
         (1 - _cosine((size + centre - moments.spread) / 2, size, centre)).clamp(0, 2),
-        asked.clamp(-1, 1),
+        question_cosine.clamp(-1, 1),
         torch.log(magnitude / magnitude.mean(2, keepdim=True)),
         identity[:, None].expand_as(size),
     )
@@ -114,15 +114,15 @@ def gate_statistics(
 
 
 def _rms(squares: Tensor, dim: int) -> Tensor:
-    """Root mean square over channels, floored away from zero."""
+    """Return the root mean square over channels, with a floor."""
     return (squares / dim).clamp_min(SMALLEST_RMS**2).sqrt()
 
 
 def _relative(squares: Tensor, a: Tensor, b: Tensor, dim: int) -> Tensor:
-    """rms of the difference over the mean of the two rms."""
+    """Return the rms of the difference over the mean of the two rms."""
     return _rms(squares, dim) / ((a + b) / 2).clamp_min(SMALLEST_RMS)
 
 
 def _cosine(product: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """From a product and two squared lengths; a vector of no length has cosine zero."""
+    """Return the cosine from a product and two squared lengths; zero for a vector of length zero."""
     return product / (a.sqrt().clamp_min(SMALLEST_NORM) * b.sqrt().clamp_min(SMALLEST_NORM))

@@ -1,5 +1,6 @@
-"""A stage's steps as Triton kernels: no host synchronisation, few launches, each feature read a few times.
+"""Triton kernels of a stage, one package per operation: forward, backward, launch.
 
-Every kernel has its plain torch counterpart beside it in `aviot.methods.aviot`, which the tests hold it against; on a
-machine without a GPU they run in Triton's interpreter.
+Each package's docstring names its plain-torch reference in `aviot.methods.aviot` and the test that compares the two; on
+a machine without a GPU the tests run in Triton's interpreter. `common` holds host code and `device_functions` Triton
+functions that several operations use; `objective` combines the kernels of the loss.
 """
