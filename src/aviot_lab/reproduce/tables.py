@@ -74,10 +74,10 @@ def sections(report: Mapping[str, Any]) -> list[Section]:
         ),
         Section(
             "The compressor's question",
-            "The decoder always reads the right question. The compressor is conditioned on the same one (matched), the next one "
-            "about the same video (rotated), or none. Videos with one question are left out. Distances between "
-            "questions are those of a video's first two under each condition, where it has a third to rotate to. "
-            "Rotated, the compressor is conditioned on its second and third.",
+            "The decoder always reads the right question. The compressor is conditioned on the same one (matched), the "
+            "next one about the same video (rotated), or none. Videos with one question are left out. Distances "
+            "between questions are those of a video's first two under each condition, if it has a third to rotate "
+            "to. Rotated, the compressor is conditioned on its second and third.",
             (*_with_differences(figures["intervention"]), _distances(figures["intervention"]["distances"])),
             "distances",
         ),

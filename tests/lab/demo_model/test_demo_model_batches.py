@@ -1,4 +1,4 @@
-"""What the small model is taught: tokens, batches, targets, and the order they come in."""
+"""Training batches of the demo model: tokens, targets, and the order they come in."""
 
 from dataclasses import replace
 from itertools import accumulate

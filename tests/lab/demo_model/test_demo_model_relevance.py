@@ -76,7 +76,7 @@ def test_it_is_what_the_compressor_computes(tokenizer):
 
 
 def test_the_loss_teaches_frames_and_words(tokenizer):
-    """The compressor passes relevance no gradient: this batch alone moves what it is made of."""
+    """The compressor passes relevance no gradient: these losses alone move what it is made of."""
     phase = Phase("whole", steps=1, batches=((2, FRAMES),), rates=(1e-3, 1e-3))
     training_model = TrainingModel(new_model(tokenizer, 0), tokenizer, "aviot")
     terms, shares = training_model.losses(TrainingBatches(Curriculum((phase,)), tokenizer)[0])

@@ -341,7 +341,7 @@ def test_a_file_is_no_folder_for_a_run(folder, tmp_path):
 )
 def test_a_journal_of_something_else_is_left_as_it_is(folder, tmp_path, mine):
     (tmp_path / JOURNAL).write_bytes(mine)
-    with pytest.raises(ValueError, match=r"journal\.jsonl.* is (not a journal|no row) of .*name another folder"):
+    with pytest.raises(ValueError, match=r"journal\.jsonl.* is (not a|no) (journal|row) of .*name another folder"):
         reproduce(options(folder, tmp_path), load)
     assert (tmp_path / JOURNAL).read_bytes() == mine
 
