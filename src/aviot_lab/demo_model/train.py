@@ -57,6 +57,20 @@ def alone_in_folder(function: Callable[Concatenate[Path, Given], None]) -> Calla
     return alone
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions:
+    """Options of one piece of a run."""
+
+    device: torch.device
+    seconds: float = float("inf")  # time limit
+    before: Task | None = None  # stop where this task begins
+    workers: int = 0  # processes that make batches
+    compressor: CompressorName = "aviot"
+    start: Path | None = None  # a run that a new one continues
+    compiled: bool = False  # compile the layers of encoder and decoder, which takes a while once
+    unexamined: bool = False  # skip the held-out evaluation
+
+
 @dataclass(frozen=True, eq=False)
 class Run:
     """A run that was loaded or started: its model and optimizers, and the steps of the next piece."""
@@ -69,28 +83,12 @@ class Run:
 
 
 @alone_in_folder
-def train(
-    folder: Path,
-    curriculum: Curriculum,
-    *,
-    device: torch.device,
-    seconds: float = float("inf"),
-    before: Task | None = None,
-    workers: int = 0,
-    compressor: CompressorName = "aviot",
-    start: Path | None = None,
-    compiled: bool = False,
-    unexamined: bool = False,
-) -> None:
-    """Train until the curriculum or the time is over or a task begins; then write the state and evaluate.
-
-    A new run starts with the first step, or where the run in `start` stopped. `compiled` has torch compile the layers
-    of encoder and decoder, which takes a while once. An `unexamined` piece is not evaluated.
-    """
+def train(folder: Path, curriculum: Curriculum, options: TrainOptions) -> None:
+    """Train until the curriculum or the time is over or a task begins; then write the state and evaluate."""
     began = time.monotonic()
-    _check_runs(folder, start, compressor)
-    run = _load_run(folder, curriculum, device, before, compressor, start)
-    if compiled:
+    _check_runs(folder, options)
+    run = _load_run(folder, curriculum, options)
+    if options.compiled:
         run.model.compile_layers()
     with filling(folder / TOKENIZER_FOLDER) as place:
         run.tokenizer.save_pretrained(place)
@@ -98,48 +96,43 @@ def train(
     log.write(
         {
             "began": run.step,
-            "start": None if start is None else start.name,
-            "compressor": compressor,
+            "start": None if options.start is None else options.start.name,
+            "compressor": options.compressor,
             "data": data_fingerprint(curriculum, run.tokenizer),
-            "machine": machine(device),
+            "machine": machine(options.device),
             "versions": versions(),
             "commit": commit(),
         }
     )
-    step = _train_steps(run, curriculum, device, workers, log, until=began + seconds)
+    step = _train_steps(run, curriculum, options, log, until=began + options.seconds)
     save_state(folder, run.model, run.optimizers, step)
     log.write({"ended": step, "seconds": round(time.monotonic() - began, 1)})
-    if not unexamined:
-        with _precision(device):
-            settings = settings_after(curriculum, step, compressor)
+    if not options.unexamined:
+        with _precision(options.device):
+            settings = settings_after(curriculum, step, options.compressor)
             evaluate(run.model.model, run.tokenizer, curriculum.seed, step, log, settings)
 
 
-def _check_runs(folder: Path, start: Path | None, compressor: CompressorName) -> None:
+def _check_runs(folder: Path, options: TrainOptions) -> None:
     """Raise ValueError unless a run in this folder can be started or continued with these options."""
+    start = options.start
     if start is not None and not (start / STATE).is_file():
         raise ValueError(f"{start} has no {STATE}; --start must name the directory of a run")
     resumes = (folder / STATE).is_file()
     if resumes and start is not None:
         raise ValueError(f"{folder} has a run of its own; leave --start out to go on with it, or name another folder")
-    earlier = {began["compressor"] for began, _ in finished_pieces(read_rows(folder / LOG))} - {compressor}
+    earlier = {began["compressor"] for began, _ in finished_pieces(read_rows(folder / LOG))} - {options.compressor}
     if resumes and earlier:
         name = earlier.pop()
         raise ValueError(f"{folder} was trained with {name}; go on with --compressor {name}, or name another folder")
 
 
-def _load_run(
-    folder: Path,
-    curriculum: Curriculum,
-    device: torch.device,
-    before: Task | None,
-    compressor: CompressorName,
-    start: Path | None,
-) -> Run:
-    """Return the run in the folder, or a new one that starts where `start` stopped."""
+def _load_run(folder: Path, curriculum: Curriculum, options: TrainOptions) -> Run:
+    """Return the run in the folder, or a new one that starts where `options.start` stopped."""
+    start = options.start
     known = folder if start is None else start
     tokenizer = tokenizer_of(known)
-    model = TrainingModel(new_model(tokenizer, curriculum.seed), tokenizer, compressor).to(device)
+    model = TrainingModel(new_model(tokenizer, curriculum.seed), tokenizer, options.compressor).to(options.device)
     optimizers = optimizers_of(model)
     step = load_state(known, model, optimizers)
     compressed = curriculum.begin_of("compressed")
@@ -148,23 +141,21 @@ def _load_run(
             f"{start} is at step {step:,} and was trained on compressed videos from step {compressed:,}; "
             "--start names a run that stopped with --before compressed"
         )
-    end = curriculum.steps if before is None else curriculum.begin_of(before)
+    end = curriculum.steps if options.before is None else curriculum.begin_of(options.before)
     if step >= end:
         raise ValueError(f"{known} is at step {step:,}, so none is left up to {end:,}")
     return Run(model, optimizers, tokenizer, step, end)
 
 
-def _train_steps(
-    run: Run, curriculum: Curriculum, device: torch.device, workers: int, log: Log, *, until: float
-) -> int:
+def _train_steps(run: Run, curriculum: Curriculum, options: TrainOptions, log: Log, *, until: float) -> int:
     """Train to the run's end or until the clock says so; return the number of finished steps."""
     loader = DataLoader(
         TrainingBatches(curriculum, run.tokenizer),
         batch_size=None,
         sampler=range(run.step, run.end),
-        num_workers=workers,
-        prefetch_factor=4 if workers else None,
-        pin_memory=device.type == "cuda",  # its thread takes batches from the workers ahead of time
+        num_workers=options.workers,
+        prefetch_factor=4 if options.workers else None,
+        pin_memory=options.device.type == "cuda",  # its thread takes batches from the workers ahead of time
     )
     step = run.step
     for batch in loader:
@@ -174,7 +165,7 @@ def _train_steps(
             run.model.freeze_encoder()
         for group in (group for optimizer in run.optimizers for group in optimizer.param_groups):
             group["lr"] = curriculum.rate(step)
-        with _precision(device):  # for one step: autocast caches cast weights until it ends
+        with _precision(options.device):  # for one step: autocast caches cast weights until it ends
             losses, shares = run.model.losses(batch)
         torch.stack(list(losses.values())).sum().backward()
         norm = nn.utils.clip_grad_norm_(run.model.parameters(), CLIP)
@@ -250,7 +241,8 @@ def main() -> None:
     given = vars(parser.parse_args())
     torch.multiprocessing.set_sharing_strategy("file_system")  # twice as fast as by descriptor
     try:
-        train(given.pop("folder"), CURRICULUM, device=device_named(given.pop("device")), **given)
+        folder, device = given.pop("folder"), device_named(given.pop("device"))
+        train(folder, CURRICULUM, TrainOptions(device=device, **given))
     except (OSError, ValueError) as error:
         parser.error(str(error))
     except KeyboardInterrupt:

@@ -119,24 +119,26 @@ def test_a_run_that_has_nothing_left_to_do_is_refused(tmp_path, monkeypatch, nar
     )
     cpu, run = torch.device("cpu"), tmp_path / "run"
     with pytest.raises(ValueError, match=r"nowhere has no state\.json; --start must name the directory of a run"):
-        training.train(tmp_path / "tuned", curriculum, device=cpu, start=tmp_path / "nowhere")
+        training.train(tmp_path / "tuned", curriculum, training.TrainOptions(device=cpu, start=tmp_path / "nowhere"))
     with pytest.raises(ValueError, match="run is at step 0, so none is left up to 0"):
-        training.train(run, curriculum, device=cpu, before="patches")
+        training.train(run, curriculum, training.TrainOptions(device=cpu, before="patches"))
     assert not run.exists()
     compressing = Curriculum(
         (Phase("pictures", 1, ((1, 1),), (1e-3, 1e-3)), Phase("compressed", 2, ((1, 16),), (1e-3, 0.0)))
     )
     monkeypatch.setattr(training, "REPORT", 1)
     for _ in range(2):
-        training.train(tmp_path / "compressing", compressing, device=cpu, seconds=0)
+        training.train(tmp_path / "compressing", compressing, training.TrainOptions(device=cpu, seconds=0))
     with pytest.raises(ValueError, match="is at step 2 and was trained on compressed videos from step 1; --start"):
         training.train(
-            tmp_path / "tuned", compressing, device=cpu, start=tmp_path / "compressing", compressor="uniform"
+            tmp_path / "tuned",
+            compressing,
+            training.TrainOptions(device=cpu, start=tmp_path / "compressing", compressor="uniform"),
         )
-    training.train(run, curriculum, device=cpu)
+    training.train(run, curriculum, training.TrainOptions(device=cpu))
     for folder, start in ((run, None), (tmp_path / "tuned", run)):
         with pytest.raises(ValueError, match="run is at step 2, so none is left up to 2"):
-            training.train(folder, curriculum, device=cpu, start=start)
+            training.train(folder, curriculum, training.TrainOptions(device=cpu, start=start))
 
 
 def test_a_run_is_evaluated_on_the_validation_split(monkeypatch, tmp_path):
@@ -151,22 +153,26 @@ def test_a_run_keeps_its_compressor_and_what_it_began_from_its_tokens(tmp_path, 
     monkeypatch.setattr(training, "REPORT", 1)
     curriculum = Curriculum((Phase("pictures", 4, ((1, 1),), (1e-3, 1e-3)),))
     piece = {"device": torch.device("cpu"), "seconds": 0, "unexamined": True}
-    training.train(tmp_path / "run", curriculum, **piece)
+    training.train(tmp_path / "run", curriculum, training.TrainOptions(**piece))
     shutil.copytree(tmp_path / "run" / "tokenizer", tmp_path / "tuned" / "tokenizer")  # of a first try, killed
-    kept, told = (tmp_path / name / "tokenizer" / "tokenizer.json" for name in ("run", "tuned"))
+    kept, tuned = (tmp_path / name / "tokenizer" / "tokenizer.json" for name in ("run", "tuned"))
     pieces = json.loads(kept.read_text())
     numbers = pieces["model"]["vocab"]
     numbers["?"], numbers["!"] = numbers["!"], numbers["?"]  # as if another version had numbered them
     kept.write_text(json.dumps(pieces))
-    training.train(tmp_path / "tuned", curriculum, start=tmp_path / "run", compressor="uniform", **piece)
-    assert json.loads(told.read_text())["model"]["vocab"] == numbers
+    training.train(
+        tmp_path / "tuned", curriculum, training.TrainOptions(start=tmp_path / "run", compressor="uniform", **piece)
+    )
+    assert json.loads(tuned.read_text())["model"]["vocab"] == numbers
     with pytest.raises(ValueError, match="tuned was trained with uniform; go on with --compressor uniform, or name"):
-        training.train(tmp_path / "tuned", curriculum, **piece)
+        training.train(tmp_path / "tuned", curriculum, training.TrainOptions(**piece))
     with pytest.raises(ValueError, match="tuned has a run of its own; leave --start out to go on with it, or name"):
-        training.train(tmp_path / "tuned", curriculum, start=tmp_path / "run", compressor="uniform", **piece)
+        training.train(
+            tmp_path / "tuned", curriculum, training.TrainOptions(start=tmp_path / "run", compressor="uniform", **piece)
+        )
     lines = tmp_path / "tuned" / "log.jsonl"
     lines.write_text(lines.read_text() + '{"step": 4, "lang')  # torn by a kill
-    training.train(tmp_path / "tuned", curriculum, compressor="uniform", **piece)
+    training.train(tmp_path / "tuned", curriculum, training.TrainOptions(compressor="uniform", **piece))
     assert [line["ended"] for line in read_rows(lines) if "ended" in line] == [2, 3]
 
 
@@ -192,9 +198,9 @@ def test_a_run_goes_on_where_it_stopped(tmp_path, monkeypatch, narrow):
         )
     )
     cpu = torch.device("cpu")
-    training.train(tmp_path / "whole", curriculum, device=cpu, unexamined=True)
+    training.train(tmp_path / "whole", curriculum, training.TrainOptions(device=cpu, unexamined=True))
     for _ in range(3):
-        training.train(tmp_path / "pieces", curriculum, device=cpu, seconds=0, unexamined=True)
+        training.train(tmp_path / "pieces", curriculum, training.TrainOptions(device=cpu, seconds=0, unexamined=True))
     logs = [[json.loads(line) for line in (tmp_path / name / "log.jsonl").open()] for name in ("whole", "pieces")]
     assert [line["began"] for line in logs[1] if "began" in line] == [0, 1, 2]
     assert [line["ended"] for line in logs[1] if "ended" in line] == [1, 2, 3]

@@ -10,7 +10,7 @@ from aviot_lab.demo_model.architecture import new_model
 from aviot_lab.demo_model.curriculum import CURRICULUM
 from aviot_lab.demo_model.optimizers import optimizers_of
 from aviot_lab.demo_model.state import STATE, load_state, save_state
-from aviot_lab.demo_model.train import train
+from aviot_lab.demo_model.train import TrainOptions, train
 from aviot_lab.demo_model.training_model import TrainingModel
 
 
@@ -44,4 +44,4 @@ def test_what_an_earlier_version_wrote_is_said_to_be_unverified(saved, caplog):
 
 def test_a_second_run_in_a_folder_is_refused(tmp_path):
     with only_writer(tmp_path, ""), pytest.raises(ValueError, match="another process is writing into"):
-        train(tmp_path, CURRICULUM, device=torch.device("cpu"))
+        train(tmp_path, CURRICULUM, TrainOptions(device=torch.device("cpu")))
