@@ -233,7 +233,7 @@ def main() -> None:
     )
     parser.add_argument("--before", choices=get_args(Task), help="stop before this task")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
-    parser.add_argument("--workers", type=int, default=8, help="processes that make lessons")
+    parser.add_argument("--workers", type=int, default=8, help="processes that make batches, default 8")
     parser.add_argument("--compressor", choices=COMPRESSORS, default="aviot")
     parser.add_argument("--start", type=Path, help="a run to start from")
     parser.add_argument("--compiled", action="store_true", help="compile the layers with torch")
