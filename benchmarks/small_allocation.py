@@ -14,11 +14,11 @@ from pathlib import Path
 
 import torch
 
-from aviot_lab.demo_model.accuracy import write_sheets
+from aviot_lab.demo_model.accuracy import question_batches
 from aviot_lab.demo_model.architecture import new_model
+from aviot_lab.demo_model.batches import BatchWriter
 from aviot_lab.demo_model.learning import answer, encode
-from aviot_lab.demo_model.lessons import LessonWriter
-from aviot_lab.demo_model.relevance import sought_of
+from aviot_lab.demo_model.relevance import question_frames
 from aviot_lab.demo_model.state import load_weights
 from aviot_lab.demo_model.tokenizer import tokenizer_of
 from aviot_lab.world import World, WorldConfig
@@ -57,31 +57,33 @@ def main() -> None:
     }
     right, gains = defaultdict(list), []
     world = World(WorldConfig())
-    sheets = write_sheets(LessonWriter(tokenizer), world, "validation", range(given.scenes), given.frames, given.videos)
-    for sheet in sheets:
-        asked = [(scene, [question]) for (scene, _), question in zip(sheet.rows, sheet.questions, strict=True)]
-        sought = sought_of(sheet.lesson.asks, sheet.lesson.video, asked)
-        assert sought is not None, "take more videos at once: nothing these are asked about is there"
+    batches = question_batches(
+        BatchWriter(tokenizer), world, "validation", range(given.scenes), given.frames, given.videos
+    )
+    for batch in batches:
+        asked = [(scene, [question]) for (scene, _), question in zip(batch.asked, batch.questions, strict=True)]
+        asked_frames = question_frames(batch.conversations.question_mask, batch.conversations.video, asked)
+        assert asked_frames is not None, "take more videos at once: nothing these are asked about is there"
         true = torch.ones(len(asked), given.frames, device=device)
-        true[sought.row.to(device)] = sought.shown.to(device, torch.float32)
+        true[asked_frames.row.to(device)] = asked_frames.shown.to(device, torch.float32)
 
-        def told(video, question_mean, true=true):
+        def true_relevance(video, question_mean, true=true):
             return route(video, question_mean) | {"relevance": true}
 
         with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            u = encode(model, sheet.lesson.plans, sheet.lesson.videos)
-            right["none", None] += answer(model, u, sheet.lesson, ratio=None).right.tolist()
+            u = encode(model, batch.conversations.plans, batch.conversations.videos)
+            right["none", None] += answer(model, u, batch.conversations, ratio=None).right.tolist()
             for ratio in given.ratios:
                 for name in ("uniform", "segment-mean"):
-                    found = answer(model, u, sheet.lesson, ratio=ratio, compressor=name)
+                    found = answer(model, u, batch.conversations, ratio=ratio, compressor=name)
                     right[name, ratio] += found.right.tolist()
                 for name, (changed, knows) in variants.items():
-                    compressor.config, model.model._question_routes = changed, told if knows else route
-                    found = answer(model, u, sheet.lesson, ratio=ratio)
+                    compressor.config, model.model._question_routes = changed, true_relevance if knows else route
+                    found = answer(model, u, batch.conversations, ratio=ratio)
                     right[f"aviot, {name}", ratio] += found.right.tolist()
                     if name == "own" and ratio == given.ratios[0]:
-                        first = torch.tensor([budgets[0] for budgets in found.compression.budgets])[sought.row]
-                        parts = sought.shown.float().tensor_split(first.shape[1], 1)
+                        first = torch.tensor([budgets[0] for budgets in found.compression.budgets])[asked_frames.row]
+                        parts = asked_frames.shown.float().tensor_split(first.shape[1], 1)
                         seen = torch.stack([part.mean(1) for part in parts], 1)
                         best = seen.gather(1, first.argmax(1, keepdim=True))[:, 0]
                         gains.append(torch.stack((best - seen.mean(1), seen.amax(1) - seen.mean(1))))

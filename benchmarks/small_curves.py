@@ -46,7 +46,7 @@ def main() -> None:
         losses.set_ylabel("loss")
         losses.legend(ncols=4, fontsize=7)
         _draw(shares, steps, SHARES, 100)
-        for title, points in _examined(lines).items():
+        for title, points in _evaluated(lines).items():
             shares.plot(*zip(*points, strict=True), marker="o", markersize=3, linestyle=":", label=title)
         shares.set_ylabel("right, %")
         shares.set_xlabel("step")
@@ -65,7 +65,7 @@ def _draw(panel, steps, titles, scale):
 
 
 def _smooth(steps, name, scale):
-    """Means of a few lines each; a lesson that was not taught in a line is not in it."""
+    """Means of a few lines each; losses that no batch of a line had are not in it."""
     at, values = [], []
     for start in range(0, len(steps), SMOOTH):
         found = [line[name] for line in steps[start : start + SMOOTH] if line.get(name)]
@@ -82,7 +82,7 @@ def _phases(panel, steps):
         panel.text(at[0], 1.0, task, transform=panel.get_xaxis_transform(), va="bottom", fontsize=7)
 
 
-def _examined(lines):
+def _evaluated(lines):
     """Held-out questions about 64 frames, by how they were compressed."""
     found = {}
     for line in (line for line in lines if line.get("frames") == 64):

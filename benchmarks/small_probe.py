@@ -16,15 +16,16 @@ from transformers import PreTrainedTokenizerFast
 
 from aviot.backbones.llava_video.sequence import IGNORED
 from aviot.models import AviotForConditionalGeneration
+from aviot.scenes.scene import COLOUR_NAMES, SHAPES, TEXTURES
 from aviot_lab.demo_model.accuracy import accuracy
 from aviot_lab.demo_model.architecture import new_model
+from aviot_lab.demo_model.batches import BatchWriter
 from aviot_lab.demo_model.learning import answer, encode
-from aviot_lab.demo_model.lessons import LessonWriter
 from aviot_lab.demo_model.state import load_weights
 from aviot_lab.demo_model.tokenizer import tokenizer_of
-from aviot_lab.world import Scene, World, WorldConfig, descriptions, sights
+from aviot_lab.world import Scene, World, WorldConfig, descriptions, frame_descriptions
 from aviot_lab.world.description import SIZE_WORDS
-from aviot_lab.world.words import COLOUR_NAMES, SHAPES, TEXTURES, TURNS
+from aviot_lab.world.words import TURNS
 
 KINDS = {
     "shape": SHAPES,
@@ -50,9 +51,9 @@ def main() -> None:
     model = new_model(tokenizer, 0).eval()
     load_weights(given.run, model, "model.")
     scenes = [world.scene("validation", number, given.frames) for number in range(given.scenes)]
-    told = [(scene, turn) for scene in scenes for turn in descriptions(scene)[:2]]
-    report("describe", words(model, tokenizer, told))
-    pictured = [(scene, turn) for scene in scenes for turn in sights(scene, [given.frames // 2])[:3]]
+    described = [(scene, turn) for scene in scenes for turn in descriptions(scene)[:2]]
+    report("describe", words(model, tokenizer, described))
+    pictured = [(scene, turn) for scene in scenes for turn in frame_descriptions(scene, [given.frames // 2])[:3]]
     report("picture", words(model, tokenizer, pictured, [given.frames // 2]))
     found = accuracy(
         model,
@@ -71,16 +72,16 @@ def main() -> None:
 def words(
     model: AviotForConditionalGeneration,
     tokenizer: PreTrainedTokenizerFast,
-    told: Sequence[tuple[Scene, tuple[str, str]]],
+    described: Sequence[tuple[Scene, tuple[str, str]]],
     frames: Sequence[int] | None = None,
 ) -> Iterator[tuple[str, bool]]:
     """Kind of every supervised word, and whether it would be said."""
-    writer = LessonWriter(tokenizer)
+    writer = BatchWriter(tokenizer)
     kinds = {tokenizer(form)["input_ids"][0]: k for k, ws in KINDS.items() for w in ws for form in (w, f" {w}")}
-    for start in range(0, len(told), 16):
-        lesson = writer.conversations([(scene, [turn]) for scene, turn in told[start : start + 16]], frames=frames)
-        found = answer(model, encode(model, lesson.plans, lesson.videos), lesson, ratio=None)
-        goal = lesson.labels[:, 1:]
+    for start in range(0, len(described), 16):
+        batch = writer.conversations([(scene, [turn]) for scene, turn in described[start : start + 16]], frames=frames)
+        found = answer(model, encode(model, batch.plans, batch.videos), batch, ratio=None)
+        goal = batch.labels[:, 1:]
         supervised = goal != IGNORED
         for word, right in zip(goal[supervised].tolist(), found.agrees[supervised].tolist(), strict=True):
             yield kinds.get(word, "other"), right

@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from aviot.scenes.draws import Draws
 from aviot_lab.world import FAMILIES, Question, Scene, World, WorldConfig
 from aviot_lab.world.balance import Score, frame_features, held_out_score, word_features
-from aviot_lab.world.chance import Draws
 
 LOOKS: dict[str, Callable[[Scene, Question, Draws], int]] = {  # which frame a learner is shown
     "random frame": lambda scene, question, draws: draws.below(scene.frames),

@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+import sys
 import zlib
 from io import StringIO
 from itertools import count
@@ -26,7 +27,7 @@ runner = CliRunner()
 
 @pytest.fixture(scope="session")
 def small(tmp_path_factory):
-    """The small model as it is before it learns."""
+    """The untrained demo model."""
     folder = tmp_path_factory.mktemp("small")
     tokenizer = build_tokenizer()
     new_model(tokenizer, 0).save_pretrained(folder)
@@ -36,7 +37,7 @@ def small(tmp_path_factory):
 
 @pytest.fixture
 def small_video(tmp_path):
-    """A short clip that is no scene of the world."""
+    """A short clip that is not a scene of the world."""
     file = tmp_path / "grey.mp4"
     with av.open(str(file), "w") as container:
         stream = container.add_stream("h264", rate=2)
@@ -179,6 +180,14 @@ def test_a_scene_of_one_story_is_refused(tmp_path):
     with pytest.raises(ValueError, match=f"scene {lonely} has one question"):
         draw_scene(lonely, tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_without_the_lab_scenes_that_are_not_stored_are_refused(small, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "aviot_lab", None)  # as if it were not installed
+    done = demo("--model", small, "--output", tmp_path / "out", "--scene", 10)
+    assert done.exit_code == 2
+    assert "7, 8, 9, got 10; others need the package aviot_lab" in " ".join(done.stderr.split())
+    assert not (tmp_path / "out").exists()
 
 
 def test_without_the_small_model_a_model_must_be_named(monkeypatch, tmp_path):

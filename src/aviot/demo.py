@@ -1,4 +1,4 @@
-"""A minute with a video language model: one video, two questions, and what each made of it."""
+"""The demo: one video, two questions, and how the video was compressed for each."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,61 +11,56 @@ from aviot.explain.model_info import UNNAMED
 from aviot.explain.study import MATCHED, Asking, open_with_pictures
 from aviot.explain.view import View
 from aviot.methods.registry import DEFAULT
+from aviot.scenes import save, scene_with_questions
 from aviot.session import VideoLM
 from aviot.utils.files import replacing
-from aviot_lab.world import Question, World, WorldConfig, save
 
-FRAMES = 64
 MAX_NEW_TOKENS = 16
 VIDEO, PAGE = "scene.mp4", "report.html"
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A question, the answer from the tokens that were compressed for it, and where its supports went."""
+    """A question, the answer from the video compressed for it, and the budgets of that compression."""
 
     question: str
     answer: str
-    truth: str | None  # the right answer, where it is known
-    budgets: tuple[tuple[int, ...], ...]  # supports of each segment, stage by stage
+    truth: str | None  # the right answer, if it is known
+    budgets: tuple[tuple[int, ...], ...]  # supports per segment, stage by stage
 
     @property
     def right(self) -> bool | None:
-        """Whether the answer is the right one; None where that is not known."""
+        """True if the answer is right; None if the right one is not known."""
         return None if self.truth is None else self.answer.strip().lower() == self.truth
 
 
 @dataclass(frozen=True)
 class Demo:
-    """Everything that is shown."""
+    """Everything that the demo shows."""
 
     video: Path
     page: Path
     frames: int
-    path: tuple[int, ...]  # frames, stage by stage
+    path: tuple[int, ...]  # frames or supports, stage by stage
     tokens_before: int
     tokens_after: int
-    spans: tuple[tuple[float, float], ...]  # seconds at which the first stage's segments begin and end
+    spans: tuple[tuple[float, float], ...]  # start and end of the first stage's segments, in seconds
     asked: tuple[Asked, ...]
     model: str = UNNAMED  # name of the model that answered
-    notice: str | None = None  # a warning that belongs to every answer
+    notice: str | None = None  # a warning about every answer
 
 
-def draw_scene(number: int, folder: Path) -> tuple[Path, tuple[Question, ...]]:
-    """Write a scene that nobody trained on as a video file; the file and its first two questions.
+def draw_scene(number: int, folder: Path) -> tuple[Path, dict[str, str]]:
+    """Write a scene of the test split as a video file; return the file, and its first two questions with answers.
 
-    A scene in which there was room for one story alone is refused.
+    Raises ValueError for a scene with one question.
     """
-    world = World(WorldConfig(frames=(FRAMES,)))
-    scene = world.scene("test", number)
-    questions = world.questions(scene)[:2]
-    if len(questions) < 2:
-        raise ValueError(f"scene {number} has one question, and two are to be asked; give another number")
+    drawn = scene_with_questions(number)
     video = folder / VIDEO
     Outputs(folder / PAGE).check(video)
     with replacing(video) as partial:
-        save(scene, partial)
-    return video, questions
+        save(drawn.scene, partial)
+    return video, dict(drawn.questions)
 
 
 def show(
@@ -77,9 +72,9 @@ def show(
     budget: Budget | None,
     report: Report,
 ) -> Demo:
-    """Compress a video for every question, answer each, and write the page that shows what it was made from.
+    """Compress a video for every question, answer each, and write the page that shows the answers' sources.
 
-    `questions` come with their right answers, where they are known.
+    `questions` maps each question to its right answer, or to None if that is not known.
     """
     outputs = Outputs(page)
     outputs.check(video)
@@ -87,8 +82,8 @@ def show(
     asked = asking.questions
     session, pictures = open_with_pictures(lm, video, report=report)
     read = session.video
-    views: dict[int | None, Allotted] = {}
-    found, _ = explain(session, pictures, asking, outputs, lambda view: views.update({view.heard: Allotted.of(view)}))
+    views: dict[int | None, Allocation] = {}
+    found, _ = explain(session, pictures, asking, outputs, lambda view: views.update({view.heard: Allocation.of(view)}))
     answers = {condition.question: condition.answer for condition in found.conditions if condition.kind == MATCHED}
     first = views[0]
     ends = [sum(first.segments[: place + 1]) for place in range(len(first.segments))]
@@ -111,14 +106,14 @@ def show(
 
 
 @dataclass(frozen=True)
-class Allotted:
-    """What is kept of a view, which is large."""
+class Allocation:
+    """The budgets of a view, without its large arrays."""
 
     path: tuple[int, ...]
     budgets: tuple[tuple[int, ...], ...]
-    segments: tuple[int, ...]  # frames in each of the first stage's; none where nothing was compressed
+    segments: tuple[int, ...]  # frames per segment of the first stage; empty without compression
 
     @staticmethod
-    def of(view: View) -> "Allotted":
-        """A view's stages."""
-        return Allotted(view.path, view.budgets, tuple(view.segments[0]) if view.segments else ())
+    def of(view: View) -> "Allocation":
+        """Return the budgets of a view."""
+        return Allocation(view.path, view.budgets, tuple(view.segments[0]) if view.segments else ())

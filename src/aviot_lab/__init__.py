@@ -1,4 +1,4 @@
-"""The laboratory beside AVIOT: the procedural world, the training of the bundled demo model, and `aviot reproduce`.
+"""Research code beside AVIOT: the procedural world, the training of the bundled demo model, and `aviot reproduce`.
 
-It uses the public names of `aviot`; `aviot` never imports it, except for the `reproduce` command, which asks for it.
+It uses public names of `aviot` only; `aviot` does not need it, except for the `reproduce` command.
 """

@@ -10,9 +10,9 @@ FOREIGN = f"{KNOWS}: what it says about this video means nothing."
 
 
 def embedded_model() -> Path:
-    """The folder of the small model; a copy of the package may come without it."""
+    """Return the directory of the bundled demo model; a copy of the package may lack it."""
     if not (FOLDER / "config.json").is_file():
-        raise ValueError("no small model comes with this copy of the package; name a checkpoint with --model")
+        raise ValueError("this copy of the package has no bundled demo model; name a checkpoint with --model")
     return FOLDER
 
 

@@ -25,26 +25,27 @@ BAR = 24  # characters of the longest bar
 
 def demo(
     video: Annotated[
-        Path | None, typer.Option("--video", help="A video of your own instead of a drawn one.", show_default=False)
+        Path | None, typer.Option("--video", help="A video file to use instead of a drawn scene.", show_default=False)
     ] = None,
     question: Annotated[
-        list[str] | None, typer.Option("--question", "-q", help="What to ask instead; repeat.", show_default=False)
+        list[str] | None,
+        typer.Option("--question", "-q", help="Question to ask instead; repeat.", show_default=False),
     ] = None,
     scene: Annotated[
-        int | None, typer.Option(help=f"Number of the scene to draw; {SCENE} if not given.", show_default=False)
+        int | None, typer.Option(help=f"Number of the scene to draw. Default: {SCENE}.", show_default=False)
     ] = None,
     ratio: Ratio = 4.0,
-    output: Annotated[Path, typer.Option("--output", "-o", help="A folder for the video and the page.")] = Path(
+    output: Annotated[Path, typer.Option("--output", "-o", help="Directory for the video and the page.")] = Path(
         "aviot-demo"
     ),
     model: Model = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Draw a video, ask two questions about it, and show what the compressor made of it for each.
+    """Draw a video, ask two questions about it, and show how it was compressed for each.
 
-    The scene is one of those that nothing was trained on. The page that is written shows which frames and patches each
-    answer was made from. No network is used.
+    The model was not trained on the scene. The page that is written shows the frames and patches that each answer was
+    made from. No network is used.
 
     Example: aviot demo --ratio 8
     """
@@ -68,7 +69,7 @@ def demo(
         if shown_file is None:
             report("draw")
             shown_file, drawn = draw_scene(number, output)
-            asked = {one.text: one.answer for one in drawn}
+            asked = dict(drawn)
         if question:
             asked = dict.fromkeys(question)
         shown = show(lm, shown_file, asked, output / PAGE, budget=Budget(ratio=ratio), report=report)
@@ -84,16 +85,17 @@ def demo(
 
 
 def _check(video: Path | None, scene: int, questions: Sequence[str], ratio: float, folder: Path) -> None:
-    """Refuse what cannot be shown, before anything is loaded or written."""
+    """Raise for options that cannot work, before anything is loaded or written."""
     from aviot.request import MOST_QUESTIONS, check_questions
+    from aviot.scenes.stored import check_number
     from aviot.utils.files import check_folder
     from aviot.video.paths import check_source
 
     if video is not None:
         check_source(video)
     check_folder(folder, "name a folder for the demo with -o")
-    if scene < 0:
-        raise ValueError(f"scene must be at least 0, got {scene}")
+    if video is None:
+        check_number(scene)
     Budget(ratio=ratio)
     check_questions(questions, MOST_QUESTIONS)
 
@@ -116,7 +118,7 @@ def _described(shown: "Demo") -> Iterator[str | Table]:
 
 
 def _allocations(shown: "Demo") -> Table:
-    """Bars side by side, one column a question."""
+    """Return bars side by side, one column per question."""
     table = Table("seconds", *(f"question {number}" for number in range(1, len(shown.asked) + 1)))
     most = max(max(one.budgets[0]) for one in shown.asked)
     for place, (start, end) in enumerate(shown.spans):

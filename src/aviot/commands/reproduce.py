@@ -1,6 +1,7 @@
 """`aviot reproduce`."""
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,28 +20,29 @@ OUT = Path("reproduction")
 def reproduce(
     model: Model = None,
     uniform: Annotated[
-        Path | None, typer.Option(help="The model fine-tuned with Uniform Keep.", show_default=False)
+        Path | None, typer.Option(help="Checkpoint fine-tuned with Uniform Keep.", show_default=False)
     ] = None,
     segment_mean: Annotated[
-        Path | None, typer.Option(help="The model fine-tuned with Segment Mean.", show_default=False)
+        Path | None, typer.Option(help="Checkpoint fine-tuned with Segment Mean.", show_default=False)
     ] = None,
     setting: Annotated[str, typer.Option(help="small: minutes on two CPU cores; full: for a GPU.")] = "small",
     questions: Annotated[
-        int | None, typer.Option(help="Questions at least; the setting's number if not given; at least 2,000 in full.")
+        int | None, typer.Option(help="Least number of questions. Default: the setting's; in full at least 2,000.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the world and of resampled intervals.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the world and of the bootstrap.")] = 0,
     device: Device = "auto",
     output: Out = OUT,
     as_json: Json = False,
 ) -> None:
-    """Repeat the paper's experiments in the small model's world.
+    """Repeat the paper's experiments with the bundled demo model, in its drawn world.
 
-    The folder gets report.html, report.md and report.json. Killed at any moment, the same command resumes where it
-    stopped. Progress goes to stderr.
+    Needs the package aviot_lab. The folder gets report.html, report.md and report.json. Killed at any moment, the same
+    command resumes where it stopped. Progress goes to stderr.
 
     Example: aviot reproduce --setting full -o reproduction
     """
     with mistakes():
+        _require_lab()
         from aviot.request import checkpoint_folder
         from aviot.utils.files import check_folder
         from aviot.utils.machine import check_device_name, device_named
@@ -52,9 +54,9 @@ def reproduce(
         given: dict[Weights, Path | None] = {"model": model, "uniform": uniform, "segment-mean": segment_mean}
         named = {name: checkpoint_folder(folder) for name, folder in given.items() if folder is not None}
         check_device_name(device)
-        from aviot_lab.world.config import WorldConfig
+        from aviot_lab.world import WorldConfig
 
-        WorldConfig(seed=seed)  # refuses a seed that no world has
+        WorldConfig(seed=seed)  # checks the seed
         folders: dict[Weights, Path] = {"model": chosen_model(model), **named}
         with RunProgress(stderr_console()) as progress:
             progress.phase(LOADING)
@@ -73,6 +75,15 @@ def reproduce(
         _print_report(report, as_json=as_json)
     asked = report["questions"]
     say(f"{output}: report.html, report.md, report.json; {asked['short']:,} and {asked['long']:,} questions")
+
+
+def _require_lab() -> None:
+    """Raise ValueError if the package aviot_lab is not installed."""
+    if find_spec("aviot_lab") is None:
+        raise ValueError(
+            "aviot reproduce needs the package aviot_lab, which is not installed; in a clone of AVIOT's repository: "
+            "pip install --constraint constraints.txt '.[plot,video]'"
+        )
 
 
 def _print_report(report: dict[str, Any], *, as_json: bool) -> None:

@@ -1,1 +1,1 @@
-"""The small model that comes with the package: its tokenizer, its shape, and how it is trained in the video world."""
+"""The bundled demo model: its tokenizer, its architecture, and its training in the procedural world."""

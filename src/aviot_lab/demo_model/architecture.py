@@ -1,4 +1,4 @@
-"""The small model's shape: the 7B's classes, each a few hundred channels wide."""
+"""Architecture of the demo model: the classes of the 7B, each a few hundred channels wide."""
 
 import torch
 from jaxtyping import Float
@@ -6,17 +6,17 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast, Qwen2Config, SiglipVisionConfig
 
 from aviot.models import AviotConfig, AviotForConditionalGeneration, AviotProcessor
-from aviot_lab.world.config import GRID
+from aviot_lab.world.world import GRID
 
 PATCH = 4  # pixels
-POSITION = 0.75  # deviation of the weights that the slowest waves of time, row and column start with
-SPACE = "\u0120"  # as a byte-level tokenizer writes it
-OWN = 0.3  # of a word's embedding that is not its own after a space
-ADDED = 0.2  # of what is attended to
+POSITION = 0.75  # initial standard deviation of the weights of the slowest waves of time, row and column
+SPACE = "\u0120"  # a space in the vocabulary of a byte-level tokenizer
+OWN = 0.3  # share of a word's embedding that it does not have in common with the same word after a space
+ADDED = 0.2  # share of the attended values that a layer adds
 
 
 def small_config(tokenizer: PreTrainedTokenizerFast) -> AviotConfig:
-    """SigLIP of 27 by 27 patches, pooled to 9 by 9; Qwen2 with tied embeddings."""
+    """Return the configuration: SigLIP of 27 by 27 patches, pooled to 9 by 9; Qwen2 with tied embeddings."""
     vision = SiglipVisionConfig(
         hidden_size=192,
         intermediate_size=512,
@@ -45,29 +45,29 @@ def small_config(tokenizer: PreTrainedTokenizerFast) -> AviotConfig:
 
 
 def new_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> AviotForConditionalGeneration:
-    """The untrained model; a seed gives one set of weights."""
+    """Return the untrained model; its weights follow from the seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = AviotForConditionalGeneration(small_config(tokenizer))
-        _know_positions(model)
-        _know_likeness(model, tokenizer)
+        _init_positions(model)
+        _init_matching(model, tokenizer)
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.generation_config.pad_token_id = tokenizer.pad_token_id
     return model
 
 
 def small_processor(tokenizer: PreTrainedTokenizerFast) -> AviotProcessor:
-    """The processor that reads videos as the small model saw them: two frames a second."""
+    """Return a processor that samples videos as in training: two frames per second."""
     return AviotProcessor(tokenizer, image_size=PATCH * GRID, fps=2.0, max_frames=224)
 
 
 @torch.no_grad()
-def _know_positions(model: AviotForConditionalGeneration) -> None:
-    """Start with positions that mean something, where a pretrained model would bring its own.
+def _init_positions(model: AviotForConditionalGeneration) -> None:
+    """Initialize position embeddings, where a pretrained model would bring its own.
 
-    A patch's code in the encoder is like its neighbours', or attention would have to find out which those are. Time,
-    row and column reach the compressed features from the first step on (a fine-tuned model starts from zero): the
-    slower a wave, the more of it, since fast ones tell places apart but not near from far.
+    Embeddings of neighbouring patches are similar, so that attention does not have to learn which patches are near.
+    Time, row and column enter the compressed features from the first step on (a fine-tuned model starts from zero).
+    Slow waves get larger weights, since fast ones do not distinguish near from far.
     """
     dim = model.config.vision_config.hidden_size
     model.model.vision_tower.embeddings.position_embedding.weight.copy_(grid_code(dim))
@@ -78,11 +78,12 @@ def _know_positions(model: AviotForConditionalGeneration) -> None:
 
 
 @torch.no_grad()
-def _know_likeness(model: AviotForConditionalGeneration, tokenizer: PreTrainedTokenizerFast) -> None:
-    """Start with a decoder that attends to what is like a token and adds it as it is, as a pretrained one can.
+def _init_matching(model: AviotForConditionalGeneration, tokenizer: PreTrainedTokenizerFast) -> None:
+    """Initialize a decoder that attends to similar tokens and copies them, as a pretrained one can.
 
-    Queries are keys and what goes out is what came in, turned back; a word after a space begins like itself without.
-    From random weights, no pilot learnt to find an answer's word among the options (docs/log.md).
+    Query weights equal key weights, and output weights are transposed value weights; a word has nearly the same
+    embedding with and without a space before it. From random weights, no pilot run learned to find an answer's word
+    among the options (docs/log.md).
     """
     text = model.config.text_config
     scale = text.hidden_size**-0.5
@@ -94,22 +95,19 @@ def _know_likeness(model: AviotForConditionalGeneration, tokenizer: PreTrainedTo
             words[pieces[piece[1:]]].mul_(OWN).add_(words[number])
     shared = text.num_attention_heads // text.num_key_value_heads
 
-    def of_all_heads(weight: Tensor) -> Tensor:
+    def for_all_heads(weight: Tensor) -> Tensor:
         return weight.unflatten(0, (text.num_key_value_heads, -1)).repeat_interleave(shared, 0).flatten(0, 1)
 
     for layer in model.model.language_model.layers:
         attention = layer.self_attn
         for part in (attention.k_proj, attention.v_proj):
             part.weight.copy_(torch.randn(part.weight.shape) * scale)
-        attention.q_proj.weight.copy_(of_all_heads(attention.k_proj.weight))
-        attention.o_proj.weight.copy_(ADDED * of_all_heads(attention.v_proj.weight).T)
+        attention.q_proj.weight.copy_(for_all_heads(attention.k_proj.weight))
+        attention.o_proj.weight.copy_(ADDED * for_all_heads(attention.v_proj.weight).T)
 
 
 def grid_code(dim: int) -> Float[Tensor, "S dim"]:
-    """Sines and cosines of a patch's row and column: neighbours start out alike, or attention would have to find them.
-
-    Wavelengths go from two patches to four times the grid.
-    """
+    """Return sines and cosines of each patch's row and column, with wavelengths from two patches to four grids."""
     waves = 2.0 * (2 * GRID) ** torch.linspace(0, 1, dim // 4)
     angle = 2 * torch.pi * torch.arange(GRID)[:, None] / waves
     line = torch.cat((angle.sin(), angle.cos()), 1)  # [27, dim / 2]

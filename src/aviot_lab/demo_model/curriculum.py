@@ -1,4 +1,7 @@
-"""What the small model is taught, phase after phase: everything follows from the number of the step."""
+"""The training curriculum: phases of steps; task, batch size and learning rate follow from the step's number.
+
+The names of these classes and fields are part of the data fingerprint.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,44 +13,44 @@ Task = Literal["patches", "pictures", "whole", "compressed"]
 
 @dataclass(frozen=True)
 class Phase:
-    """Some steps of one kind.
+    """Consecutive steps with the same task.
 
-    * "patches": encoder and projector learn what every patch of single frames shows, and its name;
-    * "pictures": from here on the encoder stays as it is; the decoder learns to speak of one frame and of a few, to
-      tell what changed between them, and to choose an option;
-    * "whole": it learns to follow things through all frames of a video, and to answer from them;
+    * "patches": encoder and projector learn to classify the patches of single frames, and to match them with names;
+    * "pictures": the encoder is frozen from here on; the decoder learns to describe one frame and a few, what changed
+      between them, and to choose an option;
+    * "whole": the decoder learns to track objects through all frames of a video, and to answer from them;
     * "compressed": everything but the encoder learns to answer from compressed frames, at one of the paper's ratios,
-      or now and then from all of them.
+      in some steps from uncompressed ones.
     """
 
     task: Task
     steps: int
-    batches: Sequence[tuple[int, int]]  # one of them a step: so many videos, so many frames of each
+    batches: Sequence[tuple[int, int]]  # (videos, frames per video), one of them per step
     rates: tuple[float, float]  # learning rate at the beginning and at the end
-    practice: float = 0.0  # of the steps that ask of these families alone: those that are slow to be learnt
-    practised: tuple[str, ...] = ()
+    practice: float = 0.0  # share of the steps with questions of the practised families only
+    practised: tuple[str, ...] = ()  # families that are learned slowly
 
     @property
     def videos(self) -> int:
-        """The most that a step takes."""
+        """The largest number of videos in a step."""
         return max(videos for videos, _ in self.batches)
 
 
 @dataclass(frozen=True)
 class Curriculum:
-    """Phases after each other."""
+    """A sequence of phases."""
 
     phases: tuple[Phase, ...]
     seed: int = 0
-    warmup: int = 100  # steps over which the learning rate comes up
+    warmup: int = 100  # steps of linear warm-up
 
     @property
     def steps(self) -> int:
-        """Of all phases."""
+        """Number of steps of all phases."""
         return sum(phase.steps for phase in self.phases)
 
     def at(self, step: int) -> tuple[Phase, int]:
-        """The phase of a step, and the step's number in it."""
+        """Return the phase of a step, and the step's number in it."""
         if not 0 <= step < self.steps:
             raise ValueError(f"step must lie in 0 to {self.steps - 1}, got {step}")
         ends = list(accumulate(phase.steps for phase in self.phases))
@@ -55,11 +58,11 @@ class Curriculum:
         return self.phases[number], step - ends[number] + self.phases[number].steps
 
     def begin_of(self, task: Task) -> int:
-        """The first step of a task; after the last step if it is in none."""
+        """Return the first step of a task; the number of all steps if no phase has it."""
         return next((step for step in range(self.steps) if self.at(step)[0].task == task), self.steps)
 
     def first_video(self, step: int) -> int:
-        """The number of a step's first video: no two steps share one."""
+        """Return the number of a step's first video; no two steps share a video."""
         phase, within = self.at(step)
         start, total = step - within, within * phase.videos
         for earlier in self.phases:
@@ -70,13 +73,13 @@ class Curriculum:
         return total
 
     def rate(self, step: int) -> float:
-        """The learning rate of a step: along a line through its phase, less in the first steps of all."""
+        """Return the learning rate of a step: linear in its phase, times the warm-up."""
         phase, within = self.at(step)
         start, end = phase.rates
         return (start + (end - start) * within / phase.steps) * min(1.0, (step + 1) / self.warmup)
 
 
-SLOW = ("neighbour", "count", "repetition", "turning")  # families that are learnt last
+SLOW = ("neighbour", "count", "repetition", "turning")  # families that are learned last
 
 CURRICULUM = Curriculum(
     (

@@ -1,4 +1,4 @@
-"""A run becomes a model folder that loads like any other.
+"""Export of a training run as a checkpoint.
 
 python -m aviot_lab.demo_model.export RUN FOLDER
 """
@@ -21,7 +21,7 @@ from aviot_lab.demo_model.log import CURVES, LOG, finished_pieces
 from aviot_lab.demo_model.state import load_weights
 from aviot_lab.demo_model.tokenizer import tokenizer_of
 
-LARGEST = 16_000_000  # bytes of weights that the package has room for
+LARGEST = 16_000_000  # bytes of weights in the package
 CARD = "README.md"
 TITLE = "# The small model of AVIOT"
 
@@ -29,7 +29,7 @@ TITLE = "# The small model of AVIOT"
 def export(run: Path, target: Path, curriculum: Curriculum = CURRICULUM) -> None:
     """Write weights in bfloat16, configurations, tokenizer, processor, the run's log and a model card.
 
-    The folder is new, empty, or one that was written in this way before.
+    The target must be new, empty, or an earlier export.
     """
     _check_target(target)
     tokenizer = tokenizer_of(run)
@@ -45,7 +45,7 @@ def export(run: Path, target: Path, curriculum: Curriculum = CURRICULUM) -> None
     card = _card(log, curriculum, data_fingerprint(curriculum, tokenizer), step, size)
     with filling(target) as place:
         model.save_pretrained(place)
-        (place / SINGLE).chmod((place / "config.json").stat().st_mode)  # safetensors are written for their owner alone
+        (place / SINGLE).chmod((place / "config.json").stat().st_mode)  # safetensors writes 0600
         small_processor(tokenizer).save_pretrained(place)
         if log:
             shutil.copyfile(run / LOG, place / CURVES)
@@ -57,7 +57,7 @@ def _check_target(target: Path) -> None:
     card = target / CARD
     exported = card.is_file() and TITLE in card.read_text(encoding="utf-8", errors="replace")
     if target.is_dir() and any(target.iterdir()) and not exported:
-        raise ValueError(f"{target} has files that are no earlier export; name a new folder")
+        raise ValueError(f"{target} has files that are not an earlier export; name a new folder")
 
 
 def _card(log: Sequence[Row], curriculum: Curriculum, data: str, step: int, size: int) -> str:
@@ -113,14 +113,14 @@ def _practice(phase: Phase) -> str:
 
 
 def _options(log: Sequence[Row]) -> str:
-    """What the run was begun with, beside its folder."""
+    """Return the options that the run was started with."""
     first = next((began for began, _ in finished_pieces(log)), {})
-    said = {"--start": first.get("start"), "--compressor": first.get("compressor")}
-    return "".join(f" {name} {value}" for name, value in said.items() if value not in (None, "aviot"))
+    options = {"--start": first.get("start"), "--compressor": first.get("compressor")}
+    return "".join(f" {name} {value}" for name, value in options.items() if value not in (None, "aviot"))
 
 
 def _pieces(log: Sequence[Row], data: str) -> Iterator[str]:
-    """Where and for how long."""
+    """Yield machine and time of every piece of the run."""
     pieces = finished_pieces(log)
     if not pieces:
         yield "Where and for how long is not in the log."
@@ -132,8 +132,11 @@ def _pieces(log: Sequence[Row], data: str) -> Iterator[str]:
             f"on {began['machine']['device']}, torch {began['versions']['torch']}, "
             f"commit {began['commit'] or 'unknown'}, data {began['data'][:16]}"
         )
-    yield f"\nThe data's fingerprint (`small/fingerprint.py`) is {pieces[-1][0]['data']}; the curves are in `{CURVES}`."
-    if pieces[-1][0]["data"] != data:
+    fingerprint = pieces[-1][0]["data"]
+    yield (
+        f"\nThe data's fingerprint (`aviot_lab.demo_model.fingerprint`) is {fingerprint}; the curves are in `{CURVES}`."
+    )
+    if fingerprint != data:
         yield f"**The curriculum or the world has changed since**: the table below is of {data[:16]}."
     elif any(began["data"] != data for began, _ in pieces):
         yield "The curriculum or the world changed from one piece to another: the table below is the last one's."
@@ -143,21 +146,21 @@ def _last_lines(log: Sequence[Row]) -> Iterator[str]:
     last = {line["task"]: line for line in log if "task" in line}
     for task, line in last.items():
         numbers = {name: value for name, value in line.items() if name not in ("task", "step")}
-        said = ", ".join(f"{name} {value:g}" for name, value in numbers.items() if not name.endswith("_ms"))
-        yield f"- {task}, step {line['step']:,}: {said}"
+        listed = ", ".join(f"{name} {value:g}" for name, value in numbers.items() if not name.endswith("_ms"))
+        yield f"- {task}, step {line['step']:,}: {listed}"
     if not last:
         yield "The run has no log."
 
 
 def _held_out(log: Sequence[Row]) -> Iterator[str]:
-    examined = [line for line in log if "questions" in line]
-    if not examined:
+    evaluated = [line for line in log if "questions" in line]
+    if not evaluated:
         yield "The run has no such figures."
         return
     yield "| step | frames | compressor | ratio | questions | right |"
     yield "| --- | --- | --- | --- | --- | --- |"
-    for line in examined:
-        if line["step"] == examined[-1]["step"]:
+    for line in evaluated:
+        if line["step"] == evaluated[-1]["step"]:
             ratio = "" if line["ratio"] is None else f"{line['ratio']:g}"
             yield (
                 f"| {line['step']:,} | {line['frames']} | {line['compressor']} | {ratio} | {line['questions']} "
@@ -166,7 +169,7 @@ def _held_out(log: Sequence[Row]) -> Iterator[str]:
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="the folder of a run of aviot_lab.demo_model.train")
     parser.add_argument("folder", type=Path, help="the model folder to write")

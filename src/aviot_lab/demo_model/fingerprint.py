@@ -1,4 +1,4 @@
-"""What a run is taught, as one number: other scenes, words, tokens, labels or phases give another."""
+"""Fingerprint of the training data: changes with scenes, words, tokens, labels or phases."""
 
 import hashlib
 from collections.abc import Iterator
@@ -10,36 +10,44 @@ import numpy as np
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
+from aviot_lab.demo_model.batches import SHORT_SCENE, TrainingBatches
 from aviot_lab.demo_model.curriculum import Curriculum
-from aviot_lab.demo_model.lessons import LENGTH, Lessons
 
-LESSONS = 3  # of a phase: some leave videos as they are, some compress them
+BATCHES = 3  # hashed per phase: some leave videos uncompressed, some compress them
+HASHED_NAMES = {
+    "prefix": "before",
+    "question_mask": "asks",
+    "visible_names": "seen",
+    "recall": "recalls",
+    "question_frames": "sought",
+}
+"""Fields that had another name when the bundled weights were trained; the earlier name is hashed."""
 
 
 def data_fingerprint(curriculum: Curriculum, tokenizer: PreTrainedTokenizerFast) -> str:
-    """SHA-256 of the curriculum, and of each phase's first video and every whole number of its first lessons.
+    """Return the SHA-256 of the curriculum, each phase's first scene, and every whole number of its first batches.
 
-    Those are tokens, labels and ratio; scenes come from whole numbers too (`synthetic/chance.py`), so any machine works
-    out the same. How a scene becomes pixels is no part of it.
+    Those are tokens, labels and ratios. Scenes come from whole numbers too (`aviot.scenes.draws`), so the fingerprint
+    is the same on any machine. Pixels are no part of it.
     """
-    lessons = Lessons(curriculum, tokenizer)
+    batches = TrainingBatches(curriculum, tokenizer)
     digest = hashlib.sha256(repr(curriculum).encode())
     ends = accumulate(phase.steps for phase in curriculum.phases)
     for phase, end in zip(curriculum.phases, ends, strict=True):
         step = end - phase.steps
-        scene = lessons.world.scene("train", curriculum.first_video(step), max(LENGTH, phase.batches[0][1]))
+        scene = batches.world.scene("train", curriculum.first_video(step), max(SHORT_SCENE, phase.batches[0][1]))
         digest.update(repr(scene).encode())
-        for number in range(step, min(step + LESSONS, end)):
-            for part in _whole_numbers(lessons[number]):
+        for number in range(step, min(step + BATCHES, end)):
+            for part in _whole_numbers(batches[number]):
                 digest.update(part)
     return digest.hexdigest()
 
 
 def _whole_numbers(value: Any) -> Iterator[bytes]:
-    """All there are in a lesson, in the order of its fields."""
+    """Yield names and whole numbers of a batch, in the order of its fields."""
     if is_dataclass(value):
         for field in fields(value):
-            yield field.name.encode()
+            yield HASHED_NAMES.get(field.name, field.name).encode()
             yield from _whole_numbers(getattr(value, field.name))
     elif isinstance(value, Tensor | np.ndarray):
         numbers = np.asarray(value)

@@ -1,4 +1,4 @@
-"""One step's losses: the model's own forward pass on rows that share their beginning and their video's place."""
+"""The model's forward pass on rows that share their prefix and the position of their video."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,39 +16,39 @@ from aviot.methods.aviot import Compression
 from aviot.methods.registry import DEFAULT, UNCOMPRESSED
 from aviot.models import AviotForConditionalGeneration
 from aviot.utils.to_device import to_device
-from aviot_lab.demo_model.lessons import Lesson
-from aviot_lab.demo_model.relevance import question_means
-from aviot_lab.world import Plan, draw
+from aviot_lab.demo_model.batches import ConversationBatch
+from aviot_lab.demo_model.masks import question_means
+from aviot_lab.world import RenderPlan, draw
 
 ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-"""Not cuDNN's, which makes a plan for every shape that is new to it: here nearly every step has one."""
+"""Attention kernels in order of preference. cuDNN's compiles a plan for every new shape, and most steps have one."""
 
 WHOLE = Budget(keep=1.0)
-ROUNDED = 64  # tokens: sequences are as long or a multiple of it, so that fewer shapes are new
+ROUNDED = 64  # tokens: sequences are padded to a multiple, so that fewer shapes are new
 
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """Losses of a batch, and what would have been said."""
+    """Losses and predictions of a batch."""
 
     language: Float[Tensor, ""]
-    agrees: Bool[Tensor, "B L-1"]  # each token after a row's first: it would be said, or is not supervised
+    agrees: Bool[Tensor, "B L-1"]  # each token after a row's first is predicted right or not supervised
     x: Float[Tensor, "V T S D"]  # the videos' features with positions
-    tokens: Float[Tensor, "B v d"]  # what the decoder read of each row's video
-    compression: Compression | None  # None where all frames were read
+    tokens: Float[Tensor, "B v d"]  # visual tokens of each row
+    compression: Compression | None  # None: uncompressed
 
     @property
     def right(self) -> Bool[Tensor, "B"]:
-        """Which rows were answered right to the last token."""
+        """Rows whose tokens are all predicted right."""
         return self.agrees.all(1)
 
     @cached_property
     def transport(self) -> Float[Tensor, ""]:
-        """The compressor's objective in the mean, worked out when it is asked for; zero without a compressor."""
+        """Mean objective of the compressor, computed on first use; zero without a compressor."""
         return self.language.new_zeros(()) if self.compression is None else self.compression.loss.mean()
 
 
-def encode(model: AviotForConditionalGeneration, plans: Sequence[Plan], videos: int) -> Float[Tensor, "V T S D"]:
+def encode(model: AviotForConditionalGeneration, plans: Sequence[RenderPlan], videos: int) -> Float[Tensor, "V T S D"]:
     """Draw videos of one length and encode them."""
     pixels = draw(plans, model.device).movedim(-1, 1)
     return model.encode(pixels, [len(pixels)])[0].unflatten(0, (videos, -1))
@@ -57,42 +57,43 @@ def encode(model: AviotForConditionalGeneration, plans: Sequence[Plan], videos: 
 def answer(
     model: AviotForConditionalGeneration,
     u: Float[Tensor, "V T S D"],
-    lesson: Lesson,
+    batch: ConversationBatch,
     *,
     ratio: float | None,
     compressor: str = DEFAULT,
-    hears: Sequence[int] | None = None,
-    ask: bool = True,
+    question_of: Sequence[int] | None = None,
+    conditioned: bool = True,
 ) -> Answers:
-    """Answer a lesson's questions about encoded videos, each given its right answer up to the token it is at.
+    """Answer a batch's questions about encoded videos with teacher forcing.
 
-    So a row is right if answering greedily would say exactly its answer. `ratio=None` reads all frames. The
-    compressor hears each row's own question, or that of the row that `hears` names; with `ask=False`, none.
+    A row is right exactly if greedy decoding would generate its answer. `ratio=None` leaves videos uncompressed. The
+    compressor is conditioned on each row's own question, or on that of the row whose index `question_of` has; with
+    `conditioned=False`, on none.
     """
     path, device = model.model, u.device
     embed = model.get_input_embeddings()
-    ids, labels = to_device(lesson.ids, device), to_device(lesson.labels, device)
+    ids, labels = to_device(batch.ids, device), to_device(batch.labels, device)
     after = embed(ids)
-    before = embed(to_device(lesson.before, device)).expand(len(ids), -1, -1)
+    before = embed(to_device(batch.prefix, device)).expand(len(ids), -1, -1)
     method = path.method(UNCOMPRESSED if ratio is None else compressor)
-    asks = method.uses_question and ask
-    questions = question_means(after.detach(), to_device(lesson.asks, device)) if asks else None
-    if questions is not None and hears is not None:
-        questions = questions[list(hears)]
-    videos = path.prepare(u, relevance=asks)
-    asked = videos.for_prompts(tuple(lesson.video.tolist()))
+    uses_question = method.uses_question and conditioned
+    questions = question_means(after.detach(), to_device(batch.question_mask, device)) if uses_question else None
+    if questions is not None and question_of is not None:
+        questions = questions[list(question_of)]
+    videos = path.prepare(u, relevance=uses_question)
+    asked = videos.for_prompts(tuple(batch.video.tolist()))
     made = path.compress(asked, questions, budget=ratio or WHOLE, method=method)
     tokens = path.project(made.features)
     whole = torch.cat((before.to(tokens.dtype), tokens, after.to(tokens.dtype)), 1)
     start, end = whole.shape[1] - ids.shape[1], whole.shape[1]
-    whole = F.pad(whole, (0, 0, 0, -end % ROUNDED))  # at the end, where nothing sees it
-    causal = {"full_attention": None}  # padding comes last; left to find that out, transformers waits for the GPU
+    whole = F.pad(whole, (0, 0, 0, -end % ROUNDED))  # at the end, where no token attends to it
+    causal = {"full_attention": None}  # padding comes last; to check that, transformers would synchronise
     with sdpa_kernel(ATTENTION):
         hidden = path.language_model(inputs_embeds=whole, attention_mask=causal, use_cache=False).last_hidden_state
-    said = model.lm_head(hidden[:, start:end]).float()[:, :-1]
-    goal = labels[:, 1:]
-    weights = to_device(lesson.weights, device)[:, 1:]
-    each = F.cross_entropy(said.movedim(-1, 1), goal, ignore_index=IGNORED, reduction="none")
+    logits = model.lm_head(hidden[:, start:end]).float()[:, :-1]
+    targets = labels[:, 1:]
+    weights = to_device(batch.weights, device)[:, 1:]
+    each = F.cross_entropy(logits.movedim(-1, 1), targets, ignore_index=IGNORED, reduction="none")
     language = (each * weights).sum() / weights.sum()
-    agrees = (said.argmax(-1) == goal) | (goal == IGNORED)
+    agrees = (logits.argmax(-1) == targets) | (targets == IGNORED)
     return Answers(language, agrees, videos.x, tokens, made if method.compresses else None)

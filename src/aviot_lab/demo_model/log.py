@@ -1,4 +1,4 @@
-"""What a run writes about itself, for people and for the model's card."""
+"""The log of a training run, for people and for the model card."""
 
 import json
 import math
@@ -15,12 +15,12 @@ from aviot.utils.values import as_whole
 from aviot_lab.demo_model.curriculum import Phase
 
 LOG = "log.jsonl"
-CURVES = "training.jsonl"  # the same, beside the weights that came of it
+CURVES = "training.jsonl"  # its copy beside exported weights
 REPORT = 20  # steps between lines
 
 
 class Log:
-    """One JSON object a line: means over the steps since the last."""
+    """One JSON object per line: means over the steps since the last line."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / LOG
@@ -29,14 +29,14 @@ class Log:
         self.waiting = self.busy = 0.0
 
     def waited(self) -> None:
-        """The next lesson is there."""
+        """Count the time since the last step as waiting for a batch."""
         now = time.monotonic()
         self.waiting += now - self.last
         self.last = now
 
-    def add(self, step: int, phase: Phase, found: dict[str, Tensor]) -> None:
-        """Count a step that was taken; nothing is read off the device until a line is due."""
-        for name, value in found.items():
+    def add(self, step: int, phase: Phase, values: dict[str, Tensor]) -> None:
+        """Add a step's values; nothing is copied from the device until a line is due."""
+        for name, value in values.items():
             self.sums.setdefault(name, []).append(value.detach())
         now = time.monotonic()
         self.last, self.busy = now, self.busy + now - self.last
@@ -46,38 +46,35 @@ class Log:
         now = time.monotonic()
         spent = {"step_ms": now - self.since, "wait_ms": self.waiting, "host_ms": self.busy}
         times = {name: round(1000 * value / REPORT, 1) for name, value in spent.items()}
-        if lost := [name for name, value in means.items() if not math.isfinite(value)]:
-            raise ValueError(f"{', '.join(lost)} not finite by step {step}; the state before this piece is untouched")
+        if bad := [name for name, value in means.items() if not math.isfinite(value)]:
+            raise ValueError(f"{', '.join(bad)} not finite by step {step}; the state before this piece is untouched")
         self.write({"step": step, "task": phase.task, **means, **times})
         self.sums, self.since, self.last, self.waiting, self.busy = {}, now, now, 0.0, 0.0
 
     def write(self, line: Row) -> None:
-        """Append a line, and show it."""
+        """Append a line, and print it."""
         print(json.dumps(line), flush=True)
         with Journal(self.path) as journal:
             journal.add(line)
 
 
-class Trained(NamedTuple):
-    """How the weights of a folder came about."""
+class TrainingSummary(NamedTuple):
+    """Compressor and steps of the run that trained a checkpoint."""
 
-    compressor: str  # that they learnt with; more than one by "and"
+    compressor: str  # several are joined by "and"
     steps: int
 
 
-def how_trained(folder: Path) -> Trained | None:
-    """By the log beside a folder's weights; None if there is none."""
+def training_summary(folder: Path) -> TrainingSummary | None:
+    """Return what the log beside a checkpoint's weights says; None without a log."""
     done = finished_pieces(read_rows(folder / CURVES))
     if not done:
         return None
-    return Trained(" and ".join(dict.fromkeys(began["compressor"] for began, _ in done)), done[-1][1]["ended"])
+    return TrainingSummary(" and ".join(dict.fromkeys(began["compressor"] for began, _ in done)), done[-1][1]["ended"])
 
 
 def finished_pieces(lines: Sequence[Row]) -> list[tuple[Row, Row]]:
-    """How each piece of a run began and ended.
-
-    One that was killed has no end, and another began where it had begun.
-    """
+    """Return the first and the last line of every finished piece of a run; a piece that was killed has no last line."""
     found, begun = [], None
     for line in lines:
         if "began" in line:

@@ -1,7 +1,7 @@
-"""Pictures and the names of what they show, drawn together as SigLIP does it, so that a question finds its frames.
+"""Auxiliary task of naming: visual tokens and the names of what they show are aligned as in SigLIP.
 
-Relevance, by which supports are allotted, is the cosine of a frame's mean with the question's mean embedding, and no
-gradient reaches it. A pretrained model brings such a likeness along; this one has to learn it.
+Relevance, by which the compressor allocates supports, is the cosine of a frame's mean with the question's mean
+embedding, and no gradient reaches it. A pretrained model has such an alignment; this one has to learn it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,18 +13,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import PreTrainedTokenizerFast
 
+from aviot.scenes.scene import COLOUR_NAMES, SHAPES, TEXTURES
 from aviot.utils.to_device import to_device
-from aviot_lab.demo_model.patches import SCALE, UNTOLD, cell_middles
+from aviot_lab.demo_model.patches import SCALE, UNLABELLED, cell_middles
 from aviot_lab.world import Scene, own_looks, tracks
 from aviot_lab.world.description import SIZE_LIMITS, SIZE_WORDS
-from aviot_lab.world.words import COLOUR_NAMES, SHAPES, TEXTURES
 
 NAMES = (*SHAPES, *COLOUR_NAMES, *TEXTURES, *SIZE_WORDS, "top", "bottom", "left", "right")
-EPSILON = 0.1  # the least length a vector is divided by: the padding's embedding has none
+EPSILON = 0.1  # least norm that a vector is divided by: the padding's embedding is zero
 
 
-class Naming(nn.Module):
-    """A sigmoid loss over frames and words: a frame is like the names of what it shows, and like no other word."""
+class NamingLoss(nn.Module):
+    """A sigmoid loss over visual tokens and words: tokens are similar to the names of what they show only."""
 
     names: Tensor
 
@@ -32,15 +32,15 @@ class Naming(nn.Module):
         super().__init__()
         pieces = [tokenizer(f" {name}", add_special_tokens=False)["input_ids"] for name in NAMES]
         self.register_buffer("names", torch.tensor([first for first, *_ in pieces]), persistent=False)
-        self.scale = nn.Parameter(torch.tensor(2.0))  # its exponential multiplies the cosine
+        self.scale = nn.Parameter(torch.tensor(2.0))  # logarithm of the cosine's factor
         self.bias = nn.Parameter(torch.tensor(-4.0))
 
     def loss(
         self, tokens: Float[Tensor, "... d"], words: Float[Tensor, "W d"], seen: Int8[Tensor, "... names"]
     ) -> Float[Tensor, ""]:
-        """Of the decoder's tokens of patches or frames; names that are seen and all other words weigh the same.
+        """Return the loss, with equal weight for visible names and all other words.
 
-        Names that are `UNTOLD` do not count.
+        `seen` is 1 for a visible name, 0 for another, `UNLABELLED` for one that does not count.
         """
         cosine = F.normalize(tokens.float(), dim=-1, eps=EPSILON) @ F.normalize(words.float(), dim=-1, eps=EPSILON).T
         named = torch.zeros(cosine.shape, dtype=seen.dtype, device=seen.device)
@@ -50,30 +50,30 @@ class Naming(nn.Module):
         return ((each * target).sum() / target.sum().clamp_min(1) + (each * other).sum() / other.sum()) / 2
 
 
-def names_seen(scenes: Sequence[Scene], frames: Sequence[int] | None = None) -> Int8[Tensor, "V T names"]:
-    """Whether each frame, or each of these frames, can be said to show what has a name: 1 if so, 0 if not.
+def visible_names(scenes: Sequence[Scene], frames: Sequence[int] | None = None) -> Int8[Tensor, "V T names"]:
+    """Return which names each frame, or each of these frames, shows: 1 if so, 0 if not.
 
-    `UNTOLD` are the names of what looks as only another split's objects do.
+    Names of objects whose look belongs to another split are `UNLABELLED`.
     """
     shown = [tracks(scene, frames) for scene in scenes]
     seen = torch.zeros(len(scenes), shown[0].visible.shape[1], len(NAMES), dtype=torch.int8)
     for number, (scene, truth) in enumerate(zip(scenes, shown, strict=True)):
         own = own_looks(scene, truth)
-        for told, which in ((UNTOLD, ~own), (1, own)):
+        for label, which in ((UNLABELLED, ~own), (1, own)):
             actors, at = np.nonzero(truth.visible & which)
             looks = [torch.from_numpy(word[actors, at]) for word in (truth.shape, truth.colour, truth.texture)]
             rest = [torch.from_numpy(part[actors, at]) for part in (truth.size, truth.y, truth.x)]
             for name in _numbered(looks, *rest):
-                seen[number, torch.from_numpy(at), name] = told
+                seen[number, torch.from_numpy(at), name] = label
     return seen
 
 
-def names_at(
+def names_of_cells(
     looks: Int[Tensor, "3 N S"], place: Float[Tensor, "N S 3"], grid: tuple[int, int], stride: int
 ) -> Int8[Tensor, "N cells names"]:
-    """The names of what is at the middle of each pooled cell, of what `patch_targets` says of its patches.
+    """Return which names the middle of each pooled cell shows, from the `patch_targets` of its patches.
 
-    1 and 0 as in `names_seen`; all are `UNTOLD` where the looks are.
+    1 and 0 as in `visible_names`; all are `UNLABELLED` where the looks are.
     """
 
     def middles(values: Tensor) -> Tensor:
@@ -85,15 +85,15 @@ def names_at(
     y = (rows[:, None].expand(-1, len(columns)).flatten() + down) / grid[0]
     x = (columns.expand(len(rows), -1).flatten() + across) / grid[1]
     there = looks[0] < len(SHAPES)
-    known = looks[0] != UNTOLD
+    known = looks[0] != UNLABELLED
     seen = torch.zeros(*there.shape, len(NAMES), dtype=torch.bool, device=place.device)
     for name in _numbered([look.where(there & known, 0) for look in looks], radius / grid[0], y, x):
         seen |= F.one_hot(name, len(NAMES)).bool() & there[..., None]
-    return seen.to(torch.int8).where(known[..., None], UNTOLD)
+    return seen.to(torch.int8).where(known[..., None], UNLABELLED)
 
 
 def _numbered(looks: Sequence[Tensor], size: Tensor, y: Tensor, x: Tensor) -> Iterator[Int[Tensor, "..."]]:
-    """The names of objects, as numbers in `NAMES`: of their looks, their size and the half of the frame they are in."""
+    """Yield indices in `NAMES`: of the objects' shape, colour, texture, size, and halves of the frame."""
     yield looks[0]
     yield looks[1] + len(SHAPES)
     yield looks[2] + len(SHAPES) + len(COLOUR_NAMES)

@@ -1,4 +1,4 @@
-"""What every patch of a picture shows: the encoder's first lesson."""
+"""Auxiliary task of the encoder: look and position of the object at every patch of a frame."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,19 +10,19 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from aviot.scenes.scene import COLOURS, SHAPES, TEXTURES
 from aviot.utils.to_device import to_device
-from aviot_lab.demo_model.means import mean_where
+from aviot_lab.demo_model.masks import mean_where
 from aviot_lab.world import Scene, own_looks, tracks
-from aviot_lab.world.config import GRID
-from aviot_lab.world.words import COLOURS, SHAPES, TEXTURES
+from aviot_lab.world.world import GRID
 
-KINDS = (len(SHAPES), len(COLOURS), len(TEXTURES))  # of looks; one more answer each says that nothing is there
-UNTOLD = -1  # in place of looks that are another split's: nothing is learnt of them
-SCALE = 3  # patches that are one in a place's units
+KINDS = (len(SHAPES), len(COLOURS), len(TEXTURES))  # classes of a look; one more stands for the background
+UNLABELLED = -1  # label of looks that belong to another split
+SCALE = 3  # patches per unit of a position
 
 
-class PatchReader(nn.Module):
-    """Reads looks and place of the object at a patch off its features. It is thrown away after the lesson."""
+class PatchHead(nn.Module):
+    """Auxiliary head, used in training only: predicts look and position of the object at a patch."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -36,44 +36,49 @@ class PatchReader(nn.Module):
         looks: Int[Tensor, "3 N S"],
         place: Float[Tensor, "N S 3"],
     ) -> tuple[Tensor, Tensor]:
-        """The loss, objects and background weighing the same, and the share of object patches told right in all looks.
+        """Return the loss, with equal weight for objects and background, and the share of object patches all right.
 
-        Of looks that are `UNTOLD` the place alone counts. `place` is the way to the object's centre, and its radius.
+        `place` is the offset of the object's centre, and its radius; it alone counts where looks are `UNLABELLED`.
         """
         features = self.norm(features)
-        there, known = looks[0] < KINDS[0], looks[0] != UNTOLD
+        there, known = looks[0] < KINDS[0], looks[0] != UNLABELLED
         logits = [read(features).float() for read in self.looks]
         each = [
-            F.cross_entropy(guess.flatten(0, 1), look.flatten(), ignore_index=UNTOLD, reduction="none").view_as(look)
+            F.cross_entropy(guess.flatten(0, 1), look.flatten(), ignore_index=UNLABELLED, reduction="none").view_as(
+                look
+            )
             for guess, look in zip(logits, looks, strict=True)
         ]
-        told = torch.stack(each).sum(0)
-        off = (self.place(features).float() - place).abs().mean(-1)
+        look_loss = torch.stack(each).sum(0)
+        place_loss = (self.place(features).float() - place).abs().mean(-1)
         right = torch.stack([guess.argmax(-1) == look for guess, look in zip(logits, looks, strict=True)]).all(0)
-        loss = mean_where(told, there & known) + mean_where(off, there) + mean_where(told, ~there)
+        loss = mean_where(look_loss, there & known) + mean_where(place_loss, there) + mean_where(look_loss, ~there)
         return loss, mean_where(right.float(), there & known)
 
 
 @dataclass(frozen=True, eq=False)
 class Objects:
-    """The objects of pictures from back to front [N,O]: places and radii in parts of the frame, looks by number."""
+    """The objects of frames from back to front [N,O]: positions and radii as fractions of the frame, looks by index.
+
+    Field names are part of the fingerprint.
+    """
 
     visible: NDArray[np.bool_]
     x: NDArray[np.float32]
     y: NDArray[np.float32]
     size: NDArray[np.float32]
-    looks: NDArray[np.int64]  # [3,N,O]: shape, colour, texture; UNTOLD where they are another split's
+    looks: NDArray[np.int64]  # [3,N,O]: shape, colour, texture; UNLABELLED if they belong to another split
 
 
 def objects_of(scenes: Sequence[Scene], frames: Sequence[int]) -> Objects:
-    """The objects in these frames of each scene, picture after picture."""
+    """Return the objects in these frames of each scene."""
     most = max(len(scene.actors) for scene in scenes)
     parts = np.zeros((7, len(scenes), len(frames), most))
     for number, scene in enumerate(scenes):
         truth = tracks(scene, frames)
         order = back_to_front(scene)
         own = own_looks(scene, truth)
-        looks = (np.where(own, look, UNTOLD) for look in (truth.shape, truth.colour, truth.texture))
+        looks = (np.where(own, look, UNLABELLED) for look in (truth.shape, truth.colour, truth.texture))
         named = (truth.visible, truth.x, truth.y, truth.size, *looks)
         for part, values in enumerate(named):
             parts[part, number, :, : len(order)] = values[order].T
@@ -83,12 +88,12 @@ def objects_of(scenes: Sequence[Scene], frames: Sequence[int]) -> Objects:
 
 
 def back_to_front(scene: Scene) -> list[int]:
-    """The numbers of a scene's actors in the order they are drawn."""
+    """Return the indices of a scene's actors in drawing order."""
     return sorted(range(len(scene.actors)), key=lambda actor: scene.actors[actor].front)
 
 
 def in_front(objects: Objects, rows: Float[Tensor, "R"], columns: Float[Tensor, "C"]) -> Int[Tensor, "N S"]:
-    """The number of the object in front where rows and columns cross, in parts of the frame; -1 if there is none."""
+    """Return the index of the front object at each row and column (fractions of the frame); -1 without an object."""
     device = rows.device
     visible, x, y, size = (
         to_device(part, device)[:, None] for part in (objects.visible, objects.x, objects.y, objects.size)
@@ -99,13 +104,13 @@ def in_front(objects: Objects, rows: Float[Tensor, "R"], columns: Float[Tensor, 
 
 
 def cell_middles(grid: tuple[int, int], stride: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Rows and columns, in patches, of the middles of the cells that patches are pooled to."""
+    """Return rows and columns, in patches, of the middles of pooled cells."""
     rows, columns = (torch.arange(stride // 2, side, stride, device=device) + 0.5 for side in grid)
     return rows, columns
 
 
 def patch_targets(objects: Objects, device: torch.device) -> tuple[Int[Tensor, "3 N S"], Float[Tensor, "N S 3"]]:
-    """Looks and place of the object in front at each patch; where nothing is, looks are the number of kinds."""
+    """Return look and position of the front object at each patch; the background's class is the number of kinds."""
     ticks = (torch.arange(GRID, device=device) + 0.5) / GRID
     front = in_front(objects, ticks, ticks)
     which = front.clamp_min(0)

@@ -1,4 +1,4 @@
-"""A training run on disk: weights, moments and the step, in files small enough to be carried about."""
+"""A training run on disk: weights, optimizer moments and the step, in files of at most 15 MiB."""
 
 import hashlib
 import json
@@ -21,13 +21,13 @@ logger = logging.getLogger(__name__)
 
 FILE_BYTES = 15 * 2**20
 STATE = "state.json"
-WEIGHT = "weight"  # beside moments, by which optimizers name theirs
+WEIGHT = "weight"  # prefix of weights; those of moments are the optimizers' names
 
 
 def save_state(folder: Path, module: nn.Module, optimizers: Sequence[torch.optim.Optimizer], step: int) -> None:
     """Write everything that a later piece of the run needs. Moments are rounded to bfloat16, weights are not.
 
-    Files are named for the step, and the last thing written says which count: until then the old state does.
+    File names have the step's number. `STATE` is written last and lists them; until then the old state is valid.
     """
     names: dict[Tensor, str] = {weight: name for name, weight in module.named_parameters()}
     tensors = {f"{WEIGHT}.{name}": weight.detach() for weight, name in names.items()}
@@ -53,10 +53,10 @@ def save_state(folder: Path, module: nn.Module, optimizers: Sequence[torch.optim
 
 
 def load_state(folder: Path, module: nn.Module, optimizers: Sequence[torch.optim.Optimizer]) -> int:
-    """Put a run's weights and moments back; the number of steps that were done, or 0 where there is no run."""
+    """Load a run's weights and moments; return the number of finished steps, 0 without a run."""
     if not (folder / STATE).is_file():
         return 0
-    with _named(folder), torch.no_grad():
+    with _reading(folder), torch.no_grad():
         state, tensors = _read(folder)
         moments: dict[str, dict[str, Tensor]] = defaultdict(dict)
         for key, tensor in tensors.items():
@@ -67,8 +67,8 @@ def load_state(folder: Path, module: nn.Module, optimizers: Sequence[torch.optim
             weight.copy_(moments[name].pop(WEIGHT))
         for optimizer in optimizers:
             for weight in (weight for group in optimizer.param_groups for weight in group["params"]):
-                if found := moments[names[weight]]:
-                    optimizer.state[weight] = {kind: moment.to(weight) for kind, moment in found.items()}
+                if saved := moments[names[weight]]:
+                    optimizer.state[weight] = {kind: moment.to(weight) for kind, moment in saved.items()}
                 if names[weight] in state["updates"]:
                     done = state["updates"][names[weight]]
                     optimizer.state[weight]["step"] = torch.tensor(float(done), device=weight.device)
@@ -76,10 +76,10 @@ def load_state(folder: Path, module: nn.Module, optimizers: Sequence[torch.optim
 
 
 def load_weights(folder: Path, module: nn.Module, below: str) -> int:
-    """Put a run's weights whose names begin with `below` into a module; the number of steps that were done."""
+    """Load a run's weights whose names begin with `below` into a module; return the number of finished steps."""
     if not (folder / STATE).is_file():
         raise ValueError(f"{folder} has no {STATE}; name the folder of a run of aviot_lab.demo_model.train")
-    with _named(folder), torch.no_grad():
+    with _reading(folder), torch.no_grad():
         state, tensors = _read(folder)
         for name, weight in module.named_parameters():
             weight.copy_(tensors[f"{WEIGHT}.{below}{name}"])
@@ -87,8 +87,8 @@ def load_weights(folder: Path, module: nn.Module, below: str) -> int:
 
 
 @contextmanager
-def _named(folder: Path) -> Iterator[None]:
-    """Whatever is wrong with a run's files, in a sentence that says whose they are."""
+def _reading(folder: Path) -> Iterator[None]:
+    """Turn errors about a run's files into a ValueError that names the run."""
     try:
         yield
     except (KeyError, OSError, RuntimeError, SafetensorError, TypeError, ValueError) as error:
@@ -97,7 +97,7 @@ def _named(folder: Path) -> Iterator[None]:
 
 
 def _read(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What a run says of itself, and all its tensors."""
+    """Return a run's state and all its tensors."""
     state = json.loads((folder / STATE).read_text(encoding="utf-8"))
     if any(Path(file).name != file for file in state["files"]):
         raise ValueError(f"{STATE} names files elsewhere")
@@ -115,7 +115,7 @@ def _digest(path: Path) -> str:
 
 
 def _shards(tensors: dict[str, Tensor]) -> list[dict[str, Tensor]]:
-    """Tensors in their order, cut where a file would grow too large."""
+    """Return the tensors in their order, one dictionary per file."""
     shards: list[dict[str, Tensor]] = [{}]
     size = 0
     for name, tensor in tensors.items():

@@ -1,4 +1,4 @@
-"""A byte-level BPE of the world's questions, answers and time lines; any other text comes out in smaller pieces."""
+"""A byte-level BPE trained on the world's questions, answers and time lines; other text takes more tokens."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,28 +7,28 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 from transformers import PreTrainedTokenizerFast
 
 from aviot.backbones.llava_video.prompt import SYSTEM, time_line
-from aviot_lab.world import World, WorldConfig, descriptions, sights, vocabulary
+from aviot_lab.world import World, WorldConfig, descriptions, frame_descriptions, vocabulary
 from aviot_lab.world.description import SIZE_WORDS
 
 END, START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 SIZE = 1024
-KEPT = "tokenizer"  # folder of a run that its tokenizer is kept in
-LONGEST = 224  # frames, whose times are learnt as words
+TOKENIZER_FOLDER = "tokenizer"  # directory of the tokenizer inside a run's
+LONGEST = 224  # frames of the longest video, whose timestamps become tokens
 
 # A time such as "31.50s," is cut into whole seconds and the rest, so that a frame takes two tokens of the time line.
 _PIECES = Regex(r"\.\d\ds,?|\d{1,3}|'\w+| ?[^\s\d\W]+| ?[^\s\w]+|\s+(?!\S)|\s+")
 
 
 def tokenizer_of(run: Path) -> PreTrainedTokenizerFast:
-    """The pieces that a run's weights know; new ones if it has none yet."""
-    kept = run / KEPT
-    if not kept.is_dir():
+    """Return the tokenizer of a run; a new one if the run has none yet."""
+    folder = run / TOKENIZER_FOLDER
+    if not folder.is_dir():
         return build_tokenizer()
-    return PreTrainedTokenizerFast.from_pretrained(kept, trust_remote_code=False, local_files_only=True)
+    return PreTrainedTokenizerFast.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
-    """Learn the pieces; the same every time."""
+    """Train the tokenizer; the result is the same every time."""
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -52,8 +52,10 @@ def _texts() -> Iterator[str]:
     world = World(WorldConfig())
     for number in range(500):
         scene = world.scene("train", number)
-        yield from ("\n".join(turn) for turn in (*descriptions(scene), *sights(scene, [number % scene.frames])))
-    for _ in range(200):  # as often as a word of a question comes
+        yield from (
+            "\n".join(turn) for turn in (*descriptions(scene), *frame_descriptions(scene, [number % scene.frames]))
+        )
+    for _ in range(200):  # about as often as a word of a question
         yield " ".join(("a", *SIZE_WORDS))
         yield f"system\n{SYSTEM}\nuser\nassistant\n"
         yield time_line(LONGEST / 2, [frame / 2 for frame in range(LONGEST)])

@@ -1,4 +1,4 @@
-"""Teach the small model its world, in pieces that go on where the last one stopped.
+"""Training of the demo model, in pieces that continue where the last one stopped.
 
 python -m aviot_lab.demo_model.train RUN [--seconds 500] [--before compressed] [--compressor uniform --start RUN]
 """
@@ -6,12 +6,14 @@ python -m aviot_lab.demo_model.train RUN [--seconds 500] [--before compressed] [
 import argparse
 import time
 from collections.abc import Callable, Sequence
-from functools import partial, wraps
+from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import Concatenate, ParamSpec, get_args
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerFast
 
@@ -21,26 +23,26 @@ from aviot.utils.journal import read_rows
 from aviot.utils.machine import commit, device_named, machine, versions
 from aviot_lab.demo_model.accuracy import Setting, accuracy
 from aviot_lab.demo_model.architecture import new_model
+from aviot_lab.demo_model.batches import TrainingBatches
 from aviot_lab.demo_model.curriculum import CURRICULUM, Curriculum, Task
 from aviot_lab.demo_model.fingerprint import data_fingerprint
-from aviot_lab.demo_model.lessons import Lessons
 from aviot_lab.demo_model.log import LOG, REPORT, Log, finished_pieces
 from aviot_lab.demo_model.optimizers import optimizers_of
-from aviot_lab.demo_model.pupil import Pupil
 from aviot_lab.demo_model.state import STATE, load_state, save_state
-from aviot_lab.demo_model.tokenizer import KEPT, tokenizer_of
+from aviot_lab.demo_model.tokenizer import TOKENIZER_FOLDER, tokenizer_of
+from aviot_lab.demo_model.training_model import TrainingModel
 from aviot_lab.methods import CompressorName
 from aviot_lab.world import World, WorldConfig
 
 Given = ParamSpec("Given")
 
 ELSEWHERE = "name another folder for the run"
-CLIP = 1.0  # of the gradient's norm
-EXAMINED = (16, 64)  # frames of the held-out videos at the end of a piece
-SCENES = 256
-RATIOS = (2.0, 4.0, 10.0)  # at which they are compressed, once that has been taught
+CLIP = 1.0  # largest norm of the gradient
+EVALUATED_FRAMES = (16, 64)  # of the held-out videos at the end of a piece
+EVALUATED_SCENES = 256
+RATIOS = (2.0, 4.0, 10.0)  # of the held-out videos, from the last phase on
 COMPRESSORS = [name for name in get_args(CompressorName) if name != "none"]
-LOOK = 4.0  # the ratio of compressors that it was not taught with
+OTHER_RATIO = 4.0  # of compressors that the model is not trained with
 
 
 def alone_in_folder(function: Callable[Concatenate[Path, Given], None]) -> Callable[Concatenate[Path, Given], None]:
@@ -55,111 +57,143 @@ def alone_in_folder(function: Callable[Concatenate[Path, Given], None]) -> Calla
     return alone
 
 
-@alone_in_folder
-def train(
-    folder: Path,
-    curriculum: Curriculum,
-    *,
-    device: torch.device,
-    seconds: float = float("inf"),
-    before: Task | None = None,
-    workers: int = 0,
-    compressor: CompressorName = "aviot",
-    start: Path | None = None,
-    compiled: bool = False,
-    unexamined: bool = False,
-) -> None:
-    """Steps until the curriculum or the time is over or a task begins, then the state and the accuracy so far.
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions:
+    """Options of one piece of a run."""
 
-    A new run begins with the first step, or where the run in `start` stopped. `compiled` has torch compile the layers
-    of encoder and decoder, which takes its time once. An `unexamined` piece leaves the accuracy to the next.
-    """
+    device: torch.device
+    seconds: float = float("inf")  # time limit
+    before: Task | None = None  # stop where this task begins
+    workers: int = 0  # processes that make batches
+    compressor: CompressorName = "aviot"
+    start: Path | None = None  # a run that a new one continues
+    compiled: bool = False  # compile the layers of encoder and decoder, which takes a while once
+    unexamined: bool = False  # skip the held-out evaluation
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A run that was loaded or started: its model and optimizers, and the steps of the next piece."""
+
+    model: TrainingModel
+    optimizers: tuple[Optimizer, ...]
+    tokenizer: PreTrainedTokenizerFast
+    step: int
+    end: int
+
+
+@alone_in_folder
+def train(folder: Path, curriculum: Curriculum, options: TrainOptions) -> None:
+    """Train until the curriculum or the time is over or a task begins; then write the state and evaluate."""
     began = time.monotonic()
-    if start is not None and not (start / STATE).is_file():
-        raise ValueError(f"{start} has no {STATE}; --start names the folder of a run")
-    goes_on = (folder / STATE).is_file()
-    if goes_on and start is not None:
-        raise ValueError(f"{folder} has a run of its own; leave --start out to go on with it, or name another folder")
-    earlier = {began["compressor"] for began, _ in finished_pieces(read_rows(folder / LOG))} - {compressor}
-    if goes_on and earlier:
-        name = earlier.pop()
-        raise ValueError(f"{folder} has learnt with {name}; go on with --compressor {name}, or name another folder")
-    known = folder if start is None else start
-    tokenizer = tokenizer_of(known)
-    pupil = Pupil(new_model(tokenizer, curriculum.seed), tokenizer, compressor).to(device)
-    if compiled:
-        pupil.compile_layers()
-    optimizers = optimizers_of(pupil)
-    step = load_state(known, pupil, optimizers)
-    compressed = curriculum.begin_of("compressed")
-    if start is not None and step > compressed:
-        raise ValueError(
-            f"{start} is at step {step:,} and has learnt from compressed videos since step {compressed:,}; "
-            "--start names a run that stopped with --before compressed"
-        )
-    end = curriculum.steps if before is None else curriculum.begin_of(before)
-    if step >= end:
-        raise ValueError(f"{known} is at step {step:,}, so none is left up to {end:,}")
-    with filling(folder / KEPT) as place:
-        tokenizer.save_pretrained(place)
-    loader = DataLoader(
-        Lessons(curriculum, tokenizer),
-        batch_size=None,
-        sampler=range(step, end),
-        num_workers=workers,
-        prefetch_factor=4 if workers else None,
-        pin_memory=device.type == "cuda",  # for its thread: lessons are there before they are asked for
-    )
+    _check_runs(folder, options)
+    run = _load_run(folder, curriculum, options)
+    if options.compiled:
+        run.model.compile_layers()
+    with filling(folder / TOKENIZER_FOLDER) as place:
+        run.tokenizer.save_pretrained(place)
     log = Log(folder)
     log.write(
         {
-            "began": step,
-            "start": None if start is None else start.name,
-            "compressor": compressor,
-            "data": data_fingerprint(curriculum, tokenizer),
-            "machine": machine(device),
+            "began": run.step,
+            "start": None if options.start is None else options.start.name,
+            "compressor": options.compressor,
+            "data": data_fingerprint(curriculum, run.tokenizer),
+            "machine": machine(options.device),
             "versions": versions(),
             "commit": commit(),
         }
     )
-    precision = partial(torch.autocast, device.type, torch.bfloat16, enabled=device.type == "cuda")
-    for lesson in loader:
+    step = _train_steps(run, curriculum, options, log, until=began + options.seconds)
+    save_state(folder, run.model, run.optimizers, step)
+    log.write({"ended": step, "seconds": round(time.monotonic() - began, 1)})
+    if not options.unexamined:
+        with _precision(options.device):
+            settings = settings_after(curriculum, step, options.compressor)
+            evaluate(run.model.model, run.tokenizer, curriculum.seed, step, log, settings)
+
+
+def _check_runs(folder: Path, options: TrainOptions) -> None:
+    """Raise ValueError unless a run in this folder can be started or continued with these options."""
+    start = options.start
+    if start is not None and not (start / STATE).is_file():
+        raise ValueError(f"{start} has no {STATE}; --start must name the directory of a run")
+    resumes = (folder / STATE).is_file()
+    if resumes and start is not None:
+        raise ValueError(f"{folder} has a run of its own; leave --start out to go on with it, or name another folder")
+    earlier = {began["compressor"] for began, _ in finished_pieces(read_rows(folder / LOG))} - {options.compressor}
+    if resumes and earlier:
+        name = earlier.pop()
+        raise ValueError(f"{folder} was trained with {name}; go on with --compressor {name}, or name another folder")
+
+
+def _load_run(folder: Path, curriculum: Curriculum, options: TrainOptions) -> Run:
+    """Return the run in the folder, or a new one that starts where `options.start` stopped."""
+    start = options.start
+    known = folder if start is None else start
+    tokenizer = tokenizer_of(known)
+    model = TrainingModel(new_model(tokenizer, curriculum.seed), tokenizer, options.compressor).to(options.device)
+    optimizers = optimizers_of(model)
+    step = load_state(known, model, optimizers)
+    compressed = curriculum.begin_of("compressed")
+    if start is not None and step > compressed:
+        raise ValueError(
+            f"{start} is at step {step:,} and was trained on compressed videos from step {compressed:,}; "
+            "--start names a run that stopped with --before compressed"
+        )
+    end = curriculum.steps if options.before is None else curriculum.begin_of(options.before)
+    if step >= end:
+        raise ValueError(f"{known} is at step {step:,}, so none is left up to {end:,}")
+    return Run(model, optimizers, tokenizer, step, end)
+
+
+def _train_steps(run: Run, curriculum: Curriculum, options: TrainOptions, log: Log, *, until: float) -> int:
+    """Train to the run's end or until the clock says so; return the number of finished steps."""
+    loader = DataLoader(
+        TrainingBatches(curriculum, run.tokenizer),
+        batch_size=None,
+        sampler=range(run.step, run.end),
+        num_workers=options.workers,
+        prefetch_factor=4 if options.workers else None,
+        pin_memory=options.device.type == "cuda",  # its thread takes batches from the workers ahead of time
+    )
+    step = run.step
+    for batch in loader:
         log.waited()
         phase, _ = curriculum.at(step)
         if phase.task != "patches":
-            pupil.keep_encoder()
-        for group in (group for optimizer in optimizers for group in optimizer.param_groups):
+            run.model.freeze_encoder()
+        for group in (group for optimizer in run.optimizers for group in optimizer.param_groups):
             group["lr"] = curriculum.rate(step)
-        with precision():  # for a step and no longer: it keeps cast weights until it ends
-            terms, shares = pupil.terms(lesson)
-        torch.stack(list(terms.values())).sum().backward()
-        norm = nn.utils.clip_grad_norm_(pupil.parameters(), CLIP)
-        for optimizer in optimizers:
+        with _precision(options.device):  # for one step: autocast caches cast weights until it ends
+            losses, shares = run.model.losses(batch)
+        torch.stack(list(losses.values())).sum().backward()
+        norm = nn.utils.clip_grad_norm_(run.model.parameters(), CLIP)
+        for optimizer in run.optimizers:
             optimizer.step()
             optimizer.zero_grad()
         step += 1
-        log.add(step, phase, {**terms, **shares, "norm": norm})
-        if step % REPORT == 0 and time.monotonic() - began > seconds:
+        log.add(step, phase, {**losses, **shares, "norm": norm})
+        if step % REPORT == 0 and time.monotonic() > until:
             break
-    save_state(folder, pupil, optimizers, step)
-    log.write({"ended": step, "seconds": round(time.monotonic() - began, 1)})
-    if unexamined:
-        return
-    with precision():
-        examine(pupil.model, tokenizer, curriculum.seed, step, log, settings_after(curriculum, step, compressor))
+    return step
+
+
+def _precision(device: torch.device) -> torch.autocast:
+    return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda")
 
 
 def settings_after(curriculum: Curriculum, step: int, compressor: CompressorName) -> list[Setting]:
-    """How held-out videos are compressed after a step: not at all until that is taught."""
+    """Return the settings of the held-out evaluation after a step: uncompressed only, before the last phase."""
     settings: list[Setting] = [("none", None)]
     if curriculum.at(step - 1)[0].task == "compressed":
         settings += [(compressor, ratio) for ratio in RATIOS]
         others: tuple[CompressorName, ...] = ("aviot", "segment-mean")
-        settings += [(other, LOOK) for other in others if other != compressor]
+        settings += [(other, OTHER_RATIO) for other in others if other != compressor]
     return settings
 
 
-def examine(
+def evaluate(
     model: AviotForConditionalGeneration,
     tokenizer: PreTrainedTokenizerFast,
     seed: int,
@@ -167,13 +201,12 @@ def examine(
     log: Log,
     settings: Sequence[Setting],
 ) -> None:
-    """Write down how many held-out questions are answered right, by family."""
+    """Log the accuracy on held-out questions, by family."""
     world = World(WorldConfig(seed=seed))
-    for frames in EXAMINED:
-        found = accuracy(
-            model, tokenizer, world, split="validation", scenes=range(SCENES), frames=frames, settings=settings
-        )
-        for (name, ratio), families in found.items():
+    for frames in EVALUATED_FRAMES:
+        scenes = range(EVALUATED_SCENES)
+        correct = accuracy(model, tokenizer, world, split="validation", scenes=scenes, frames=frames, settings=settings)
+        for (name, ratio), families in correct.items():
             every = [good for answers in families.values() for good in answers]
             log.write(
                 {
@@ -189,21 +222,27 @@ def examine(
 
 
 def main() -> None:
-    """The command line."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long, to go on later")
-    parser.add_argument("--before", choices=get_args(Task), help="stop where this begins")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=float("inf"),
+        help="time limit; the same command continues",
+    )
+    parser.add_argument("--before", choices=get_args(Task), help="stop before this task")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
-    parser.add_argument("--workers", type=int, default=8, help="processes that make lessons")
+    parser.add_argument("--workers", type=int, default=8, help="processes that make batches, default 8")
     parser.add_argument("--compressor", choices=COMPRESSORS, default="aviot")
-    parser.add_argument("--start", type=Path, help="a run to begin from")
-    parser.add_argument("--compiled", action="store_true", help="have torch compile the layers first")
-    parser.add_argument("--unexamined", action="store_true", help="ask no held-out questions at the end of this piece")
+    parser.add_argument("--start", type=Path, help="a run to start from")
+    parser.add_argument("--compiled", action="store_true", help="compile the layers with torch")
+    parser.add_argument("--unexamined", action="store_true", help="skip the held-out evaluation at the end")
     given = vars(parser.parse_args())
-    torch.multiprocessing.set_sharing_strategy("file_system")  # tensors go by name: twice as fast as by descriptor
+    torch.multiprocessing.set_sharing_strategy("file_system")  # twice as fast as by descriptor
     try:
-        train(given.pop("folder"), CURRICULUM, device=device_named(given.pop("device")), **given)
+        folder, device = given.pop("folder"), device_named(given.pop("device"))
+        train(folder, CURRICULUM, TrainOptions(device=device, **given))
     except (OSError, ValueError) as error:
         parser.error(str(error))
     except KeyboardInterrupt:

@@ -1,1 +1,1 @@
-"""The paper's experiments in the small model's own world, measured again by one command."""
+"""The paper's experiments with the bundled demo model, repeated by one command."""

@@ -1,4 +1,4 @@
-"""The figures as pictures. matplotlib is imported only when they are drawn."""
+"""Plots of the figures. matplotlib is imported only when they are drawn."""
 
 import io
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +13,7 @@ Draw = Callable[[Any, Mapping[str, Any]], None]
 
 
 def require_matplotlib() -> None:
-    """Refuse a report that could not be drawn, before anything is measured."""
+    """Raise ValueError without matplotlib, before anything is measured."""
     if find_spec("matplotlib") is None:
         raise ValueError(
             "the report's plots need matplotlib, which is not installed; in a clone: "
@@ -22,7 +22,7 @@ def require_matplotlib() -> None:
 
 
 def draw_plots(figures: Mapping[str, Any]) -> dict[str, str]:
-    """Every plot as SVG, by name."""
+    """Return every plot as SVG, by name."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -146,7 +146,7 @@ def _errors(lines: Sequence[Mapping[str, Any]]) -> list[list[float]]:
 
 
 def _around(means: Sequence[float], spans: Sequence[Sequence[float] | None]) -> list[list[float]]:
-    """How far each interval reaches below and above its mean; nowhere if there is none."""
+    """Return each interval's extent below and above its mean; zero without an interval."""
     ends = [span or (mean, mean) for mean, span in zip(means, spans, strict=True)]
     below = [max(0.0, mean - low) for mean, (low, _) in zip(means, ends, strict=True)]
     above = [max(0.0, high - mean) for mean, (_, high) in zip(means, ends, strict=True)]

@@ -1,4 +1,4 @@
-"""Progress of a reproduction on stderr: a bar in a terminal, a line now and then elsewhere."""
+"""Progress of a reproduction on stderr: a bar in a terminal, occasional lines elsewhere."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -16,40 +16,40 @@ SECONDS_BETWEEN_LINES = 30.0
 BAR = 10  # columns; phase, bar and times fit in 80
 
 
-class SheetCost(NamedTuple):
-    """The expected cost of one sheet of questions, comparable among sheets of the same kind."""
+class BatchCost(NamedTuple):
+    """The expected cost of one batch of questions, comparable among batches of the same kind."""
 
     kind: str
     cost: float
 
 
 class Pace:
-    """Seconds per unit of cost so far, for each kind of sheet, and what they predict for the rest."""
+    """Seconds per unit of cost so far, for each kind of batch, and what they predict for the rest."""
 
-    def __init__(self, sheets: Sequence[SheetCost]) -> None:
-        self.sheets, self.done = tuple(sheets), 0
+    def __init__(self, batches: Sequence[BatchCost]) -> None:
+        self.batches, self.done = tuple(batches), 0
         self._seconds: dict[str, float] = {}
         self._costs: dict[str, float] = {}
 
     def add(self, seconds: float) -> None:
-        """Count the next sheet as finished."""
-        kind, cost = self.sheets[self.done]
+        """Count the next batch as finished."""
+        kind, cost = self.batches[self.done]
         self._seconds[kind] = self._seconds.get(kind, 0.0) + seconds
         self._costs[kind] = self._costs.get(kind, 0.0) + cost
         self.done += 1
 
     def seconds_left(self, spent: float = 0.0, share: float = 0.0) -> float | None:
-        """Predict the seconds left, `spent` seconds and a `share` into the present sheet; None without a basis.
+        """Predict the seconds left, `spent` seconds and a `share` into the present batch; None without a basis.
 
         A kind of which nothing was measured yet is predicted from the others.
         """
         seconds, costs = dict(self._seconds), dict(self._costs)
-        left = list(self.sheets[self.done :])
+        left = list(self.batches[self.done :])
         if left and share > 0:
             kind, cost = left[0]
             seconds[kind] = seconds.get(kind, 0.0) + spent
             costs[kind] = costs.get(kind, 0.0) + share * cost
-            left[0] = SheetCost(kind, (1 - share) * cost)
+            left[0] = BatchCost(kind, (1 - share) * cost)
         if not left:
             return 0.0
         if not sum(costs.values()):
@@ -59,7 +59,7 @@ class Pace:
 
 
 class RunProgress:
-    """Phases of a run, sheets and rows done, and the time left.
+    """Phases of a run, batches and rows done, and the time left.
 
     Entered as a context in a terminal, it draws a bar; otherwise it prints plain lines, the first at once.
     """
@@ -68,7 +68,7 @@ class RunProgress:
         self._console = SafeConsole(stderr=True) if console is None else console
         self._clock = clock
         self._bar: SafeProgress | None = None
-        self._began = self._sheet_began = clock()
+        self._began = self._batch_began = clock()
         self._printed: float | None = None
         self._pace = Pace(())
         self._phase = self._score = ""
@@ -103,49 +103,49 @@ class RunProgress:
             self._print(name)
         self._phase = name
 
-    def begin(self, sheets: Sequence[SheetCost], finished: Sequence[float]) -> None:
-        """Show how much there is to do; `finished` are the seconds of the sheets that an earlier run finished."""
-        self._pace = Pace(sheets)
+    def begin(self, batches: Sequence[BatchCost], finished: Sequence[float]) -> None:
+        """Show how much there is to do; `finished` are the seconds of the batches that an earlier run finished."""
+        self._pace = Pace(batches)
         for seconds in finished:
             self._pace.add(seconds)
         if finished:
-            self._print(f"resuming: {len(finished)} of {len(sheets)} sheets are done")
-        self._printed = None  # the first sheet gets a line at once
+            self._print(f"resuming: {len(finished)} of {len(batches)} batches are done")
+        self._printed = None  # the first batch gets a line at once
         if self._bar is not None:
-            self._bar.update(self._task, total=len(sheets), completed=len(finished))
+            self._bar.update(self._task, total=len(batches), completed=len(finished))
 
     def drawing(self) -> None:
-        """Show that the next sheet's videos are drawn and encoded."""
-        self._sheet_began = self._clock()
-        self._show(f"drawing sheet {self._place()}", 0.0)
+        """Show that the next batch's videos are drawn and encoded."""
+        self._batch_began = self._clock()
+        self._show(f"drawing batch {self._place()}", 0.0)
 
     def answering(self, row: int, rows: int) -> None:
-        """Show that the sheet's questions are answered in the `row`-th of so many ways, counted from 1."""
-        self._show(f"sheet {self._place()}: answering row {row} of {rows}", (row - 1) / rows)
+        """Show that the batch's questions are answered in the `row`-th of so many ways, counted from 1."""
+        self._show(f"batch {self._place()}: answering row {row} of {rows}", (row - 1) / rows)
 
-    def finish_sheet(self, seconds: float, score: object) -> None:
-        """Count the sheet, and show the accuracy so far."""
+    def finish_batch(self, seconds: float, score: object) -> None:
+        """Count the batch, and show the accuracy so far."""
         place = self._place()
         self._pace.add(seconds)
         self._score = str(score)
-        self._sheet_began = self._clock()
-        self._show(f"sheet {place} done", 0.0)
+        self._batch_began = self._clock()
+        self._show(f"batch {place} done", 0.0)
 
     def _place(self) -> str:
-        return f"{self._pace.done + 1} of {len(self._pace.sheets)}"
+        return f"{self._pace.done + 1} of {len(self._pace.batches)}"
 
     def _show(self, text: str, share: float) -> None:
         """Update the bar, or print a line if the last one is old enough."""
         now = self._clock()
         if self._bar is None and self._printed is not None and now - self._printed < SECONDS_BETWEEN_LINES:
             return
-        left = self._pace.seconds_left(now - self._sheet_began, share)
-        said = "" if left is None else f"about {duration(left)} left"
+        left = self._pace.seconds_left(now - self._batch_began, share)
+        remaining = "" if left is None else f"about {duration(left)} left"
         if self._bar is not None:
             done = self._pace.done + share
-            self._bar.update(self._task, description=text, completed=done, left=said, score=self._score)
+            self._bar.update(self._task, description=text, completed=done, left=remaining, score=self._score)
         else:
-            times = ", ".join(filter(None, (f"{duration(now - self._began)} so far", said)))
+            times = ", ".join(filter(None, (f"{duration(now - self._began)} so far", remaining)))
             self._print("; ".join(filter(None, (text, times, self._score))))
 
     def _print(self, line: str) -> None:

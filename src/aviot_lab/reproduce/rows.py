@@ -1,4 +1,4 @@
-"""What is compared: every way to answer a question, and which of them belong to which experiment."""
+"""Rows of the report: every way to answer a question, and the rows of each experiment."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -9,9 +9,9 @@ from aviot_lab.methods import CompressorName
 from aviot_lab.reproduce.size import Size
 
 Weights = Literal["model", "uniform", "segment-mean"]
-Hears = Literal["matched", "rotated", "none"]
-Sight = Literal["short", "long", "sampled"]
-Part = Literal["short", "long"]  # of a run: each has its own videos
+Conditioning = Literal["matched", "rotated", "none"]
+Video = Literal["short", "long", "sampled"]
+Part = Literal["short", "long"]  # of a run, with its own videos
 
 BASELINES: dict[Weights, str] = {"uniform": "Uniform Keep", "segment-mean": "Segment Mean"}
 
@@ -29,73 +29,71 @@ PILOTS = ("balanced", "unbalanced")
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One way to answer: whose weights, which compressor how far, and what it is told."""
+    """One way to answer: weights, compressor, ratio, and the question that the compressor is conditioned on."""
 
     compressor: CompressorName = "aviot"
     ratio: float | None = None  # None: all frames
-    switches: tuple[tuple[str, Any], ...] = ()  # of the compressor, where they are not the checkpoint's own
+    switches: tuple[tuple[str, Any], ...] = ()  # of the compressor, where they differ from the checkpoint's
     weights: Weights = "model"
-    hears: Hears = "matched"  # the question that the compressor is told; the decoder reads the right one
-    sight: Sight = "short"  # which videos, and whether all of their frames
+    conditioning: Conditioning = "matched"  # the compressor's question; the decoder always reads the right one
+    video: Video = "short"  # "sampled": some frames of the long ones
 
     @property
     def key(self) -> str:
-        """A name for files."""
-        said: list[str] = [self.compressor if self.ratio is not None else "uncompressed"]
-        said += [] if self.ratio is None else [f"r{self.ratio:g}"]
-        said += [f"{name}={value}" for name, value in self.switches]
-        said += [] if self.weights == "model" else ["fine-tuned"]
-        said += [] if self.hears == "matched" else [f"query={self.hears}"]
-        return " ".join(said + ([] if self.sight == "short" else [self.sight]))
+        """Name of the row in files."""
+        parts: list[str] = [self.compressor if self.ratio is not None else "uncompressed"]
+        parts += [] if self.ratio is None else [f"r{self.ratio:g}"]
+        parts += [f"{name}={value}" for name, value in self.switches]
+        parts += [] if self.weights == "model" else ["fine-tuned"]
+        parts += [] if self.conditioning == "matched" else [f"query={self.conditioning}"]
+        return " ".join(parts + ([] if self.video == "short" else [self.video]))
 
     def of(self, config: CompressorConfig) -> "Row":
-        """The same row without switches that the checkpoint's config has as they are."""
+        """Return the same row without switches that are the config's own."""
         return replace(self, switches=tuple((n, v) for n, v in self.switches if getattr(config, n) != v))
 
 
 def aviot(ratio: float, **switches: Any) -> Row:
-    """AVIOT on short videos."""
+    """Return the row of AVIOT on short videos."""
     return Row(ratio=ratio, switches=tuple(sorted(switches.items())))
 
 
 def baseline(name: Weights, ratio: float, *, tuned: bool) -> Row:
-    """A baseline on the model's weights, or on those that were fine-tuned with it."""
+    """Return the row of a baseline on the model's weights, or on weights that were fine-tuned with it."""
     return Row(compressor=name, ratio=ratio, weights=name if tuned else "model")  # type: ignore[arg-type]
 
 
 UNCOMPRESSED = Row(compressor="none")
-
-
-SAMPLED = Row(compressor="none", sight="sampled")
+SAMPLED = Row(compressor="none", video="sampled")
 
 
 def sampled(ratio: float) -> Row:
-    """AVIOT on some frames of long videos."""
-    return Row(ratio=ratio, sight="sampled")
+    """Return the row of AVIOT on sampled frames of long videos."""
+    return Row(ratio=ratio, video="sampled")
 
 
 def long(ratio: float) -> Row:
-    """AVIOT on all frames of long videos."""
-    return Row(ratio=ratio, sight="long")
+    """Return the row of AVIOT on all frames of long videos."""
+    return Row(ratio=ratio, video="long")
 
 
-def hearing_rows(size: Size) -> dict[Hears, Row]:
-    """The compressor told the question, another one of the same video, or none."""
+def conditioning_rows(size: Size) -> dict[Conditioning, Row]:
+    """Return the rows whose compressor is conditioned on the question, on another of the same video, or on none."""
     return {
         "matched": aviot(size.ratio),
-        "rotated": Row(ratio=size.ratio, hears="rotated"),
-        "none": Row(ratio=size.ratio, hears="none"),
+        "rotated": Row(ratio=size.ratio, conditioning="rotated"),
+        "none": Row(ratio=size.ratio, conditioning="none"),
     }
 
 
-def needed(size: Size, config: CompressorConfig, tuned: set[Weights]) -> tuple[Row, ...]:
-    """Every row of every experiment once, as this checkpoint has it."""
+def required_rows(size: Size, config: CompressorConfig, tuned: set[Weights]) -> tuple[Row, ...]:
+    """Return every row of every experiment once, without the checkpoint's own switches."""
     return tuple(dict.fromkeys(row.of(config) for row in _all(size, tuned)))
 
 
 def rows_of(part: Part, rows: Sequence[Row]) -> list[Row]:
     """Return the rows that are answered about a part's videos; those of long videos see all frames or sampled ones."""
-    return [row for row in rows if (row.sight == "short") == (part == "short")]
+    return [row for row in rows if (row.video == "short") == (part == "short")]
 
 
 def _all(size: Size, tuned: set[Weights]) -> Iterator[Row]:
@@ -110,7 +108,7 @@ def _all(size: Size, tuned: set[Weights]) -> Iterator[Row]:
         yield from (aviot(ratio, **switches) for switches in ABLATION.values())
         yield from (aviot(ratio, pilot=pilot) for pilot in PILOTS)
     yield from map(aviot, size.curve)
-    yield from hearing_rows(size).values()
+    yield from conditioning_rows(size).values()
     yield SAMPLED
     yield from map(sampled, size.long_ratios)
     yield from map(long, (*size.curve, *size.long_ratios, size.level_ratio))

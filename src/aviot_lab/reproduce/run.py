@@ -1,4 +1,4 @@
-"""One reproduction, in order: what is there already, sheet after sheet, the report."""
+"""One reproduction: checks, unfinished batches of questions, and the report."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,13 +18,13 @@ from aviot.session import VideoLM
 from aviot.utils.files import naming_failures, only_writer
 from aviot.utils.journal import Journal, read_rows
 from aviot.utils.machine import command_line, commit, machine, versions
-from aviot_lab.demo_model.accuracy import write_sheet
-from aviot_lab.demo_model.lessons import LessonWriter
-from aviot_lab.demo_model.log import CURVES, Trained, how_trained
-from aviot_lab.reproduce.examiner import Examiner, Record
+from aviot_lab.demo_model.accuracy import question_batch
+from aviot_lab.demo_model.batches import BatchWriter
+from aviot_lab.demo_model.log import CURVES, TrainingSummary, training_summary
+from aviot_lab.reproduce.evaluator import Record, RowEvaluator
 from aviot_lab.reproduce.plots import require_matplotlib
-from aviot_lab.reproduce.progress import LOADING, RunProgress, SheetCost
-from aviot_lab.reproduce.rows import Part, Row, Weights, needed, rows_of
+from aviot_lab.reproduce.progress import LOADING, BatchCost, RunProgress
+from aviot_lab.reproduce.rows import Part, Row, Weights, required_rows, rows_of
 from aviot_lab.reproduce.size import Size
 from aviot_lab.reproduce.summary import Summary, training_command
 from aviot_lab.reproduce.write import ELSEWHERE, check_report, write_report
@@ -33,16 +33,16 @@ from aviot_lab.world import Split, World, WorldConfig
 FORMAT = 2
 SPLIT: Split = "test"
 JOURNAL = "journal.jsonl"
-TRY_AGAIN = "finished sheets are kept: free some space or make it writable, and run the same command again"
+TRY_AGAIN = "finished batches are kept: free some space or make it writable, and run the same command again"
 
 Load = Callable[[Path], VideoLM]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What a run is asked for."""
+    """Options of a run."""
 
-    folders: Mapping[Weights, Path]  # "model", and baselines' fine-tuned weights as far as there are any
+    folders: Mapping[Weights, Path]  # "model", and weights that were fine-tuned with baselines, if any
     setting: str
     size: Size
     seed: int
@@ -51,8 +51,8 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Task:
-    """Scenes that are asked about together."""
+class SceneBatch:
+    """Scenes whose questions are answered together."""
 
     part: Part
     numbers: tuple[int, ...]
@@ -73,15 +73,15 @@ def _reproduce(options: Options, load: Load, progress: RunProgress | None) -> di
     loaded = {name: load(folder) for name, folder in options.folders.items()}
     models = {name: _checked(lm.backbone.model.to(dtype), options.folders[name]) for name, lm in loaded.items()}
     tokenizers = {name: lm.backbone.tokenizer for name, lm in loaded.items()}
-    trained = {name: how_trained(folder) for name, folder in options.folders.items()}
+    trained = {name: training_summary(folder) for name, folder in options.folders.items()}
     for name in models.keys() - {"model"}:
         _check_tuned(options.folders, trained, name, tokenizers[name], tokenizers["model"])
     config = models["model"].config.compressor
     tuned: set[Weights] = {name for name in models if name != "model"}
-    rows, writer = needed(options.size, config, tuned), LessonWriter(tokenizers["model"])
-    examiner = Examiner(models, rows, options.size, writer, tell=progress.answering)
+    rows, writer = required_rows(options.size, config, tuned), BatchWriter(tokenizers["model"])
+    evaluator = RowEvaluator(models, rows, options.size, writer, on_row=progress.answering)
     identity = _identity(options, dtype)  # before anything is measured: files may change meanwhile
-    records = _measure(options, examiner, identity, progress)
+    records = _measure(options, evaluator, identity, progress)
     short, long = ([one for one in records if one["part"] == part] for part in ("short", "long"))
     report = _about(options, identity, trained, short, long) | {
         "figures": Summary(options.size, config, tuned, short, long, options.seed).figures()
@@ -93,55 +93,55 @@ def _reproduce(options: Options, load: Load, progress: RunProgress | None) -> di
 
 
 def _measure(
-    options: Options, examiner: Examiner, identity: Mapping[str, Any], progress: RunProgress | None = None
+    options: Options, evaluator: RowEvaluator, identity: Mapping[str, Any], progress: RunProgress | None = None
 ) -> list[Record]:
-    """Answer sheet after sheet, each on disk before the next; those that are there already are not asked again."""
+    """Answer every batch that is not in the journal yet; each is on disk before the next."""
     progress = RunProgress() if progress is None else progress
     world = World(WorldConfig(seed=options.seed))
-    tasks = [*_tasks(world, options.size)]
+    scene_batches = [*_scene_batches(world, options.size)]
     path = options.out / JOURNAL
     with naming_failures(path, TRY_AGAIN), Journal(path, first=identity) as journal:
         rows = read_rows(path)
         head, *records = rows or [dict(identity)]
         if "format" not in head:
-            raise ValueError(f"{path} is no journal of aviot reproduce; name another folder with -o")
+            raise ValueError(f"{path} is not a journal of aviot reproduce; name another folder with -o")
         if changed := differences(head, identity):
             raise ValueError(
-                f"the run in {options.out} would not go on as it began: {'; '.join(changed)}. "
-                "Put it back, or name another folder with -o"
+                f"the run in {options.out} was started with other settings: {'; '.join(changed)}. "
+                "Put them back, or name another folder with -o"
             )
-        _check_sheets(records, tasks, examiner, path)
-        progress.begin(
-            [_cost(task, examiner.rows, options.size) for task in tasks], [record["seconds"] for record in records]
-        )
+        _check_records(records, scene_batches, evaluator, path)
+        costs = [_cost(scene_batch, evaluator.rows, options.size) for scene_batch in scene_batches]
+        progress.begin(costs, [record["seconds"] for record in records])
         score = RunningScore()
         for record in records:
             _count(score, record)
         if not rows:
             journal.add(identity)
-        for task in tasks[len(records) :]:
+        for scene_batch in scene_batches[len(records) :]:
             progress.drawing()
-            record = _answer(task, options, examiner, world)
+            record = _answer(scene_batch, options, evaluator, world)
             journal.add(record)
             records.append(record)
             _count(score, record)
-            progress.finish_sheet(record["seconds"], score)
+            progress.finish_batch(record["seconds"], score)
     return records
 
 
-def _answer(task: Task, options: Options, examiner: Examiner, world: World) -> Record:
-    """Draw a sheet's videos and answer its questions in every row."""
+def _answer(scene_batch: SceneBatch, options: Options, evaluator: RowEvaluator, world: World) -> Record:
+    """Draw a batch's videos and answer its questions in every row."""
     began = time.monotonic()
-    frames = options.size.frames if task.part == "short" else options.size.long_frames
-    sheet = write_sheet(examiner.writer, world, SPLIT, task.numbers, frames)
-    record = examiner.short(sheet) if task.part == "short" else examiner.long(sheet)
-    return record | {"part": task.part, "seconds": round(time.monotonic() - began, 3)}
+    frames = options.size.frames if scene_batch.part == "short" else options.size.long_frames
+    batch = question_batch(evaluator.writer, world, SPLIT, scene_batch.numbers, frames)
+    record = evaluator.short(batch) if scene_batch.part == "short" else evaluator.long(batch)
+    return record | {"part": scene_batch.part, "seconds": round(time.monotonic() - began, 3)}
 
 
-def _cost(task: Task, rows: Sequence[Row], size: Size) -> SheetCost:
-    """Estimate a sheet's cost by the frames that its rows read."""
+def _cost(scene_batch: SceneBatch, rows: Sequence[Row], size: Size) -> BatchCost:
+    """Estimate a batch's cost by the frames that its rows read."""
     frames = {"short": size.frames, "long": size.long_frames, "sampled": size.sampled}
-    return SheetCost(task.part, len(task.numbers) * (1 + sum(frames[row.sight] for row in rows_of(task.part, rows))))
+    per_scene = 1 + sum(frames[row.video] for row in rows_of(scene_batch.part, rows))
+    return BatchCost(scene_batch.part, len(scene_batch.numbers) * per_scene)
 
 
 def _count(score: RunningScore, record: Record) -> None:
@@ -150,67 +150,69 @@ def _count(score: RunningScore, record: Record) -> None:
             score.add({"setting": key, "correct": bool(good)})
 
 
-def _check_sheets(records: Sequence[Record], tasks: Sequence[Task], examiner: Examiner, journal: Path) -> None:
-    """Sheets on disk are the run's first ones, in their order."""
+def _check_records(
+    records: Sequence[Record], scene_batches: Sequence[SceneBatch], evaluator: RowEvaluator, journal: Path
+) -> None:
+    """Raise ValueError unless the records on disk are the run's first batches, in order."""
     for number, record in enumerate(records):
-        fits = number < len(tasks) and _is_of(record, tasks[number], examiner)
+        fits = number < len(scene_batches) and _is_of(record, scene_batches[number], evaluator)
         if not fits or (record["part"] == records[0]["part"] and _measured(record) != _measured(records[0])):
             raise ValueError(
-                f"{journal}, line {number + 2} is not the run's sheet {number + 1} of {len(tasks)}; "
+                f"{journal}, line {number + 2} is not the run's batch {number + 1} of {len(scene_batches)}; "
                 "the file was changed, begin another run with -o"
             )
 
 
-def _is_of(record: Record, task: Task, examiner: Examiner) -> bool:
-    """Whether a sheet is a task's, with an answer of every row to each of its questions, and of the form it has."""
+def _is_of(record: Record, scene_batch: SceneBatch, evaluator: RowEvaluator) -> bool:
+    """Return whether a record is of these scenes, has every row's answers, and is well-formed."""
     scenes: Any = record.get("scenes")
-    if not list_of(is_count)(scenes) or tuple(dict.fromkeys(scenes)) != task.numbers:
+    if not list_of(is_count)(scenes) or tuple(dict.fromkeys(scenes)) != scene_batch.numbers:
         return False
     count = len(scenes)
-    rows = {row.key: list_of(_is_mark, least=count, most=count) for row in rows_of(task.part, examiner.rows)}
+    rows = {row.key: list_of(_is_mark, least=count, most=count) for row in rows_of(scene_batch.part, evaluator.rows)}
     form: dict[str, Form] = {
-        "part": lambda value: value == task.part,
+        "part": lambda value: value == scene_batch.part,
         "scenes": list_of(is_count),
         "families": list_of(is_text, least=count, most=count),
         "right": has_form(rows, more=False),
         "seconds": is_amount,
     }
-    if task.part == "short":
+    if scene_batch.part == "short":
         numbers = {"allocation": is_number, "temporal": is_number}
         shares = names_to(list_of(is_number, least=count, most=count))
-        form["usage"] = names_to(shares, *(f"{ratio:g}" for ratio in examiner.size.ratios))
+        form["usage"] = names_to(shares, *(f"{ratio:g}" for ratio in evaluator.size.ratios))
         form["distances"] = list_of(has_form({"kind": is_text, "scene": is_count, **numbers}, more=False), least=0)
     return has_form(form, more=False)(record)
 
 
 def _measured(record: Record) -> dict[str, set[str]]:
-    """Which quantities of the compressor a sheet holds, by ratio: every sheet of a run has the same."""
+    """Return the names of a record's compressor quantities by ratio: every batch of a run has the same."""
     return {ratio: set(values) for ratio, values in record.get("usage", {}).items()}
 
 
 def _is_mark(value: Any) -> bool:
-    """Whether it says that an answer was right, or that it was not."""
+    """Return whether a value marks an answer as right or wrong."""
     return is_amount(value) and value in (0, 1)
 
 
-def _tasks(world: World, size: Size) -> Iterator[Task]:
+def _scene_batches(world: World, size: Size) -> Iterator[SceneBatch]:
     parts: tuple[tuple[Part, int, int, int], ...] = (
         ("short", size.frames, size.questions, size.videos),
         ("long", size.long_frames, size.long_questions, size.long_videos),
     )
     for part, frames, questions, videos in parts:
         scenes = tuple(range(_scenes_for(world, frames, questions)))
-        yield from (Task(part, scenes[first : first + videos]) for first in range(0, len(scenes), videos))
+        yield from (SceneBatch(part, scenes[first : first + videos]) for first in range(0, len(scenes), videos))
 
 
 def _scenes_for(world: World, frames: int, questions: int) -> int:
-    """How many scenes it takes for so many questions."""
+    """Return the number of scenes that have at least so many questions."""
     asked = (len(world.scene(SPLIT, number, frames).plots) for number in count())
     return next(scenes for scenes, so_far in enumerate(accumulate(asked), start=1) if so_far >= questions)
 
 
 def _identity(options: Options, dtype: torch.dtype) -> dict[str, Any]:
-    """Everything that decides an answer: what differs in it is another run."""
+    """Return everything that determines the answers; a difference makes another run."""
     size = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(options.size).items()}
     return {
         "format": FORMAT,
@@ -227,7 +229,7 @@ def _identity(options: Options, dtype: torch.dtype) -> dict[str, Any]:
 def _about(
     options: Options,
     identity: Mapping[str, Any],
-    trained: Mapping[Weights, Trained | None],
+    trained: Mapping[Weights, TrainingSummary | None],
     short: Sequence[Record],
     long: Sequence[Record],
 ) -> dict[str, Any]:
@@ -258,12 +260,12 @@ def _about(
 
 def _check_tuned(
     folders: Mapping[Weights, Path],
-    trained: Mapping[Weights, Trained | None],
+    trained: Mapping[Weights, TrainingSummary | None],
     name: Weights,
     theirs: PreTrainedTokenizerBase,
     ours: PreTrainedTokenizerBase,
 ) -> None:
-    """Weights that were fine-tuned with a baseline are others, learnt with it as long, and read the same tokens."""
+    """Raise ValueError unless weights were fine-tuned with a baseline, for as many steps and with one tokenizer."""
     if weight_hashes(folders[name]) == weight_hashes(folders["model"]):
         raise ValueError(f"{folders[name]} has the weights of {folders['model']}: nothing was fine-tuned with {name}")
     expected, found = trained["model"], trained[name]
@@ -275,7 +277,7 @@ def _check_tuned(
         )
     if found != (name, expected.steps):
         raise ValueError(
-            f"{folders[name]} has learnt with {found.compressor} up to step {found.steps:,}; its row is of {name} "
+            f"{folders[name]} was trained with {found.compressor} up to step {found.steps:,}; its row is of {name} "
             f"up to step {expected.steps:,}, as {folders['model']}: {training_command(name)}"
         )
     if theirs.get_vocab() != ours.get_vocab():
@@ -286,11 +288,11 @@ def _check_tuned(
 
 
 def _checked(model: AviotForConditionalGeneration, folder: Path) -> AviotForConditionalGeneration:
-    """A model that can look at the world's pictures."""
+    """Return the model; raise ValueError if its image size is not the world's."""
     size, expected = model.config.vision_config.image_size, WorldConfig().size
     if size != expected:
         raise ValueError(
-            f"{folder} reads pictures of {size} pixels, those of the world have {expected}; "
+            f"{folder} has an image size of {size} pixels, the world's is {expected}; "
             "name a model that aviot_lab.demo_model.export wrote"
         )
     return model

@@ -1,4 +1,4 @@
-"""How far the question moves a compression: the supplement's distances, over the questions of a sheet."""
+"""Effect of the question on a compression: the supplement's distances, over the questions of a batch."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -8,15 +8,14 @@ from aviot.methods.aviot import Compression
 from aviot.methods.aviot.analysis import allocation_distance, temporal_divergence
 
 PAIR = 2  # questions between which the supplement measures
-TURNED = 3  # questions that a video needs for a rotation to be more than an exchange of two
-
+ROTATED = 3  # least questions of a video for which a rotation is more than an exchange of two
 
 DISTANCES = {"allocation": "allocation distance (0 to 2)", "temporal": "temporal divergence (bits)"}
 
 
 @dataclass(frozen=True)
 class Distance:
-    """Between two compressions of a video: of the first stage's allocations, and in bits of their source times."""
+    """Distances between two compressions of a video: of the first stage's budgets, and of source times in bits."""
 
     kind: str
     scene: int
@@ -25,7 +24,7 @@ class Distance:
 
 
 def groups_of(scenes: Sequence[int]) -> list[list[int]]:
-    """Rows about the same scene."""
+    """Return the indices of questions about the same scene, scene by scene."""
     groups: dict[int, list[int]] = defaultdict(list)
     for row, scene in enumerate(scenes):
         groups[scene].append(row)
@@ -33,24 +32,24 @@ def groups_of(scenes: Sequence[int]) -> list[list[int]]:
 
 
 def rotated(scenes: Sequence[int]) -> list[int]:
-    """For each row the next about the same scene, and the first for the last: the row itself if it is alone."""
-    turned = list(range(len(scenes)))
+    """Return for each question the next about the same scene, the first for the last; itself if it is the only one."""
+    rotation = list(range(len(scenes)))
     for group in groups_of(scenes):
         for row, other in zip(group, group[1:] + group[:1], strict=True):
-            turned[row] = other
-    return turned
+            rotation[row] = other
+    return rotation
 
 
-def distances(scenes: Sequence[int], told: Compression, untold: Compression) -> Iterator[Distance]:
-    """Between the first two questions of a video under each condition, and between conditions of each question.
+def distances(scenes: Sequence[int], matched: Compression, without: Compression) -> Iterator[Distance]:
+    """Yield distances between a video's first two questions per conditioning, and between conditionings per question.
 
-    `told` was compressed for every row's question, `untold` for none. A rotated compression is the one that the next
-    question of the video has. With two questions a rotation would only exchange them: such videos are left out of the
-    distances between questions, and videos with one question of those between a question and another.
+    `matched` was compressed for every question, `without` for none; the rotated compression of a question is the
+    matched one of the video's next question. With two questions a rotation would only exchange them: such videos are
+    left out of the distances between questions, and videos with one question out of those between two.
     """
-    budgets = {"told": [one[0] for one in told.budgets], "untold": [one[0] for one in untold.budgets]}
-    times = {"told": told.provenance().frames().cpu(), "untold": untold.provenance().frames().cpu()}
-    turned = rotated(scenes)
+    budgets = {"matched": [one[0] for one in matched.budgets], "none": [one[0] for one in without.budgets]}
+    times = {"matched": matched.provenance().frames().cpu(), "none": without.provenance().frames().cpu()}
+    rotation = rotated(scenes)
 
     def between(kind: str, first: tuple[str, int], second: tuple[str, int]) -> Distance:
         (one, a), (other, b) = first, second
@@ -58,12 +57,12 @@ def distances(scenes: Sequence[int], told: Compression, untold: Compression) -> 
         return Distance(kind, scenes[a], allocation, temporal_divergence(times[one][a], times[other][b]))
 
     for group in groups_of(scenes):
-        if len(group) >= TURNED:
+        if len(group) >= ROTATED:
             a, b = group[:PAIR]
-            yield between("questions, matched", ("told", a), ("told", b))
-            yield between("questions, rotated", ("told", turned[a]), ("told", turned[b]))
-            yield between("questions, none", ("untold", a), ("untold", b))
+            yield between("questions, matched", ("matched", a), ("matched", b))
+            yield between("questions, rotated", ("matched", rotation[a]), ("matched", rotation[b]))
+            yield between("questions, none", ("none", a), ("none", b))
         for row in group:
             if len(group) >= PAIR:
-                yield between("matched to rotated", ("told", row), ("told", turned[row]))
-            yield between("matched to none", ("told", row), ("untold", row))
+                yield between("matched to rotated", ("matched", row), ("matched", rotation[row]))
+            yield between("matched to none", ("matched", row), ("none", row))

@@ -1,10 +1,10 @@
-"""How much is measured: all of it on a GPU, or a little of everything on two CPU cores."""
+"""Sizes of a run: the full one for a GPU, a small one for two CPU cores."""
 
 import math
 from dataclasses import dataclass, replace
 
-FEWEST_FULL = 2000  # questions that figures are published with
-MOST = 100_000  # for scenes are counted before the first is asked about
+FEWEST_FULL = 2000  # least questions of published figures
+MOST = 100_000  # questions: scenes are counted before the first is asked about
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -12,21 +12,21 @@ class Size:
     """Questions, frames and ratios of a run."""
 
     questions: int  # at least; scenes are taken whole
-    frames: int  # of the videos of all experiments but one
+    frames: int  # of short videos
     ratios: tuple[float, ...]  # of the controlled table
     ablation_ratios: tuple[float, ...]  # of the component ablation and of the two pilots
     curve: tuple[float, ...]  # of short and of long videos; training saw 2 to 10
-    ratio: float  # where one has to do
+    ratio: float  # of experiments with a single ratio
     long_questions: int
-    long_frames: int  # of the videos that are read whole or sampled
-    sampled: int  # frames that are left of them
+    long_frames: int  # of long videos, all read or sampled
+    sampled: int  # frames sampled from a long video
     long_ratios: tuple[float, ...]  # at which both are compared; in the curve
-    videos: int  # at a time
+    videos: int  # per batch
     long_videos: int
 
     @property
     def level_ratio(self) -> float:
-        """The ratio that leaves of a whole long video as many supports as `ratio` of a sampled one."""
+        """The ratio at which a whole long video has as many supports as a sampled one at `ratio`."""
         return self.ratio * self.long_frames / self.sampled
 
 
@@ -63,9 +63,9 @@ SIZES: dict[str, Size] = {
 
 
 def size_named(name: str, questions: int | None) -> Size:
-    """The size of that name, with another number of questions where one is given.
+    """Return the size of that name, with another number of questions if one is given.
 
-    Those about long videos are in proportion; in the full setting never fewer than figures are published with.
+    The number of questions about long videos is in proportion; in the full setting at least `FEWEST_FULL`.
     """
     if name not in SIZES:
         raise ValueError(f"setting must be one of {', '.join(SIZES)}, got {name!r}")

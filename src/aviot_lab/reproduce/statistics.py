@@ -1,4 +1,4 @@
-"""Shares of right answers, and differences between rows that answered the same questions, with 95 % intervals."""
+"""Accuracies, and differences between rows that answered the same questions, with 95 % intervals."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aviot.evaluation.intervals import Interval, bootstrap, paired, wilson
-from aviot_lab.reproduce.examiner import Record
+from aviot_lab.reproduce.evaluator import Record
 
 Figures = dict[str, Any]
 
 
 @dataclass
 class Answered:
-    """Every row's answers to the same questions, in one order; intervals over scenes are drawn from the seed."""
+    """Every row's answers to the same questions, in one order; the seed is the bootstrap's."""
 
     seed: int
     scenes: list[int] = field(default_factory=list)
@@ -22,7 +22,7 @@ class Answered:
 
     @classmethod
     def of(cls, records: Sequence[Record], seed: int) -> "Answered":
-        """All sheets together."""
+        """Return the answers of all batches."""
         whole = cls(seed)
         for record in records:
             whole.scenes += record["scenes"]
@@ -32,9 +32,9 @@ class Answered:
         return whole
 
     def share(self, key: str, places: Sequence[int] | None = None) -> Figures:
-        """How many were right.
+        """Return a row's accuracy.
 
-        The interval is Wilson's, which takes questions for independent, or as far as scenes drawn anew reach beyond it.
+        The interval is Wilson's, which assumes independent questions, widened to the bootstrap's over scenes.
         """
         places = self._places(places)
         right = [self.right[key][place] for place in places]
@@ -48,17 +48,17 @@ class Answered:
         }
 
     def by_family(self, key: str) -> dict[str, Figures]:
-        """The same, family by family."""
+        """Return a row's accuracy per family."""
         return {
             family: self.share(key, [place for place, each in enumerate(self.families) if each == family])
             for family in sorted(set(self.families))
         }
 
     def difference(self, key: str, other: str, places: Sequence[int] | None = None) -> Figures:
-        """The first row's share minus the second's.
+        """Return the first row's accuracy minus the second's.
 
-        Questions are paired. The interval is Agresti and Min's, which takes them for independent, or as far as scenes
-        drawn anew, with all of their questions, reach beyond it.
+        Questions are paired. The interval is Agresti and Min's, which assumes independent questions, widened to the
+        bootstrap's over scenes with all their questions.
         """
         places = self._places(places)
         apart = [self.right[key][place] - self.right[other][place] for place in places]
@@ -71,12 +71,12 @@ class Answered:
         }
 
     def in_company(self) -> list[int]:
-        """Places of questions whose video has another question."""
+        """Return the indices of questions whose video has another question."""
         questions = Counter(self.scenes)
         return [place for place, scene in enumerate(self.scenes) if questions[scene] > 1]
 
     def _widest(self, alone: Interval | None, values: Sequence[float], places: Sequence[int]) -> Interval | None:
-        """The interval of questions alone, or as far as that over scenes reaches beyond it."""
+        """Return the interval over questions, widened to the one over scenes."""
         grouped = bootstrap(values, [self.scenes[place] for place in places], self.seed)
         if alone is None or grouped is None:
             return alone
@@ -87,7 +87,7 @@ class Answered:
 
 
 def mean_with_interval(values: Sequence[float], groups: Sequence[int], seed: int) -> Figures:
-    """A mean over questions or pairs, and its interval over scenes."""
+    """Return a mean over questions or pairs, and its interval over scenes."""
     return {
         "count": len(values),
         "mean": sum(values) / len(values) if values else None,
@@ -96,7 +96,7 @@ def mean_with_interval(values: Sequence[float], groups: Sequence[int], seed: int
 
 
 def usages(records: Sequence[Record]) -> Iterator[tuple[str, str, list[float], list[int]]]:
-    """For each ratio and quantity its value at every question, and the scenes."""
+    """Yield ratio, quantity, its value at every question, and the questions' scenes."""
     scenes = [scene for record in records for scene in record["scenes"]]
     for ratio in records[0]["usage"] if records else ():
         for name in records[0]["usage"][ratio]:

@@ -1,11 +1,11 @@
-"""From answers to the figures of every experiment."""
+"""Figures of every experiment, from the answers."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from aviot.config import TRAINING_RATIOS, CompressorConfig
 from aviot.methods.aviot.schedule import support_count
-from aviot_lab.reproduce.examiner import Record
+from aviot_lab.reproduce.evaluator import Record
 from aviot_lab.reproduce.rows import (
     ABLATION,
     BASELINES,
@@ -16,7 +16,7 @@ from aviot_lab.reproduce.rows import (
     Weights,
     aviot,
     baseline,
-    hearing_rows,
+    conditioning_rows,
     long,
     sampled,
 )
@@ -28,7 +28,7 @@ TRAINED_TO = max(TRAINING_RATIOS)
 
 
 class Summary:
-    """Figures of a run: plain data, experiment by experiment."""
+    """Figures of a run, as plain data per experiment."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Summary:
         self.short, self.long = Answered.of(short, seed), Answered.of(long, seed)
 
     def figures(self) -> dict[str, Any]:
-        """Everything."""
+        """Return the figures of all experiments."""
         controlled, curve = self.controlled(), self.curve()
         rows = dict.fromkeys(line["row"] for line in (*controlled["lines"], *curve["lines"]))
         return {
@@ -59,7 +59,7 @@ class Summary:
         }
 
     def controlled(self) -> Figures:
-        """Uncompressed, the baselines at inference and fine-tuned, and AVIOT."""
+        """Compare uncompressed videos, the baselines at inference and fine-tuned, and AVIOT."""
         lines = [{"title": "uncompressed", "ratio": None, **self.short.share(UNCOMPRESSED.key)}]
         apart, missing = [], []
         for ratio in self.size.ratios:
@@ -76,7 +76,7 @@ class Summary:
         return {"lines": lines, "differences": apart, "missing": missing}
 
     def ablation(self) -> Figures:
-        """Every row of the paper's component ablation."""
+        """Return every row of the paper's component ablation."""
         lines, apart = [], []
         for ratio in self.size.ablation_ratios:
             full = self._row(ratio)
@@ -88,7 +88,7 @@ class Summary:
         return {"lines": lines, "differences": apart}
 
     def pilot(self) -> Figures:
-        """The printed pilot, which tells nothing, and the relaxed one."""
+        """Compare the paper's balanced pilot, which is uniform, with the unbalanced one."""
         lines, apart = [], []
         for ratio in self.size.ablation_ratios:
             rows = [self._row(ratio, pilot=pilot) for pilot in PILOTS]
@@ -98,7 +98,7 @@ class Summary:
         return {"own": self.config.pilot, "lines": lines, "differences": apart}
 
     def curve(self) -> Figures:
-        """AVIOT from ratio to ratio, on long videos as in the paper and on short ones, and what is lost beyond ten."""
+        """Return AVIOT's accuracy over ratios, on long videos (as in the paper) and short ones."""
         lines, apart = [], []
         for frames, answered, row in (
             (self.size.long_frames, self.long, long),
@@ -114,7 +114,7 @@ class Summary:
         return {"trained_to": TRAINED_TO, "lines": lines, "differences": apart}
 
     def frames(self) -> Figures:
-        """Long videos, sampled against whole."""
+        """Compare sampled with whole long videos."""
         few, all_of_them = f"{self.size.sampled} frames", f"{self.size.long_frames} frames"
         level, one = self.size.level_ratio, self.size.ratio
         lines = [self._long_line(f"{few}, uncompressed", self.size.sampled, SAMPLED)]
@@ -135,22 +135,23 @@ class Summary:
         }
 
     def intervention(self) -> Figures:
-        """The compressor told the question, another one, or none: accuracy, and how far compressions are apart."""
-        places, rows = self.short.in_company(), hearing_rows(self.size)
+        """Compare conditionings of the compressor: accuracies, and distances between compressions."""
+        places, rows = self.short.in_company(), conditioning_rows(self.size)
         lines = [
-            {"title": hears, "ratio": row.ratio, **self.short.share(row.key, places)} for hears, row in rows.items()
+            {"title": conditioning, "ratio": row.ratio, **self.short.share(row.key, places)}
+            for conditioning, row in rows.items()
         ]
         apart = [
             {
-                "title": f"matched minus {hears}",
-                **self.short.difference(rows["matched"].key, rows[hears].key, places),
+                "title": f"matched minus {conditioning}",
+                **self.short.difference(rows["matched"].key, rows[conditioning].key, places),
             }
-            for hears in ("rotated", "none")
+            for conditioning in ("rotated", "none")
         ]
         return {"lines": lines, "differences": apart, "distances": list(self._distances())}
 
     def gates(self) -> list[Figures]:
-        """How much of the outputs came by each granularity, and how evenly supports lay."""
+        """Return the outputs' shares by granularity, and the entropy of the budgets."""
         return [
             {"ratio": float(ratio), "quantity": name, **mean_with_interval(values, scenes, self.seed)}
             for ratio, name, values, scenes in usages(self.records)
@@ -178,7 +179,7 @@ class Summary:
 
 
 def training_command(name: Weights) -> str:
-    """How the missing weights are made, from a run that has yet to learn to read compressed videos."""
+    """Return the commands that train missing weights, from a run before its compressed phase."""
     return (
         f"python -m aviot_lab.demo_model.train RUN --before compressed && "
         f"python -m aviot_lab.demo_model.train RUN-{name} --compressor {name} --start RUN && "

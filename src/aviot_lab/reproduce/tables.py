@@ -1,4 +1,4 @@
-"""The figures as tables for people: one section an experiment."""
+"""Tables of the figures, one section per experiment."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Section:
-    """An experiment: what was done, its tables, and the name of its plot if it has one."""
+    """An experiment: its description, its tables, and the name of its plot."""
 
     title: str
     text: str
@@ -29,7 +29,7 @@ class Section:
 
 
 def sections(report: Mapping[str, Any]) -> list[Section]:
-    """All of them, in the paper's order."""
+    """Return the sections in the paper's order."""
     figures, size = report["figures"], report["size"]
     controlled = figures["controlled"]
     return [
@@ -73,11 +73,11 @@ def sections(report: Mapping[str, Any]) -> list[Section]:
             _with_differences(figures["frames"]),
         ),
         Section(
-            "What the compressor is told",
-            "The decoder always reads the right question. The compressor is told the same one (matched), the next one "
-            "about the same video (rotated), or none. Videos with one question are left out. Distances between "
-            "questions are those of a video's first two under each condition, where it has a third to rotate to. "
-            "Rotated, the compressor is told its second and third.",
+            "The compressor's question",
+            "The decoder always reads the right question. The compressor is conditioned on the same one (matched), the "
+            "next one about the same video (rotated), or none. Videos with one question are left out. Distances "
+            "between questions are those of a video's first two under each condition, if it has a third to rotate "
+            "to. Rotated, the compressor is conditioned on its second and third.",
             (*_with_differences(figures["intervention"]), _distances(figures["intervention"]["distances"])),
             "distances",
         ),
@@ -92,7 +92,7 @@ def sections(report: Mapping[str, Any]) -> list[Section]:
 
 
 def preamble(report: Mapping[str, Any]) -> list[str]:
-    """What a run was, in sentences."""
+    """Return sentences about a run: questions, command, weights, machine and intervals."""
     counts, machine = report["questions"], report["machine"]
     models = ", ".join(f"{name}: {model['sha256'][:12]}" for name, model in report["models"].items())
     return [
@@ -113,7 +113,7 @@ def preamble(report: Mapping[str, Any]) -> list[str]:
 
 
 def percent(value: float | None) -> str:
-    """A share for people."""
+    """Format a share in per cent."""
     return NOTHING if value is None else f"{100 * value:.1f}"
 
 

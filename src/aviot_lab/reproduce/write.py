@@ -1,4 +1,4 @@
-"""The report's files: JSON for machines, Markdown and one self-contained page for people."""
+"""The report's files: JSON, Markdown with plots, and one self-contained page."""
 
 import base64
 import html
@@ -11,7 +11,7 @@ from aviot.utils.files import check_folder, write_durably
 from aviot_lab.reproduce.plots import draw_plots
 from aviot_lab.reproduce.tables import Section, Table, preamble, sections
 
-TITLE = "AVIOT: the paper's experiments in the small model's world"
+TITLE = "AVIOT: the paper's experiments in the demo model's world"
 PLOTS = "plots"
 ELSEWHERE = "name a folder for the run with -o"
 REPORTS = ("report.json", "report.md", "report.html")
@@ -32,7 +32,7 @@ img { display: block; max-width: 100%; background: #fff; }
 
 
 def check_report(folder: Path) -> None:
-    """Refuse a folder that the report could not be written into, before anything is measured."""
+    """Raise if the report cannot be written into this folder, before anything is measured."""
     check_folder(folder / PLOTS, ELSEWHERE)
     for name in REPORTS:
         if (folder / name).is_dir():
@@ -40,7 +40,7 @@ def check_report(folder: Path) -> None:
 
 
 def write_report(folder: Path, report: Mapping[str, Any]) -> None:
-    """report.json, report.md with plots beside it, report.html: each the new one or, should it fail, the old."""
+    """Write report.json, report.md with its plots, and report.html; each file atomically."""
     found, plots = sections(report), draw_plots(report["figures"])
     (folder / PLOTS).mkdir(exist_ok=True)
     machine, markdown, page = REPORTS

@@ -1,16 +1,25 @@
 """A procedural video world with a question grammar: reproducible, balanced, drawn in batches. It knows no models."""
 
-from aviot_lab.world.config import WorldConfig
-from aviot_lab.world.description import descriptions, sights
-from aviot_lab.world.families import FAMILIES
+from aviot.scenes import (
+    Actor,
+    Clips,
+    Evidence,
+    Plot,
+    RenderPlan,
+    Scene,
+    Split,
+    Tracks,
+    draw,
+    plan,
+    render,
+    save,
+    tracks,
+)
+from aviot_lab.world.description import descriptions, frame_descriptions
 from aviot_lab.world.grammar import vocabulary
-from aviot_lab.world.mp4 import save
-from aviot_lab.world.question import Question
-from aviot_lab.world.render import Clips, Plan, draw, plan, render
-from aviot_lab.world.scene import Actor, Evidence, Plot, Scene
-from aviot_lab.world.split import SPLITS, Split
-from aviot_lab.world.tracks import Tracks, own_looks, tracks
-from aviot_lab.world.world import Batch, World
+from aviot_lab.world.questions import FAMILIES, Question
+from aviot_lab.world.words import SPLITS, own_looks
+from aviot_lab.world.world import Batch, World, WorldConfig, demo_scene
 
 __all__ = [
     "FAMILIES",
@@ -19,21 +28,22 @@ __all__ = [
     "Batch",
     "Clips",
     "Evidence",
-    "Plan",
     "Plot",
     "Question",
+    "RenderPlan",
     "Scene",
     "Split",
     "Tracks",
     "World",
     "WorldConfig",
+    "demo_scene",
     "descriptions",
     "draw",
+    "frame_descriptions",
     "own_looks",
     "plan",
     "render",
     "save",
-    "sights",
     "tracks",
     "vocabulary",
 ]

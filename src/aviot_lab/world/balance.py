@@ -1,8 +1,8 @@
-"""Whether questions can be answered without the video, or from one frame: learners that may look at nothing else.
+"""Checks of the questions' balance: classifiers that try to answer without the video, or from one frame.
 
-A blind learner has the question's words, and the options where there are any. A single-frame learner has the words and
-the whole truth about one frame, as no encoder could do better: every subject's place, size and look, what stands in
-which part of the picture, and when the frame is. Both are trained on some questions and asked others.
+A blind classifier has the question's words, and the options if there are any. A single-frame classifier has the words
+and the ground truth of one frame, an upper bound for any encoder: every subject's position, size and look, the number
+of objects in each cell, and the time. Both are trained on some questions and tested on others.
 """
 
 from collections import Counter
@@ -16,17 +16,16 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional as F
 
+from aviot.scenes.ground_truth import tracks
+from aviot.scenes.scene import COLOUR_NAMES, SHAPES, TEXTURES, Scene
 from aviot_lab.world.grammar import LETTERS
-from aviot_lab.world.question import Question
-from aviot_lab.world.scene import Scene
-from aviot_lab.world.stage import CELLS
-from aviot_lab.world.tracks import tracks
-from aviot_lab.world.words import COLOUR_NAMES, SHAPES, TEXTURES
+from aviot_lab.world.layout import CELLS
+from aviot_lab.world.questions import Question
 
-Features = NDArray[np.float32]  # [F] of one question, [N,F] of many
+Features = NDArray[np.float32]  # [F] of one question, [N,F] of several
 
-SUBJECTS = 5  # at most, of a question
-RARE = 10  # occurrences that a word or pair needs
+SUBJECTS = 5  # largest number per question
+RARE = 10  # least occurrences of a word or pair
 HIDDEN = 64
 STEPS = 150
 WEIGHT_DECAY = 0.05
@@ -34,7 +33,7 @@ WEIGHT_DECAY = 0.05
 
 @dataclass(frozen=True)
 class Score:
-    """Right answers to held-out questions, and what guessing among the candidates would get on average."""
+    """Right answers to held-out questions, and the expected accuracy of guessing."""
 
     right: int
     asked: int
@@ -42,17 +41,17 @@ class Score:
 
     @property
     def accuracy(self) -> float:
-        """The share of right answers."""
+        """Share of right answers."""
         return self.right / self.asked
 
     @property
     def excess(self) -> float:
-        """How far that is above chance, in standard deviations of guessing."""
+        """Difference from chance, in standard deviations of guessing."""
         return (self.accuracy - self.chance) / max((self.chance * (1 - self.chance) / self.asked) ** 0.5, 1e-9)
 
 
 def word_features(texts: Sequence[str]) -> Features:
-    """Words and pairs of neighbouring words, as zeros and ones; those too rare to learn anything from are left out."""
+    """Return indicators of words and of pairs of neighbouring words, without rare ones."""
     found = [set(words) | set(pairwise(words)) for words in map(str.split, texts)]
     often = Counter(term for terms in found for term in terms)
     terms = sorted((term for term, count in often.items() if count >= RARE), key=str)
@@ -60,7 +59,7 @@ def word_features(texts: Sequence[str]) -> Features:
 
 
 def frame_features(scene: Scene, question: Question, frame: int) -> Features:
-    """The truth about a frame: its time, what is in each part of the picture, and the question's subjects."""
+    """Return the ground truth of a frame: its time, objects per cell, and the question's subjects."""
     truth = tracks(scene, [frame])
     x, y, size, visible = (values[:, 0] for values in (truth.x, truth.y, truth.size, truth.visible))
     rows, columns = (np.clip((place * CELLS).astype(int), 0, CELLS - 1) for place in (y, x))
@@ -76,9 +75,9 @@ def frame_features(scene: Scene, question: Question, frame: int) -> Features:
 
 
 def held_out_score(features: Features, questions: Sequence[Question], letters: bool = False) -> Score:
-    """A network with one hidden layer learns from half of the questions and answers the others.
+    """Train a network with one hidden layer on half of the questions, and return its score on the others.
 
-    It answers in words, among the question's candidates, or with the letter of an option.
+    It chooses among the question's candidates, or the letter of an option.
     """
     choices = [q.options if letters else q.candidates for q in questions]
     answers = sorted({word for words in choices for word in words})
@@ -100,6 +99,6 @@ def held_out_score(features: Features, questions: Sequence[Question], letters: b
         F.cross_entropy(scores, target[:half]).backward()
         optimizer.step()
     with torch.no_grad():
-        said = network(x[half:]).masked_fill(~allowed[half:], -1e9).argmax(1)
+        predicted = network(x[half:]).masked_fill(~allowed[half:], -1e9).argmax(1)
     chance = (1 / allowed[half:].sum(1).double()).mean()
-    return Score(int((said == target[half:]).sum()), len(questions) - half, float(chance))
+    return Score(int((predicted == target[half:]).sum()), len(questions) - half, float(chance))

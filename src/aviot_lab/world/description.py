@@ -1,28 +1,26 @@
-"""What objects look like and do, in words: for learning from more than a question at a time.
+"""Descriptions of objects in words: a denser training signal than questions.
 
-Only what is the split's own is told: an object whose shape, colour and texture are a combination of it. That its colour
-changed is told without the new one, which may be another split's.
+Only objects whose shape, colour and texture are a combination of the scene's split are described. A change of colour is
+described without the new colour, which may make a combination of another split.
 """
 
 from bisect import bisect
 from collections.abc import Sequence
 
-from aviot_lab.world.paths import Jumps, Lane, Orbit
-from aviot_lab.world.scene import Actor, Scene
-from aviot_lab.world.split import belongs, number_of
-from aviot_lab.world.stage import quadrant_of
+from aviot.scenes.ground_truth import Tracks, tracks
+from aviot.scenes.scene import COLOUR_NAMES, SHAPES, TEXTURES, Actor, Jumps, Lane, Orbit, Scene
+from aviot_lab.world.layout import quadrant_of
 from aviot_lab.world.story import LARGE, MEDIUM, SMALL
-from aviot_lab.world.tracks import Tracks, own_looks, tracks
-from aviot_lab.world.words import COLOUR_NAMES, DIRECTIONS, QUARTERS, SHAPES, TEXTURES, TURNS
+from aviot_lab.world.words import DIRECTIONS, QUARTERS, TURNS, belongs, number_of, own_looks
 
 SIZES = {SMALL: "small", MEDIUM: "medium", LARGE: "large"}
 HUGE = "huge"
 SIZE_WORDS = (*SIZES.values(), HUGE)
-SIZE_LIMITS = tuple(radius + 0.005 for radius in SIZES)  # each size's largest radius; what is larger is huge
+SIZE_LIMITS = tuple(radius + 0.005 for radius in SIZES)  # each size's largest radius; anything larger is huge
 
 
 def descriptions(scene: Scene) -> list[tuple[str, str]]:
-    """What each object does, where its shape names it.
+    """Return a prompt and a description of every object that its shape identifies.
 
     "Describe the star." "small red, top left; second quarter: colour; last quarter: place top right"
     """
@@ -34,16 +32,16 @@ def descriptions(scene: Scene) -> list[tuple[str, str]]:
     ]
 
 
-def sights(scene: Scene, frames: Sequence[int]) -> list[tuple[str, str]]:
-    """What a few frames show: every object that is in all of them, frame by frame, where its shape names it.
+def frame_descriptions(scene: Scene, frames: Sequence[int]) -> list[tuple[str, str]]:
+    """Return prompts and descriptions, frame by frame, of every object that is in all these frames.
 
-    "Describe the star." "large red striped, top left; large blue striped, top left". In a single frame colours name
-    objects too: "Name the red object." "star"
+    Its shape has to identify it: "Describe the star." "large red striped, top left; large blue striped, top left". In a
+    single frame colours identify objects too: "Name the red object." "star"
     """
     truth = tracks(scene, frames)
     own = own_looks(scene, truth)
     looks = [_looks(truth, i) for i in range(len(scene.actors))]
-    told = []
+    described = []
     for i, mine in enumerate(looks):
         if not all(truth.visible[i] & own[i]):
             continue
@@ -53,14 +51,14 @@ def sights(scene: Scene, frames: Sequence[int]) -> list[tuple[str, str]]:
                 f"{_size(truth, i, t)} {colour} {texture}, {_place(truth, i, t)}"
                 for t, (_, colour, texture) in enumerate(mine)
             ]
-            told.append((f"Describe the {mine[0][0]}.", "; ".join(states)))
+            described.append((f"Describe the {mine[0][0]}.", "; ".join(states)))
         if len(frames) == 1 and all(mine[0][1] != other[0][1] for other in others):
-            told.append((f"Name the {mine[0][1]} object.", mine[0][0]))
-    return told
+            described.append((f"Name the {mine[0][1]} object.", mine[0][0]))
+    return described
 
 
 def _looks(truth: Tracks, actor: int) -> list[tuple[str, str, str]]:
-    """Shape, colour and texture of an actor in each frame."""
+    """Return shape, colour and texture of an actor in each frame."""
     words = zip(truth.shape[actor], truth.colour[actor], truth.texture[actor], strict=True)
     return [(SHAPES[shape], COLOUR_NAMES[colour], TEXTURES[texture]) for shape, colour, texture in words]
 
@@ -74,7 +72,7 @@ def _place(truth: Tracks, actor: int, frame: int) -> str:
 
 
 def size_word(radius: float) -> str:
-    """A size by its name; what flashes up is larger than any other."""
+    """Return the word for a radius; objects that flash up are the largest."""
     return SIZE_WORDS[bisect(SIZE_LIMITS, radius)]
 
 
@@ -87,12 +85,12 @@ def _described(actor: Actor, frames: int) -> str:
 
 
 def _where(actor: Actor) -> str:
-    """Where it stands, or how it moves."""
+    """Return where an actor stands, or how it moves."""
     return quadrant_of(actor.path.stops[0][1]) if isinstance(actor.path, Jumps) else way_word(actor)
 
 
 def way_word(actor: Actor) -> str:
-    """How it moves; nothing if it stands."""
+    """Return how an actor moves; an empty string if it stands."""
     path = actor.path
     if isinstance(path, Jumps):
         return ""
@@ -106,9 +104,9 @@ def way_word(actor: Actor) -> str:
 
 
 def _events(actor: Actor, frames: int) -> list[str]:
-    """Its changes in order, each with the quarter of the video."""
+    """Return an actor's changes in order, each with the quarter of the video."""
     changes: list[tuple[int, str]] = [(at, "colour") for at, _ in actor.colour[1:]]
     changes += [(at, f"size {size_word(value)}") for at, value in actor.size[1:]]
     if isinstance(actor.path, Jumps):
         changes += [(at, f"place {quadrant_of(place)}") for at, place in actor.path.stops[1:]]
-    return [f"{QUARTERS[4 * at // frames]}: {what}" for at, what in sorted(changes)]
+    return [f"{QUARTERS[4 * at // frames]}: {change}" for at, change in sorted(changes)]

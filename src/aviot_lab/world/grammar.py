@@ -1,11 +1,10 @@
-"""How questions are worded: an opening and a core, each seen in training, some of their pairs only in the test."""
+"""Wording of questions: an opening and a core. Every split has all of both; a pair of them is in one split only."""
 
 from collections.abc import Iterator, Mapping
 
-from aviot_lab.world.split import Split, belongs
+from aviot.scenes.scene import COLOUR_NAMES, SHAPES, TEXTURES, Split
 from aviot_lab.world.words import (
     CHANGES,
-    COLOUR_NAMES,
     DIRECTIONS,
     NOTHING,
     NUMBERS,
@@ -13,10 +12,9 @@ from aviot_lab.world.words import (
     PHRASES,
     QUADRANTS,
     QUARTERS,
-    SHAPES,
-    TEXTURES,
     TURNS,
     YES_NO,
+    belongs,
 )
 
 OPENINGS = ("", "in this video, ", "over the whole clip, ", "look closely: ", "tell me, ")
@@ -163,33 +161,33 @@ SHORT = "Answer the question using a single word or phrase."
 
 
 def wordings(split: Split) -> list[tuple[int, int]]:
-    """Pairs of opening and core that a split uses: each opening and each core is in all, each pair in one alone."""
+    """Return the pairs of opening and core that belong to a split."""
     pairs = [(opening, core) for opening in range(len(OPENINGS)) for core in range(5)]
     return [pair for pair in pairs if belongs(split, sum(pair))]
 
 
 def worded(family: str, wording: tuple[int, int], slots: Mapping[str, str]) -> str:
-    """The question as a sentence."""
+    """Return the question as a sentence."""
     sentence = OPENINGS[wording[0]] + CORES[family][wording[1]].format_map(slots).replace("a orange", "an orange")
     return sentence[0].upper() + sentence[1:]
 
 
 def with_options(text: str, options: tuple[str, ...]) -> str:
-    """The question with lettered options and how to answer."""
+    """Return the question with lettered options and the instruction on how to answer."""
     lines = [f"{letter}. {option}" for letter, option in zip(LETTERS, options, strict=False)]
     return "\n".join([text, *lines, CHOOSE])
 
 
 def all_answers() -> tuple[str, ...]:
-    """Every answer of any family, once."""
+    """Return every answer of any family, once."""
     lists = (YES_NO, COLOUR_NAMES, SHAPES, QUADRANTS, NUMBERS, CHANGES, (NOTHING,), QUARTERS, ORDERS, DIRECTIONS, TURNS)
     return tuple(dict.fromkeys(word for words in lists for word in words))
 
 
 def vocabulary() -> Iterator[str]:
-    """Texts with every word, wording and answer of the world, for training a tokenizer: some twenty thousand.
+    """Yield about twenty thousand texts with every word, wording and answer, for training a tokenizer.
 
-    Openings, cores and fillings take turns, so that every core comes with every opening and every word in every gap.
+    Every core comes with every opening, and every word in every slot.
     """
     words = all_answers()
     for family, cores in CORES.items():

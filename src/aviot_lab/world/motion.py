@@ -1,36 +1,34 @@
-"""Plots of how things move: which way, round which way, who follows whom, who takes whose place."""
+"""Plots about motion: direction, sense of rotation, following, and swapping places."""
 
 import math
 
-from aviot_lab.world.paths import Axis, Glide, Lane, Orbit, Path, bulge
-from aviot_lab.world.scene import Actor, Evidence, Span
-from aviot_lab.world.split import completing
-from aviot_lab.world.stage import Stage, place
-from aviot_lab.world.story import MEDIUM, WINDOW, Story, actor, texture_for
-from aviot_lab.world.words import DIRECTIONS, SHAPES, TEXTURES, TURNS, YES_NO
+from aviot.scenes.scene import SHAPES, TEXTURES, Actor, Axis, Evidence, Glide, Lane, Orbit, Span, Trajectory
+from aviot_lab.world.layout import Layout, place
+from aviot_lab.world.story import MEDIUM, WINDOW, Story, actor, bulge, texture_for
+from aviot_lab.world.words import DIRECTIONS, TURNS, YES_NO, completing
 
-MARGIN = 0.1  # of a lane from the edge of where it may be: a whole object, and a little
-LAPS = (0.8, 1.3)  # of a lane, or round, in the time that something is there: slow, so that a few frames still tell
-LAG = (0.28, 0.36)  # of a lane, behind whom one follows; less than half, or it would be before
-SWAP_ASIDE = 0.04  # how far off the line each goes that swaps places
+MARGIN = 0.1  # of a lane from the edges: slightly more than an object
+LAPS = (0.8, 1.3)  # of a lane or circle while the object is visible: slow enough for a few frames to show it
+LAG = (0.28, 0.36)  # of the follower, as a share of the lane; from a half on it would be ahead
+SWAP_ASIDE = 0.04  # distance from the line when objects swap places
 
 
-def direction(stage: Stage) -> Story:
-    """Which way did the star move?"""
-    answer = stage.draws.pick(DIRECTIONS)
-    shape, colour = stage.shape(), stage.draws.pick(stage.colours)
-    texture = texture_for(stage, (shape, colour))
-    window = stage.window(*WINDOW)
+def direction(layout: Layout) -> Story:
+    """Make a plot for "Which way did the star move?"."""
+    answer = layout.draws.pick(DIRECTIONS)
+    shape, colour = layout.shape(), layout.draws.pick(layout.colours)
+    texture = texture_for(layout, (shape, colour))
+    window = layout.window(*WINDOW)
     axis: Axis = "x" if answer in ("left", "right") else "y"
     sign = 1 if answer in ("right", "down") else -1
-    centre, side = stage.block((3, 2))  # a square, so that what stands around it says nothing of the axis
+    centre, side = layout.block((3, 2))  # a square, so that objects around it do not show the axis
     reach = side / 2 - MARGIN
     along, across = centre if axis == "x" else centre[::-1]
-    across += stage.draws.uniform(-reach, reach)
-    speed = sign * stage.draws.uniform(*LAPS) / (window[1] - window[0])
-    path = Lane(axis, across, (along - reach, along + reach), stage.draws.uniform(0, 1), speed)
+    across += layout.draws.uniform(-reach, reach)
+    speed = sign * layout.draws.uniform(*LAPS) / (window[1] - window[0])
+    path = Lane(axis, across, (along - reach, along + reach), layout.draws.uniform(0, 1), speed)
     return Story(
-        actors=(actor(stage, shape, colour, texture, path, window, MEDIUM),),
+        actors=(actor(layout, shape, colour, texture, path, window, MEDIUM),),
         answer=answer,
         candidates=DIRECTIONS,
         slots={"shape": shape},
@@ -39,18 +37,18 @@ def direction(stage: Stage) -> Story:
     )
 
 
-def turning(stage: Stage) -> Story:
-    """Did the star go round clockwise or anticlockwise?"""
-    answer = stage.draws.pick(TURNS)
-    shape, colour = stage.shape(), stage.draws.pick(stage.colours)
-    texture = texture_for(stage, (shape, colour))
-    window = stage.window(*WINDOW)
-    centre, _ = stage.block((2,))
+def turning(layout: Layout) -> Story:
+    """Make a plot for "Did the star go round clockwise or anticlockwise?"."""
+    answer = layout.draws.pick(TURNS)
+    shape, colour = layout.shape(), layout.draws.pick(layout.colours)
+    texture = texture_for(layout, (shape, colour))
+    window = layout.window(*WINDOW)
+    centre, _ = layout.block((2,))
     sign = 1 if answer == "clockwise" else -1
-    speed = sign * 2 * math.pi * stage.draws.uniform(*LAPS) / (window[1] - window[0])
-    path = Orbit(centre, stage.draws.uniform(0.12, 0.15), stage.draws.angle(), speed)
+    speed = sign * 2 * math.pi * layout.draws.uniform(*LAPS) / (window[1] - window[0])
+    path = Orbit(centre, layout.draws.uniform(0.12, 0.15), layout.draws.angle(), speed)
     return Story(
-        actors=(actor(stage, shape, colour, texture, path, window, MEDIUM),),
+        actors=(actor(layout, shape, colour, texture, path, window, MEDIUM),),
         answer=answer,
         candidates=TURNS,
         slots={"shape": shape},
@@ -59,19 +57,19 @@ def turning(stage: Stage) -> Story:
     )
 
 
-def following(stage: Stage) -> Story:
-    """Which of two followed the other along their lane?"""
-    shapes = _pair(stage)
-    window = stage.window(*WINDOW)
-    axis, across = stage.lane(MARGIN, MEDIUM)
-    sign = stage.draws.pick((-1, 1))
-    speed = sign * stage.draws.uniform(*LAPS) / (window[1] - window[0])
-    phase = stage.draws.uniform(0, 1)
-    behind = stage.draws.below(2)
+def following(layout: Layout) -> Story:
+    """Make a plot for "Which of two followed the other along their lane?"."""
+    shapes = _pair(layout)
+    window = layout.window(*WINDOW)
+    axis, across = layout.lane(MARGIN, MEDIUM)
+    sign = layout.draws.pick((-1, 1))
+    speed = sign * layout.draws.uniform(*LAPS) / (window[1] - window[0])
+    phase = layout.draws.uniform(0, 1)
+    behind = layout.draws.below(2)
     phases = [phase, phase]
-    phases[behind] -= sign * stage.draws.uniform(*LAG)
+    phases[behind] -= sign * layout.draws.uniform(*LAG)
     actors = tuple(
-        _any_look(stage, shape, Lane(axis, across, (MARGIN, 1 - MARGIN), start, speed), window)
+        _any_look(layout, shape, Lane(axis, across, (MARGIN, 1 - MARGIN), start, speed), window)
         for shape, start in zip(shapes, phases, strict=True)
     )
     return Story(
@@ -85,21 +83,24 @@ def following(stage: Stage) -> Story:
     )
 
 
-def swap(stage: Stage) -> Story:
-    """Did the star and the ring swap places? If not, each turns round half way."""
-    answer = stage.draws.pick(YES_NO)
-    shapes = _pair(stage)
-    ends = [place(cell) for cell in stage.line(3)]
-    window = stage.window(*WINDOW)
-    leave, arrive = stage.moments(window, 2, (window[1] - window[0]) // 4)
+def swap(layout: Layout) -> Story:
+    """Make a plot for "Did the star and the ring swap places?"
+
+    If not, both turn back half way.
+    """
+    answer = layout.draws.pick(YES_NO)
+    shapes = _pair(layout)
+    ends = [place(cell) for cell in layout.line(3)]
+    window = layout.window(*WINDOW)
+    leave, arrive = layout.moments(window, 2, (window[1] - window[0]) // 4)
     shares = (0, 0.25, 0.5, 0.75, 1) if answer == "yes" else (0, 0.25, 0.5, 0.25, 0)
-    aside = stage.draws.pick((-SWAP_ASIDE, SWAP_ASIDE))
+    aside = layout.draws.pick((-SWAP_ASIDE, SWAP_ASIDE))
     actors = []
     for shape, (start, end) in zip(shapes, ((ends[0], ends[2]), (ends[2], ends[0])), strict=True):
         stops = tuple(
             (leave + i * (arrive - leave) / 4, bulge(start, end, share, aside)) for i, share in enumerate(shares)
         )
-        actors.append(_any_look(stage, shape, Glide(stops), window))
+        actors.append(_any_look(layout, shape, Glide(stops), window))
     return Story(
         actors=tuple(actors),
         answer=answer,
@@ -111,11 +112,11 @@ def swap(stage: Stage) -> Story:
     )
 
 
-def _any_look(stage: Stage, shape: str, path: Path, window: Span) -> Actor:
-    return actor(stage, shape, stage.draws.pick(stage.colours), stage.draws.pick(TEXTURES), path, window, MEDIUM)
+def _any_look(layout: Layout, shape: str, path: Trajectory, window: Span) -> Actor:
+    return actor(layout, shape, layout.draws.pick(layout.colours), layout.draws.pick(TEXTURES), path, window, MEDIUM)
 
 
-def _pair(stage: Stage) -> tuple[str, str]:
-    """Two shapes that are a combination of the split, in either order."""
-    first = stage.shape()
-    return first, stage.shape(completing(stage.split, (first,), SHAPES))
+def _pair(layout: Layout) -> tuple[str, str]:
+    """Take two shapes that are a combination of the split, in either order."""
+    first = layout.shape()
+    return first, layout.shape(completing(layout.split, (first,), SHAPES))

@@ -1,29 +1,28 @@
-"""What a plot is made of before it has its place in a scene, and the tools that all plots share."""
+"""Plots before they are part of a scene, and the functions that make their actors."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from aviot_lab.world.chance import Draws
-from aviot_lab.world.paths import Jumps, Path
-from aviot_lab.world.scene import Actor, Evidence, Plot, Span, Steps
-from aviot_lab.world.split import completing
-from aviot_lab.world.stage import Stage
-from aviot_lab.world.words import TEXTURES
+from aviot.scenes.draws import Draws
+from aviot.scenes.scene import TEXTURES, Actor, Evidence, Jumps, Plot, Point, Span, Steps, Trajectory
+from aviot_lab.world.layout import Layout
+from aviot_lab.world.words import completing
 
 T = TypeVar("T")
 
 SMALL, MEDIUM, LARGE = 0.074, 0.09, 0.112
-"""Radii: 16, 19 and 24 of 108 pixels across, so four to six patches of a 27 by 27 grid."""
+"""Radii; diameters are 16, 19 and 24 of 108 pixels, so four to six patches of a 27 by 27 grid."""
 
-TILT = 0.12  # radians at most; more would make a diamond of a square
-LEAST = 12  # frames of a window in which four changes fit, two frames apart
-WINDOW = (0.2, 0.4, LEAST)  # of the video, and frames at least, that it takes to show what is asked about
+TILT = 0.12  # largest rotation in radians; more would make a square look like a diamond
+LEAST = 12  # frames of a window, in which four changes fit two frames apart
+WINDOW = (0.2, 0.4, LEAST)  # smallest and largest share of the video that an event takes, and its least frames
 
 
 @dataclass(frozen=True)
 class Story:
-    """Actors and the question about them; evidence and subjects count in `actors`."""
+    """Actors and the question about them; evidence and subjects are indices in `actors`."""
 
     actors: tuple[Actor, ...]
     answer: str
@@ -34,7 +33,7 @@ class Story:
     subjects: tuple[int, ...] = (0,)
 
     def plot(self, family: str, first: int) -> Plot:
-        """As a plot of a scene in which its actors begin with number `first`."""
+        """Return the plot of a scene whose actors have the story's from index `first` on."""
         return Plot(
             family=family,
             answer=self.answer,
@@ -46,45 +45,52 @@ class Story:
         )
 
 
+def bulge(start: Point, end: Point, share: float, height: float) -> Point:
+    """Return a point on an arc from start to end, `height` off the straight line at its middle."""
+    across = height * math.sin(math.pi * share) / max(math.dist(start, end), 1e-9)
+    dx, dy = end[0] - start[0], end[1] - start[1]
+    return start[0] + share * dx - across * dy, start[1] + share * dy + across * dx
+
+
 def steps(moments: Sequence[int], values: Sequence[T]) -> Steps[T]:
-    """The first value from the start, each further one from its moment on."""
+    """Return piecewise constant values: the first from frame 0, each further one from its moment on."""
     return tuple(zip((0, *moments), values, strict=True))
 
 
-def texture_for(stage: Stage, parts: Sequence[str]) -> str:
-    """A texture that makes a combination of the split out of these parts."""
-    return stage.draws.pick(completing(stage.split, parts, TEXTURES))
+def texture_for(layout: Layout, parts: Sequence[str]) -> str:
+    """Return a texture that completes these words to a combination of the split."""
+    return layout.draws.pick(completing(layout.split, parts, TEXTURES))
 
 
 def actor(
-    stage: Stage, shape: str, colour: str, texture: str, path: Path, visible: Span, size: float | None = None
+    layout: Layout, shape: str, colour: str, texture: str, path: Trajectory, visible: Span, size: float | None = None
 ) -> Actor:
-    """An object that looks the same throughout, small or large unless a size is given."""
+    """Return an object of constant look, small or large unless a size is given."""
     return Actor(
         shape=shape,
         colour=((0, colour),),
         texture=texture,
-        size=((0, stage.draws.pick((SMALL, LARGE)) if size is None else size),),
+        size=((0, layout.draws.pick((SMALL, LARGE)) if size is None else size),),
         path=path,
         visible=(visible,),
-        tilt=tilt(stage.draws),
+        tilt=tilt(layout.draws),
     )
 
 
 def changing_actor(
-    stage: Stage,
+    layout: Layout,
     shape: str,
     window: Span,
     changes: Mapping[str, Sequence[int]],
     texture: str | None = None,
 ) -> Actor:
-    """An object that changes some of colour, size and place at given moments.
+    """Return an object that changes some of colour, size and place at given moments.
 
-    Whatever changes is a walk (`Draws.walk`), so that at any one frame it is uniform among all that it could be, and
-    how often, when and in which order it changes cannot be seen from that frame.
+    Changing properties are random walks (`Draws.walk`): in any single frame they are uniform, so that the frame does
+    not show how often, when and in which order they change.
     """
-    draws = stage.draws
-    spots = [stage.spot(cell) for cell in stage.cells(2)]
+    draws = layout.draws
+    spots = [layout.spot(cell) for cell in layout.cells(2)]
 
     def walked(change: str, values: Sequence[T]) -> Steps[T]:
         moments = changes.get(change, ())
@@ -92,7 +98,7 @@ def changing_actor(
 
     return Actor(
         shape=shape,
-        colour=walked("colour", stage.colours),
+        colour=walked("colour", layout.colours),
         texture=draws.pick(TEXTURES) if texture is None else texture,
         size=walked("size", (SMALL, LARGE)),
         path=Jumps(walked("place", spots)),
@@ -102,10 +108,10 @@ def changing_actor(
 
 
 def tilt(draws: Draws) -> float:
-    """A slight turn."""
+    """Return a slight rotation."""
     return draws.uniform(-TILT, TILT)
 
 
 def around(moment: int, window: Span, actor: int = 0) -> Evidence:
-    """The frames just before and from a moment on, which show a change together."""
+    """Return the frames around a moment, which together show a change."""
     return Evidence(actor, max(moment - 2, window[0]), min(moment + 2, window[1]))

@@ -1,21 +1,19 @@
-"""What is around the stories: backgrounds and cuts, the camera, and objects that nobody asks about."""
+"""Everything of a scene but its plots: backgrounds and cuts, the camera, and distractors."""
 
-from aviot_lab.world.chance import Draws
-from aviot_lab.world.paths import Bounce, Glide, Jumps, Orbit, Path, Point
-from aviot_lab.world.patterns import PATTERNS
-from aviot_lab.world.scene import Actor, Camera, Colour, Shot
-from aviot_lab.world.stage import NoRoom, Stage
+from aviot.scenes.draws import Draws
+from aviot.scenes.scene import TEXTURES, Actor, Bounce, Camera, Colour, Glide, Jumps, Orbit, Point, Shot, Trajectory
+from aviot.scenes.textures import PATTERNS
+from aviot_lab.world.layout import Layout, NoRoom
 from aviot_lab.world.story import MEDIUM, SMALL, steps, tilt
-from aviot_lab.world.words import TEXTURES
 
-SWAY = 0.012  # the camera's, in parts of the frame; with it, what is in a corner is still in that corner
-ROOM = 0.04  # how far a distractor moves from its cell's middle
+SWAY = 0.012  # largest amplitude of the camera: objects stay in their quarter of the frame
+ROOM = 0.04  # largest distance of a distractor from the middle of its cell
 CUTS = 3  # at most
-MIN_SHOT = 6  # frames between cuts
+MIN_SHOT = 6  # least frames between cuts
 
 
 def draw_camera(draws: Draws, frames: int, noise: float) -> Camera:
-    """A slow sway and some noise."""
+    """Return a camera with a slow sway and some noise."""
     return Camera(
         sway=(draws.uniform(0, SWAY), draws.uniform(0, SWAY)),
         period=(draws.uniform(0.3, 1.5) * frames, draws.uniform(0.3, 1.5) * frames),
@@ -25,7 +23,7 @@ def draw_camera(draws: Draws, frames: int, noise: float) -> Camera:
 
 
 def draw_shots(draws: Draws, frames: int) -> tuple[Shot, ...]:
-    """Backgrounds, each from its cut on."""
+    """Return backgrounds, each from its cut on."""
     cuts = draws.below(min(CUTS, frames // MIN_SHOT - 1) + 1)
     slack = frames - (cuts + 1) * MIN_SHOT
     offsets = sorted(draws.below(slack + 1) for _ in range(cuts))
@@ -43,31 +41,31 @@ def draw_shots(draws: Draws, frames: int) -> tuple[Shot, ...]:
 
 
 def _muted(draws: Draws, low: float, high: float) -> Colour:
-    """A greyish colour of about this brightness."""
+    """Return a greyish colour of about this brightness."""
     grey = draws.uniform(low, high)
     red, green, blue = (grey + draws.uniform(-16, 16) for _ in range(3))
     return red, green, blue
 
 
-def draw_distractor(stage: Stage) -> Actor:
-    """An object with a shape and a place of its own that comes and goes, moves about, and may change its colour."""
-    draws = stage.draws
-    if not stage.free_shapes():
+def draw_distractor(layout: Layout) -> Actor:
+    """Return an object that appears for a while, moves in its cell, and may change its colour."""
+    draws = layout.draws
+    if not layout.free_shapes():
         raise NoRoom
-    window = stage.window(0.2, 0.9, 4)
+    window = layout.window(0.2, 0.9, 4)
     moments = (draws.between(window[0] + 1, window[1] - 1),) if draws.below(3) == 0 else ()
     return Actor(
-        shape=stage.shape(),
-        colour=steps(moments, draws.walk(stage.colours, len(moments))),
+        shape=layout.shape(),
+        colour=steps(moments, draws.walk(layout.colours, len(moments))),
         texture=draws.pick(TEXTURES),
         size=((0, draws.pick((SMALL, MEDIUM))),),
-        path=_wander(draws, stage.spot(stage.cells(1)[0]), stage.frames),
+        path=_wander(draws, layout.spot(layout.cells(1)[0]), layout.frames),
         visible=(window,),
         tilt=tilt(draws),
     )
 
 
-def _wander(draws: Draws, centre: Point, frames: int) -> Path:
+def _wander(draws: Draws, centre: Point, frames: int) -> Trajectory:
     def near() -> Point:
         return centre[0] + draws.uniform(-ROOM, ROOM), centre[1] + draws.uniform(-ROOM, ROOM)
 
