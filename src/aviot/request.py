@@ -8,8 +8,8 @@ from typing import Any, Literal, get_args
 from aviot.methods.aviot.schedule import support_count
 from aviot.utils.machine import check_device_name
 from aviot.utils.values import require_whole
-from aviot.video.paths import check_source
-from aviot.video.sample import Sampling, check_rate
+from aviot.video.checks import check_source
+from aviot.video.sampling import Sampling, check_rate
 
 CompressorName = Literal["aviot", "uniform", "segment-mean", "none"]
 COMPRESSORS: tuple[str, ...] = get_args(CompressorName)

@@ -11,7 +11,7 @@ from test_evaluate_command import aviot
 from aviot.evaluation import asking
 from aviot.evaluation.plan import Shard
 from aviot.evaluation.run import Prepared
-from aviot.video.result import Damage
+from aviot.video.frames import Damage
 
 SMALL = {"ratios": (2.0,), "compressors": ("aviot",)}
 

@@ -87,7 +87,7 @@ def _check(video: Path | None, scene: int, questions: Sequence[str], ratio: floa
     from aviot.methods.aviot.schedule import support_count
     from aviot.request import MOST_QUESTIONS, check_questions
     from aviot.utils.files import check_folder
-    from aviot.video.paths import check_source
+    from aviot.video.checks import check_source
 
     if video is not None:
         check_source(video)

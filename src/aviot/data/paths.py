@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 from aviot.data.errors import RecordError
 from aviot.data.json_values import quoted
-from aviot.video.paths import VIDEO_SUFFIXES
+from aviot.video.checks import VIDEO_SUFFIXES
 
 MAX_PATH = 4096
 """Characters of a path that Linux opens."""

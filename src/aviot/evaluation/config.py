@@ -11,7 +11,7 @@ from aviot.methods.aviot.schedule import support_count
 from aviot.request import COMPRESSORS, MAX_NEW_TOKENS, check_compressor, check_sampling, checkpoint_folder
 from aviot.utils.files import check_folder
 from aviot.utils.values import as_whole, require_whole
-from aviot.video.limits import ReadLimits
+from aviot.video.checks import ReadLimits
 
 
 @dataclass(frozen=True)

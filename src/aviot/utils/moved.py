@@ -25,6 +25,19 @@ MOVED = {
     "aviot.small.embedded": "aviot.bundled",
     "aviot.synthetic": "aviot_lab.world",
     "aviot.values": "aviot.utils.values",
+    "aviot.video.arrays": "aviot.video.read",
+    "aviot.video.claims": "aviot.video.mp4_tables",
+    "aviot.video.errors": "aviot.video.checks",
+    "aviot.video.images": "aviot.video.read",
+    "aviot.video.limits": "aviot.video.checks",
+    "aviot.video.messages": "aviot.video.worker",
+    "aviot.video.paths": "aviot.video.checks",
+    "aviot.video.picture": "aviot.video.decode",
+    "aviot.video.result": "aviot.video.frames",
+    "aviot.video.sample": "aviot.video.sampling",
+    "aviot.video.scaling": "aviot.video.frames",
+    "aviot.video.shelf": "aviot.video.frames",
+    "aviot.video.timeline": "aviot.video.sampling",
 }
 """Old and new names of modules and packages; modules inside a package move with it."""
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from aviot.models import AviotForConditionalGeneration
 from aviot.models.variant import variant
-from aviot.video.sample import Sampling
+from aviot.video.sampling import Sampling
 from aviot_lab.demo_model.accuracy import Sheet
 from aviot_lab.demo_model.learning import Answers, answer, encode
 from aviot_lab.demo_model.lessons import Lesson, LessonWriter
