@@ -11,6 +11,18 @@ from types import ModuleType
 
 MOVED = {
     "aviot.compressor": "aviot.methods.aviot",
+    "aviot.data.batches": "aviot.data.order",
+    "aviot.data.content": "aviot.data.conversation",
+    "aviot.data.cost": "aviot.data.order",
+    "aviot.data.errors": "aviot.data.checks",
+    "aviot.data.failures": "aviot.data.dataset",
+    "aviot.data.feature_key": "aviot.data.feature_cache",
+    "aviot.data.json_values": "aviot.data.checks",
+    "aviot.data.manifest": "aviot.data.corpus",
+    "aviot.data.paths": "aviot.data.checks",
+    "aviot.data.selection": "aviot.data.shuffle",
+    "aviot.data.turns": "aviot.data.conversation",
+    "aviot.data.unique_keys": "aviot.data.checks",
     "aviot.deadline": "aviot.utils.deadline",
     "aviot.deferred": "aviot.utils.lazy_names",
     "aviot.files": "aviot.utils.files",
