@@ -1,11 +1,11 @@
-"""Files are there whole or not at all."""
+"""Atomic writes."""
 
 import pytest
 
 from aviot.utils.files import replacing, write_durably
 
 
-def test_a_file_is_replaced_whole(tmp_path):
+def test_a_file_is_replaced_atomically(tmp_path):
     path = tmp_path / "kept.json"
     write_durably(path, b"old")
     write_durably(path, b"new")
@@ -13,7 +13,7 @@ def test_a_file_is_replaced_whole(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["kept.json"]
 
 
-def test_what_fails_leaves_the_old_one_and_nothing_else(tmp_path):
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     path = tmp_path / "kept.json"
     path.write_bytes(b"old")
 

@@ -333,7 +333,7 @@ def test_a_file_is_no_folder_for_a_run(folder, tmp_path):
 )
 def test_a_journal_of_something_else_is_left_as_it_is(folder, tmp_path, mine):
     (tmp_path / JOURNAL).write_bytes(mine)
-    with pytest.raises(ValueError, match=r"journal\.jsonl.* is no (journal|row) of .*name another folder"):
+    with pytest.raises(ValueError, match=r"journal\.jsonl.* is not a (journal|row) of .*name another folder"):
         reproduce(options(folder, tmp_path), load)
     assert (tmp_path / JOURNAL).read_bytes() == mine
 
@@ -361,7 +361,7 @@ def test_a_sheet_that_was_changed_is_refused(folder, finished, tmp_path, damage)
     head, sheet, *_ = (finished[0] / JOURNAL).read_bytes().splitlines()
     changed = json.dumps(json.loads(sheet) | damage).encode()
     (tmp_path / JOURNAL).write_bytes(head + b"\n" + changed + b"\n" + sheet + b"\n")
-    with pytest.raises(ValueError, match=r"line 2 is (not the run's sheet 1 of 3; the|no row of a run; the) file was"):
+    with pytest.raises(ValueError, match=r"line 2 is (not the run's sheet 1 of 3; the|not a row of a run; the) file was"):
         reproduce(options(folder, tmp_path), load)
 
 

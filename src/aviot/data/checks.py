@@ -132,7 +132,7 @@ class VideoFolder:
         if self.absolute is not True:
             raise RecordError(f"video must lie below the video folder or a folder of data.absolute_paths, {got}; {fix}")
         if path.suffix.lower() not in VIDEO_SUFFIXES:
-            raise RecordError(f"video must have a video file's suffix outside the video folder, {got}; {fix}")
+            raise RecordError(f"video must be named like a video file outside the video folder, {got}; {fix}")
 
 
 ANY_FOLDER = VideoFolder()

@@ -32,9 +32,8 @@ UNSUPPORTED = {
 _PREFERENCE_KEYS = ("label", "kto_tag")  # false: the answer is one to avoid (KTO)
 _EMPTY_TEXTS = ("[]", "{}", "null")  # empty columns of tools that store them as JSON text
 
-_DURATION_RANGE = re.compile(
-    r"(?:^|[^0-9])(\d{1,4})_(\d{1,4})_([sm])(?:_|$)"
-)  # 0_30_s_academic_v0_1, 1_2_m_youtube_v0_1
+_DURATION_RANGE = re.compile(r"(?:^|[^0-9])(\d{1,4})_(\d{1,4})_([sm])(?:_|$)")
+"""Range of seconds or minutes in the name of a source, such as 0_30_s_academic_v0_1 or 1_2_m_youtube_v0_1."""
 
 
 @dataclass(frozen=True)

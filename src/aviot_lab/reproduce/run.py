@@ -102,7 +102,7 @@ def _measure(
         rows = read_rows(path)
         head, *records = rows or [dict(identity)]
         if "format" not in head:
-            raise ValueError(f"{path} is no journal of aviot reproduce; name another folder with -o")
+            raise ValueError(f"{path} is not a journal of aviot reproduce; name another folder with -o")
         if changed := differences(head, identity):
             raise ValueError(
                 f"the run in {options.out} would not go on as it began: {'; '.join(changed)}. "
