@@ -2,7 +2,7 @@
 
 import pytest
 
-from aviot.utils.files import replacing, write_durably
+from aviot.utils.files import atomic_write, write_durably
 
 
 def test_a_file_is_replaced_atomically(tmp_path):
@@ -18,7 +18,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     path.write_bytes(b"old")
 
     def write_half():
-        with replacing(path) as temporary:
+        with atomic_write(path) as temporary:
             temporary.write_bytes(b"ne")
             raise OSError("the disk is full")
 

@@ -11,7 +11,7 @@ from aviot.explain.view import View
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.models.answering import Report
 from aviot.models.session import Session
-from aviot.utils.files import replacing
+from aviot.utils.files import atomic_write
 from aviot_lab.world import Question, World, WorldConfig, save
 
 FRAMES = 64
@@ -62,7 +62,7 @@ def draw_scene(number: int, folder: Path) -> tuple[Path, tuple[Question, ...]]:
         raise ValueError(f"scene {number} has one question, and two are to be asked; give another number")
     video = folder / VIDEO
     Outputs(folder / PAGE).check(video)
-    with replacing(video) as partial:
+    with atomic_write(video) as partial:
         save(scene, partial)
     return video, questions
 

@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from aviot.utils.files import TEMPORARY, replacing
+from aviot.utils.files import TEMPORARY, atomic_write
 from aviot.utils.values import as_whole
 
 logger = logging.getLogger(__name__)
@@ -146,7 +146,7 @@ class FeatureCache:
         try:
             if not self._make_room(sum(tensor.nbytes for tensor in tensors.values())):
                 return False
-            with replacing(path) as temporary:
+            with atomic_write(path) as temporary:
                 save_file(tensors, temporary, {"crc32": str(_checksum(tensors))})
         except (OSError, SafetensorError) as error:
             logger.warning("the features of a video could not be stored as %s (%s)", path, error)

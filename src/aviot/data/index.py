@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from aviot.data.checks import ANY_FOLDER, DataError, RecordError, VideoFolder
 from aviot.data.record import Record, parse_record
 from aviot.data.scan import Found, Scanner, decode_json
-from aviot.utils.files import replacing
+from aviot.utils.files import atomic_write
 
 logger = logging.getLogger(__name__)
 
@@ -130,7 +130,7 @@ def _build(path: Path, stored: Path, videos: VideoFolder) -> None:
     tensors = {name: torch.from_numpy(np.array(values)) for name, values in columns.items()}
     try:
         stored.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(stored) as temporary:
+        with atomic_write(stored) as temporary:
             save_file(tensors, temporary, {"about": json.dumps(about)})
     except (OSError, SafetensorError) as error:
         raise DataError(

@@ -15,7 +15,7 @@ from aviot.explain.study import Study, check_questions, study
 from aviot.explain.view import View
 from aviot.models.session import Session
 from aviot.request import CompressorName
-from aviot.utils.files import check_folder, check_outputs_differ, replacing
+from aviot.utils.files import atomic_write, check_folder, check_outputs_differ
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def explain(
         session, pictures, questions, *others, ratio=ratio, compressor=compressor, max_new_tokens=max_new_tokens
     )
     session.report("write")
-    with replacing(outputs.page) as temporary:
+    with atomic_write(outputs.page) as temporary:
         temporary.write_text(page_of(report), encoding="utf-8")
     written = [outputs.page]
     if outputs.export is not None:

@@ -17,7 +17,7 @@ LOCK = "run.lock"  # the file stays in the folder; the lock on it ends with its 
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`; it replaces `path` if the block succeeds, and is removed otherwise."""
     with _temporary(path) as temporary:
         yield temporary
@@ -35,7 +35,7 @@ def _temporary(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def filling(folder: Path) -> Iterator[Path]:
+def atomic_folder(folder: Path) -> Iterator[Path]:
     """Yield an empty temporary folder; its files move to `folder`, each atomically, if the block succeeds.
 
     A `folder` that does not exist yet is created with all files at once.
@@ -58,7 +58,7 @@ def filling(folder: Path) -> Iterator[Path]:
 
 def write_durably(path: Path, data: bytes) -> None:
     """Write a file atomically and flush it to disk, so that it also survives a crash of the machine."""
-    with replacing(path) as temporary, temporary.open("wb") as file:
+    with atomic_write(path) as temporary, temporary.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
@@ -66,7 +66,7 @@ def write_durably(path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def naming_failures(path: Path, advice: str) -> Iterator[None]:
+def explain_write_errors(path: Path, advice: str) -> Iterator[None]:
     """Re-raise an OSError of the block, such as a full disk, with a message that names `path` and a remedy."""
     try:
         yield
@@ -138,7 +138,7 @@ os.register_at_fork(after_in_child=_release_in_child)
 
 
 @contextmanager
-def only_writer(folder: Path, advice: str) -> Iterator[None]:
+def folder_lock(folder: Path, advice: str) -> Iterator[None]:
     """Hold the exclusive lock of a folder until the block or the process ends; ValueError if another holds it.
 
     The folder itself is locked if the file system supports it, so that removing the lock file does not release it. A

@@ -86,7 +86,7 @@ def read_rows(path: Path) -> list[Row]:
 
 
 @contextmanager
-def alone(path: Path) -> Iterator[None]:
+def exclusive_lock(path: Path) -> Iterator[None]:
     """Wait for the exclusive lock on a file, and hold it until the block or the process ends."""
     with path.open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerFast
 
 from aviot.models import AviotForConditionalGeneration
 from aviot.request import CompressorName
-from aviot.utils.files import check_folder, filling, only_writer
+from aviot.utils.files import atomic_folder, check_folder, folder_lock
 from aviot.utils.journal import read_rows
 from aviot.utils.machine import commit, device_named, machine, versions
 from aviot_lab.demo_model.accuracy import Setting, accuracy
@@ -49,7 +49,7 @@ def alone_in_folder(function: Callable[Concatenate[Path, Given], None]) -> Calla
     @wraps(function)
     def alone(folder: Path, /, *arguments: Given.args, **options: Given.kwargs) -> None:
         check_folder(folder, ELSEWHERE)
-        with only_writer(folder, f"wait until it ends, or {ELSEWHERE}"):
+        with folder_lock(folder, f"wait until it ends, or {ELSEWHERE}"):
             function(folder, *arguments, **options)
 
     return alone
@@ -100,7 +100,7 @@ def train(
     end = curriculum.steps if before is None else curriculum.begin_of(before)
     if step >= end:
         raise ValueError(f"{known} is at step {step:,}, so none is left up to {end:,}")
-    with filling(folder / KEPT) as place:
+    with atomic_folder(folder / KEPT) as place:
         tokenizer.save_pretrained(place)
     loader = DataLoader(
         Lessons(curriculum, tokenizer),

@@ -14,7 +14,7 @@ from aviot.evaluation.forms import Form, has_form, is_amount, is_count, is_numbe
 from aviot.evaluation.manifest import differences, weight_hashes
 from aviot.evaluation.progress import RunningScore
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
-from aviot.utils.files import naming_failures, only_writer
+from aviot.utils.files import explain_write_errors, folder_lock
 from aviot.utils.journal import Journal, read_rows
 from aviot.utils.machine import command_line, commit, machine, versions
 from aviot_lab.demo_model.accuracy import write_sheet
@@ -61,7 +61,7 @@ def reproduce(options: Options, load: Load, progress: RunProgress | None = None)
     """Measure what has not been measured yet, write the report into the run's folder and return its data."""
     require_matplotlib()
     check_report(options.out)
-    with only_writer(options.out, f"wait until it ends, or {ELSEWHERE}"):
+    with folder_lock(options.out, f"wait until it ends, or {ELSEWHERE}"):
         return _reproduce(options, load, progress)
 
 
@@ -85,7 +85,7 @@ def _reproduce(options: Options, load: Load, progress: RunProgress | None) -> di
         "figures": Summary(options.size, config, tuned, short, long, options.seed).figures()
     }
     progress.phase("writing the report")
-    with naming_failures(options.out, TRY_AGAIN):
+    with explain_write_errors(options.out, TRY_AGAIN):
         write_report(options.out, report)
     return report
 
@@ -98,7 +98,7 @@ def _measure(
     world = World(WorldConfig(seed=options.seed))
     tasks = [*_tasks(world, options.size)]
     path = options.out / JOURNAL
-    with naming_failures(path, TRY_AGAIN), Journal(path, first=identity) as journal:
+    with explain_write_errors(path, TRY_AGAIN), Journal(path, first=identity) as journal:
         rows = read_rows(path)
         head, *records = rows or [dict(identity)]
         if "format" not in head:
