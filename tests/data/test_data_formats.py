@@ -80,7 +80,7 @@ def test_conversations_of_several_turns():
     values = [
         {"messages": chat("<video>First?", "One.", "Second?\nIn short.", "Two."), "videos": ["a.mp4"]},
         {"query": "Second?\nIn short.", "response": "Two."} | history,
-        {"videos": ["a.mp4"], "conversation": [{"human": asked, "assistant": told} for asked, told in expected]},
+        {"videos": ["a.mp4"], "conversation": [{"human": q, "assistant": a} for q, a in expected]},
         {"instruction": "Second?", "input": "In short.", "output": "Two."} | history,
     ]
     assert [parse_record(value, "1").turns for value in values] == [expected] * 4

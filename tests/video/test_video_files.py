@@ -62,8 +62,8 @@ def test_chosen_frames_are_those_of_decoding_everything(clip, name):
     everything = sequential(path)
     rate = float(KINDS[name][1].get("rate", 25))
     assert len(everything) == 60
-    for wish in ({}, {"frames": 5}, {"frames": 1000}, {"fps": 20, "max_frames": 7}):
-        video = read_video(path, **wish)
+    for options in ({}, {"frames": 5}, {"frames": 1000}, {"fps": 20, "max_frames": 7}):
+        video = read_video(path, **options)
         assert video.total == 60
         assert video.damage is None
         assert video.fps == pytest.approx(rate)
