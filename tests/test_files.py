@@ -1,11 +1,11 @@
-"""Files are there whole or not at all."""
+"""Atomic writes."""
 
 import pytest
 
-from aviot.utils.files import replacing, write_durably
+from aviot.utils.files import atomic_write, write_durably
 
 
-def test_a_file_is_replaced_whole(tmp_path):
+def test_a_file_is_replaced_atomically(tmp_path):
     path = tmp_path / "kept.json"
     write_durably(path, b"old")
     write_durably(path, b"new")
@@ -13,12 +13,12 @@ def test_a_file_is_replaced_whole(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["kept.json"]
 
 
-def test_what_fails_leaves_the_old_one_and_nothing_else(tmp_path):
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     path = tmp_path / "kept.json"
     path.write_bytes(b"old")
 
     def write_half():
-        with replacing(path) as temporary:
+        with atomic_write(path) as temporary:
             temporary.write_bytes(b"ne")
             raise OSError("the disk is full")
 

@@ -1,4 +1,4 @@
-"""One process at a time writes into a run's folder, by a lock that ends with the process."""
+"""The exclusive lock of a run's folder, and atomic writes of folders."""
 
 import os
 import signal
@@ -8,29 +8,29 @@ import pytest
 from common import GOLDEN
 
 from aviot.models import AviotProcessor
-from aviot.utils.files import LOCK, filling, only_writer
+from aviot.utils.files import LOCK, atomic_folder, folder_lock
 
 ADVICE = "wait for it"
 
 
 def test_a_folder_has_one_writer(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path, target_is_directory=True)
-    with only_writer(tmp_path, ADVICE):
+    with folder_lock(tmp_path, ADVICE):
         for folder in (tmp_path, tmp_path / "link"):
             with pytest.raises(ValueError, match=rf"writing into .* \(process {os.getpid()} on .*\); wait for it"):
-                only_writer(folder, ADVICE).__enter__()
+                folder_lock(folder, ADVICE).__enter__()
         (tmp_path / LOCK).unlink()
         with pytest.raises(ValueError, match="another process is writing"):
-            only_writer(tmp_path, ADVICE).__enter__()
-    with only_writer(tmp_path, ADVICE):
+            folder_lock(tmp_path, ADVICE).__enter__()
+    with folder_lock(tmp_path, ADVICE):
         pass
 
 
-def test_a_killed_holder_frees_it_even_if_a_child_of_it_lives(tmp_path):
+def test_a_killed_holder_releases_it_even_if_its_child_lives(tmp_path):
     ready, tell = os.pipe()
     holder = os.fork()
     if not holder:
-        held = only_writer(tmp_path, ADVICE)
+        held = folder_lock(tmp_path, ADVICE)
         held.__enter__()
         child = os.fork()
         if child:
@@ -40,35 +40,35 @@ def test_a_killed_holder_frees_it_even_if_a_child_of_it_lives(tmp_path):
     child = int(os.read(ready, 20))
     try:
         with pytest.raises(ValueError, match=f"process {holder} on"):
-            only_writer(tmp_path, ADVICE).__enter__()
+            folder_lock(tmp_path, ADVICE).__enter__()
         os.kill(holder, signal.SIGKILL)
         os.waitpid(holder, 0)
         os.kill(child, 0)
-        with only_writer(tmp_path, ADVICE):
+        with folder_lock(tmp_path, ADVICE):
             pass
     finally:
         os.kill(child, signal.SIGKILL)
 
 
-def test_a_folder_that_stayed_empty_goes_away_again(tmp_path):
+def test_a_folder_that_stayed_empty_is_removed(tmp_path):
     for content, stays in (((), False), (("run.json",), True)):
-        with only_writer(tmp_path / "a" / "b", ADVICE):
+        with folder_lock(tmp_path / "a" / "b", ADVICE):
             for name in content:
                 (tmp_path / "a" / "b" / name).touch()
         assert (tmp_path / "a").exists() == stays
 
 
-def test_a_link_in_the_place_of_the_lock_is_not_written_through(tmp_path):
+def test_a_link_in_place_of_the_lock_file_is_not_followed(tmp_path):
     (tmp_path / "mine").write_text("kept")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / LOCK).symlink_to(tmp_path / "mine")
     with pytest.raises(OSError, match=LOCK):
-        only_writer(tmp_path / "run", ADVICE).__enter__()
+        folder_lock(tmp_path / "run", ADVICE).__enter__()
     assert (tmp_path / "mine").read_text() == "kept"
 
 
 @pytest.mark.parametrize("exists", [False, True])
-def test_a_folder_is_filled_with_whole_files(tmp_path, exists):
+def test_a_folder_is_written_atomically(tmp_path, exists):
     folder = tmp_path / "folder"
     if exists:
         (folder / "inner").mkdir(parents=True)
@@ -76,7 +76,7 @@ def test_a_folder_is_filled_with_whole_files(tmp_path, exists):
         (folder / "inner" / "a").write_text("old")
 
     def write(text, error=None):
-        with filling(folder) as place:
+        with atomic_folder(folder) as place:
             (place / "inner").mkdir()
             (place / "inner" / "a").write_text(text)
             if error:
@@ -91,8 +91,8 @@ def test_a_folder_is_filled_with_whole_files(tmp_path, exists):
     assert [path.name for path in tmp_path.iterdir()] == ["folder"]
 
 
-def test_a_processor_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    """Its tokenizer comes first: a kill or a full disk after that would leave it beside settings of another."""
+def test_a_processor_is_saved_atomically(tmp_path, monkeypatch):
+    """The tokenizer is saved first: a failure after that would leave it beside the settings of another."""
     processor = AviotProcessor.from_pretrained(GOLDEN.parent / "checkpoint")
     written = processor.save_pretrained(tmp_path / "kept")
     before = {path.name: path.read_bytes() for path in (tmp_path / "kept").iterdir()}

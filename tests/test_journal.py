@@ -1,11 +1,11 @@
-"""Rows on disk: durable, whole, in one process's hands."""
+"""Journals: durable and complete rows, written by one process at a time."""
 
 import pytest
 
 from aviot.utils.journal import Journal, JournalError, read_rows
 
 
-def test_rows_come_back(tmp_path):
+def test_rows_are_read_back(tmp_path):
     path = tmp_path / "parts" / "rows.jsonl"
     for value in ("a\u2028b", "狗\r\n"):
         with Journal(path) as journal:
@@ -15,14 +15,14 @@ def test_rows_come_back(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "torn", [b'{"text": "thr', b"{", b'{"text": 3}', b"\x00\x00\x00\n", b"nonsense\n", '{"t": "狗'.encode()[:-1]]
+    "partial", [b'{"text": "thr', b"{", b'{"text": 3}', b"\x00\x00\x00\n", b"nonsense\n", '{"t": "狗'.encode()[:-1]]
 )
-def test_a_torn_last_line_is_cut_off(tmp_path, torn):
+def test_a_partial_last_line_is_truncated(tmp_path, partial):
     path = tmp_path / "rows.jsonl"
     with Journal(path) as journal:
         journal.add({"text": 1})
         journal.add({"text": 2})
-    path.write_bytes(path.read_bytes() + torn)
+    path.write_bytes(path.read_bytes() + partial)
     assert [row["text"] for row in read_rows(path)] == [1, 2]
     with Journal(path) as journal:
         journal.add({"text": 3})
@@ -30,7 +30,7 @@ def test_a_torn_last_line_is_cut_off(tmp_path, torn):
 
 
 @pytest.mark.parametrize("whole", [b"", b'{"text": 1}'])
-def test_a_file_that_is_torn_from_the_start(tmp_path, whole):
+def test_a_partial_first_line(tmp_path, whole):
     path = tmp_path / "rows.jsonl"
     path.write_bytes(whole)
     with Journal(path) as journal:
@@ -39,30 +39,30 @@ def test_a_file_that_is_torn_from_the_start(tmp_path, whole):
 
 
 @pytest.mark.parametrize("text", [b"my notes", b"one\ntwo\nthree\n", b'{"text": 1}\ntwo\nthree\n'])
-def test_a_file_that_is_no_journal_is_left_as_it_is(tmp_path, text):
+def test_another_file_is_left_unchanged(tmp_path, text):
     path = tmp_path / "rows.jsonl"
     path.write_bytes(text)
     for _ in range(2):  # and no lock stays behind
-        with pytest.raises(JournalError, match=r"is no (journal|row) of a run"):
+        with pytest.raises(JournalError, match=r"is not a (journal|row) of a run"):
             Journal(path)
     assert path.read_bytes() == text
 
 
-@pytest.mark.parametrize("torn", [b"", b'{"for', b'{"format": 2, "seed": 0', b"\x00\x00"])
-def test_a_first_row_that_is_known_tells_a_torn_journal_from_another_file(tmp_path, torn):
+@pytest.mark.parametrize("partial", [b"", b'{"for', b'{"format": 2, "seed": 0', b"\x00\x00"])
+def test_a_known_first_row_distinguishes_a_partial_journal_from_another_file(tmp_path, partial):
     path, first = tmp_path / "rows.jsonl", {"format": 2, "seed": 0}
     for mine in (b'{"mine": [1, 2, 3]}', b'{"mine": [1', b"{\x80\xff", b'{\n "mine": 1}', b'{"format": 2, "seed": 1'):
         path.write_bytes(mine)
-        with pytest.raises(JournalError, match=r"is no (journal|row) of a run"):
+        with pytest.raises(JournalError, match=r"is not a (journal|row) of a run"):
             Journal(path, first)
         assert path.read_bytes() == mine
-    path.write_bytes(torn)
+    path.write_bytes(partial)
     with Journal(path, first) as journal:
         journal.add(first)
     assert read_rows(path) == [first]
 
 
-def test_nothing_is_cut_off_before_there_is_a_row_to_add(tmp_path):
+def test_nothing_is_truncated_before_the_first_append(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b'{"mine": 1}\n{"also": 2}')
     with Journal(path):
@@ -73,7 +73,7 @@ def test_nothing_is_cut_off_before_there_is_a_row_to_add(tmp_path):
 def test_damage_elsewhere_is_an_error(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b'{"text": 1}\nnonsense\n{"text": 3}\n')
-    with pytest.raises(JournalError, match="line 2 is no row"):
+    with pytest.raises(JournalError, match="line 2 is not a row"):
         read_rows(path)
 
 
@@ -95,23 +95,23 @@ def test_damage_elsewhere_is_an_error(tmp_path):
     ],
     ids=lambda line: ascii(line[:20]),
 )
-def test_a_line_that_no_journal_holds_is_refused(tmp_path, line):
+def test_an_invalid_line_is_refused(tmp_path, line):
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b'{"text": 1}\n' + line + b'\n{"text": 3}\n')
     for use in (read_rows, Journal):
-        with pytest.raises(JournalError, match="line 2 is no row"):
+        with pytest.raises(JournalError, match="line 2 is not a row"):
             use(path)
 
 
-def test_a_whole_last_row_that_no_journal_holds_is_not_cut_off(tmp_path):
+def test_an_invalid_but_complete_last_row_is_not_truncated(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b'{"text": 1}\n{"text": NaN}\n')
-    with pytest.raises(JournalError, match="line 2 is no row"):
+    with pytest.raises(JournalError, match="line 2 is not a row"):
         Journal(path)
     assert path.read_bytes().endswith(b"NaN}\n")
 
 
-def test_steering_characters_and_halves_of_pairs_come_back_escaped(tmp_path):
+def test_control_characters_and_lone_surrogates_are_escaped(tmp_path):
     path, text = tmp_path / "rows.jsonl", "\x1b\x9b\u202e\ud800\x7f狗"
     with Journal(path) as journal:
         journal.add({"text": text})

@@ -1,4 +1,4 @@
-"""Which process this is and which GPU it takes, by the variables of several launchers; environments are given."""
+"""Rank and GPU of a process from the environment variables of several launchers."""
 
 import pytest
 import torch
@@ -25,17 +25,17 @@ TWO_OF_FOUR = {"RANK": "2", "WORLD_SIZE": "4"}
 @pytest.mark.parametrize("device", ["auto", "cuda", None])
 def test_each_process_of_a_machine_takes_its_own_gpu(name, device):
     for local in range(4):
-        told = {"RANK": str(4 + local), "WORLD_SIZE": "8", name: str(local)}
-        assert process_device(device, told, gpus=4) == torch.device("cuda", local)
+        environment = {"RANK": str(4 + local), "WORLD_SIZE": "8", name: str(local)}
+        assert process_device(device, environment, gpus=4) == torch.device("cuda", local)
 
 
-def test_torchruns_own_word_comes_first():
-    told = TWO_OF_FOUR | {"LOCAL_RANK": "1", "SLURM_LOCALID": "0", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}
-    assert World.here(told) == World(2, 4, 1)
-    assert process_device("auto", told, gpus=2) == torch.device("cuda", 1)
+def test_torchruns_variables_take_precedence():
+    environment = TWO_OF_FOUR | {"LOCAL_RANK": "1", "SLURM_LOCALID": "0", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}
+    assert World.here(environment) == World(2, 4, 1)
+    assert process_device("auto", environment, gpus=2) == torch.device("cuda", 1)
 
 
-def test_more_processes_than_gpus_take_turns():
+def test_more_processes_than_gpus_share_them():
     assert process_device("auto", TWO_OF_FOUR | {"LOCAL_RANK": "3"}, gpus=2) == torch.device("cuda", 1)
 
 
@@ -51,7 +51,7 @@ def test_a_process_that_cannot_know_its_gpu_is_refused():
         process_device("auto", TWO_OF_FOUR | {"LOCAL_RANK": "x"}, gpus=8)
 
 
-def test_a_device_that_is_named_is_taken_as_it_is():
+def test_a_named_device_is_used():
     with pytest.raises(ValueError, match="no GPU can be used here as cuda:99"):
         process_device("cuda:99", TWO_OF_FOUR, gpus=8)
     with pytest.raises(ValueError, match="device must be auto"):
@@ -63,7 +63,7 @@ STEP = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "16", "SLURM_NTASKS": "16"
 
 
 @pytest.mark.parametrize(
-    ("told", "world"),
+    ("environment", "world"),
     [
         (STEP | {"SLURM_PROCID": "11"}, World(11, 16, 3)),
         (STEP | {"SLURM_PROCID": "0", "SLURM_LOCALID": "0"}, World(0, 16, 0)),
@@ -80,13 +80,13 @@ STEP = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "16", "SLURM_NTASKS": "16"
         ({}, World(0, 1, 0)),
     ],
 )
-def test_ranks_of_other_launchers(told, world):
-    assert World.here(told) == world
-    assert Shard.here(told) == Shard(world.rank, world.processes)
+def test_ranks_of_other_launchers(environment, world):
+    assert World.here(environment) == world
+    assert Shard.here(environment) == Shard(world.rank, world.processes)
 
 
 @pytest.mark.parametrize(
-    ("told", "sentence"),
+    ("environment", "message"),
     [
         ({"RANK": "4", "WORLD_SIZE": "4"}, "RANK must be a number below WORLD_SIZE"),
         ({"RANK": "x"}, "RANK must be a number below WORLD_SIZE"),
@@ -94,15 +94,15 @@ def test_ranks_of_other_launchers(told, world):
         ({"SLURM_PROCID": "9", "SLURM_NTASKS": "8"}, "SLURM_PROCID must be a number below SLURM_NTASKS"),
     ],
 )
-def test_ranks_that_make_no_sense(told, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        World.here(told)
+def test_inconsistent_ranks(environment, message):
+    with pytest.raises(ValueError, match=message):
+        World.here(environment)
 
 
-def test_accelerate_is_told_what_srun_said():
-    told = STEP | {"SLURM_PROCID": "11"}
-    join_launcher(told, gpus=8)
-    assert (told["RANK"], told["WORLD_SIZE"], told["LOCAL_RANK"]) == ("11", "16", "3")
+def test_variables_for_accelerate_follow_srun():
+    environment = STEP | {"SLURM_PROCID": "11"}
+    join_launcher(environment, gpus=8)
+    assert (environment["RANK"], environment["WORLD_SIZE"], environment["LOCAL_RANK"]) == ("11", "16", "3")
     isolated = STEP | {"SLURM_PROCID": "11"}
     join_launcher(isolated, gpus=1)
     assert isolated["LOCAL_RANK"] == "0"  # the only GPU that it sees

@@ -1,4 +1,4 @@
-"""Words of strangers at a terminal: shown as text, never obeyed."""
+"""Untrusted text at a terminal: shown as text, never interpreted."""
 
 import io
 import json
@@ -29,17 +29,15 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.mark.parametrize(
-    "steering", [*"\x00\x07\x08\x0b\x1b\r\x7f\x85\x9b\x9d\u2028\u202e\u2066\ufeff\ud800\U000e0041"]
-)
-def test_what_steers_is_replaced(steering):
-    assert printable(f"a{steering}b") == "a\N{REPLACEMENT CHARACTER}b"
+@pytest.mark.parametrize("control", [*"\x00\x07\x08\x0b\x1b\r\x7f\x85\x9b\x9d\u2028\u202e\u2066\ufeff\ud800\U000e0041"])
+def test_control_characters_are_replaced(control):
+    assert printable(f"a{control}b") == "a\N{REPLACEMENT CHARACTER}b"
 
 
 @pytest.mark.parametrize(
     "text", ["日本語", "a\n\tb", "naïve café", "5\u00a0%", "क\u200dष", "שלום\u200e!", "👩\u200d🚀", "[red]x"]
 )
-def test_what_is_only_read_stays(text):
+def test_other_text_is_unchanged(text):
     assert printable(text) == text
 
 
@@ -57,8 +55,8 @@ def test_json_keeps_its_data_and_no_control(value):
         json_text(float("nan"))
 
 
-def test_a_console_writes_its_own_codes_and_nobody_elses():
-    """In colour, on a terminal: styles are rich's, every other control is gone, markup is text unless asked for."""
+def test_a_console_writes_only_its_own_control_codes():
+    """Styles of rich are kept, all other control characters replaced, and markup is text unless requested."""
     screen = Terminal()
     console = SafeConsole(file=screen, force_terminal=True, color_system="standard", width=200)
     console.print(HOSTILE, style="red", markup=False, highlight=False)
@@ -72,7 +70,7 @@ def test_a_console_writes_its_own_codes_and_nobody_elses():
 
 
 def guarded(monkeypatch):
-    """Set up the streams as a command has them."""
+    """Set up the streams as in a command."""
     out, err = Terminal(), Terminal()
     monkeypatch.setattr(sys, "stdout", out)
     monkeypatch.setattr(sys, "stderr", err)
@@ -95,7 +93,7 @@ def test_everything_that_is_printed_is_filtered(monkeypatch):
     assert sys.stdout.isatty()
 
 
-def test_a_bar_keeps_its_codes_and_filters_lines_beside_it(monkeypatch):
+def test_a_progress_bar_keeps_its_codes_and_filters_other_lines(monkeypatch):
     _, err = guarded(monkeypatch)
     with SafeProgress(console=SafeConsole(stderr=True, force_terminal=True, width=80), transient=True) as progress:
         progress.add_task(HOSTILE)
@@ -122,7 +120,7 @@ def test_a_bar_keeps_its_codes_and_filters_lines_beside_it(monkeypatch):
         ["app", "--model", HOSTILE],
     ],
 )
-def test_arguments_that_are_repeated_in_an_error(arguments, monkeypatch):
+def test_arguments_quoted_in_an_error(arguments, monkeypatch):
     console = SafeConsole(stderr=True)  # the cached one belongs to another test's stream
     monkeypatch.setattr(terminal, "stderr_console", lambda: console)
     done = CliRunner().invoke(app, arguments, env={"COLUMNS": "200", "FORCE_COLOR": "1"})
@@ -140,8 +138,8 @@ def test_arguments_that_are_repeated_in_an_error(arguments, monkeypatch):
                "text = sys.argv[1]; warnings.warn(text); raise OSError(text)", HOSTILE],
     ],
 )  # fmt: skip
-def test_a_process_prints_no_control_of_its_arguments(command):
-    """By an error's sentence, a warning and a traceback."""
+def test_a_process_prints_no_control_characters_of_its_arguments(command):
+    """Neither in an error message, nor in a warning, nor in a traceback."""
     environment = os.environ | {"COLUMNS": "200", "PYTHONIOENCODING": "utf-8"}
     done = subprocess.run([sys.executable, *command], capture_output=True, env=environment, timeout=60)
     assert done.returncode in (1, 2)
@@ -149,8 +147,8 @@ def test_a_process_prints_no_control_of_its_arguments(command):
     assert not CONTROLS.search((done.stderr + done.stdout).decode())
 
 
-def test_no_other_console_and_no_other_bar_is_made():
-    """A console of rich itself would print what it is given."""
+def test_no_unsafe_console_or_progress_bar_is_created():
+    """A plain rich console would print control characters."""
     made = [
         f"{path.relative_to(SOURCES)}: {line.strip()}"
         for path in SOURCES.rglob("*.py")

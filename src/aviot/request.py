@@ -9,8 +9,8 @@ from aviot.budget import Budget
 from aviot.methods import registry
 from aviot.utils.machine import check_device_name
 from aviot.utils.values import require_whole
-from aviot.video.paths import check_source
-from aviot.video.sample import Sampling, check_rate
+from aviot.video.checks import check_source
+from aviot.video.sampling import Sampling, check_rate
 
 MAX_NEW_TOKENS = 64
 """Longest answer, where neither a person nor a task says."""

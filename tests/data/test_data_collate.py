@@ -1,4 +1,4 @@
-"""Batches as the model takes them, with pixels and with cached features."""
+"""Batches as input of the model, with pixels and with cached features."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -51,7 +51,7 @@ def cached(config, model, processor, tmp_path):
     return VideoDataset(Corpus.open(config), processor, config, features=features)
 
 
-def test_a_batch_is_what_the_model_takes(data, model):
+def test_a_batch_is_valid_model_input(data, model):
     examples = [data[position] for position in range(3)]
     batch = Collate(0)(examples)
     assert batch["positions"] == [0, 1, 2]
@@ -66,7 +66,7 @@ def test_a_batch_is_what_the_model_takes(data, model):
     assert together.transport_loss.item() == pytest.approx(mean.item(), rel=1e-4)
 
 
-def test_padding_is_never_attended_to_nor_supervised(data):
+def test_padding_is_neither_attended_to_nor_supervised(data):
     examples = [data[position] for position in range(3)]
     batch = Collate(77)(examples)
     for row, example in enumerate(examples):
@@ -85,7 +85,7 @@ def test_each_turns_question_is_marked_and_nothing_between(data):
     assert batch["question_span"][1].tolist() == [[3, 5], [8, 9]]
 
 
-def encode_and_keep(batch, model, cache):
+def encode_and_store(batch, model, cache):
     with torch.no_grad():
         encoded = model(**model_inputs(batch), output_encoded=True).encoded
     keep_features(batch, encoded, cache, torch.float32)
@@ -94,21 +94,21 @@ def encode_and_keep(batch, model, cache):
 
 def test_the_second_time_nothing_is_decoded_or_encoded(cached, model, monkeypatch):
     cache = cached.features.cache
-    first = encode_and_keep(Collate(0)([cached[0], cached[1]]), model, cache)
+    first = encode_and_store(Collate(0)([cached[0], cached[1]]), model, cache)
     monkeypatch.setattr(cached, "processor", _NoReading(cached.processor))
     monkeypatch.setattr(model.model, "encode", _refuse)
     batch = Collate(0)([cached[0], cached[1]])
     assert "pixel_values" not in batch
-    for before, after in zip(first, encode_and_keep(batch, model, cache), strict=True):
+    for before, after in zip(first, encode_and_store(batch, model, cache), strict=True):
         assert torch.equal(before, after)
 
 
 def test_cached_and_new_videos_share_a_batch(cached, data, model):
-    encode_and_keep(Collate(0)([cached[1]]), model, cached.features.cache)
+    encode_and_store(Collate(0)([cached[1]]), model, cached.features.cache)
     batch = Collate(0)([cached[0], cached[1], cached[2]])
     assert len(batch["frame_counts"]) == 2
-    mixed = encode_and_keep(batch, model, cached.features.cache)
-    plain = encode_and_keep(Collate(0)([data[0], data[1], data[2]]), model, cached.features.cache)
+    mixed = encode_and_store(batch, model, cached.features.cache)
+    plain = encode_and_store(Collate(0)([data[0], data[1], data[2]]), model, cached.features.cache)
     for one, other in zip(mixed, plain, strict=True):
         assert torch.allclose(one, other, atol=1e-5)
 
@@ -124,7 +124,7 @@ def test_each_example_has_its_own_ratio(data, model):
 
 
 class _NoReading:
-    """A processor whose videos are out of reach."""
+    """A processor that cannot read videos."""
 
     def __init__(self, processor):
         self.encode_conversation = processor.encode_conversation

@@ -1,4 +1,4 @@
-"""Cached features: the right ones, whole, shared by processes, and never more than fit."""
+"""The feature cache: correct, complete, shared by processes, and bounded in size."""
 
 import os
 import time
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from aviot.data import EncodedVideo, FeatureCache, FeatureKeys, fingerprint
 from aviot.data import feature_cache as module
-from aviot.data.feature_key import content_digest
+from aviot.data.feature_cache import content_digest
 
 KEYS = [f"{number:064x}" for number in range(40)]
 
@@ -28,7 +28,7 @@ def cache(tmp_path):
 
 
 @given(st.integers(1, 4), st.sampled_from([torch.bfloat16, torch.float16, torch.float32]), st.integers(0, 99))
-def test_what_was_put_comes_back(tmp_path_factory, frames, dtype, seed):
+def test_stored_features_are_returned(tmp_path_factory, frames, dtype, seed):
     cache = FeatureCache(tmp_path_factory.mktemp("cache"), 10**6)
     kept = EncodedVideo(
         torch.randn(frames, 4, 8, generator=torch.Generator().manual_seed(seed)).to(dtype), (0.1,) * frames, 1 / 3
@@ -42,7 +42,7 @@ def test_what_was_put_comes_back(tmp_path_factory, frames, dtype, seed):
     assert cache.get(KEYS[1]) is None
 
 
-def test_parts_of_a_larger_tensor_are_kept_alone(cache):
+def test_a_slice_of_a_larger_tensor_is_stored_alone(cache):
     whole = torch.randn(10, 4, 8)
     other = whole.split([4, 6])[1]
     cache.put(KEYS[0], EncodedVideo(other, (0.0,) * 6, 3.0))
@@ -68,7 +68,7 @@ def test_keys_are_hashes(cache, key):
         lambda data: data.replace(b"features", b"faetures"),
     ],
 )
-def test_damaged_files_are_removed_and_made_again(cache, damage, caplog):
+def test_damaged_files_are_removed_and_written_again(cache, damage, caplog):
     cache.put(KEYS[0], video())
     (path,) = cache.folder.iterdir()
     path.write_bytes(damage(path.read_bytes()))
@@ -79,7 +79,7 @@ def test_damaged_files_are_removed_and_made_again(cache, damage, caplog):
     assert cache.get(KEYS[0]).features[0, 0, 0] == 5
 
 
-def test_those_used_longest_ago_go_first(tmp_path):
+def test_the_least_recently_used_are_removed_first(tmp_path):
     cache = FeatureCache(tmp_path, 4000)
     one = video(frames=10)  # 640 bytes of features
     for i in range(3):
@@ -103,7 +103,7 @@ def test_the_folder_never_outgrows_its_limit(tmp_path_factory, puts):
         assert sum(path.stat().st_size for path in cache.folder.iterdir()) <= 6000
 
 
-def test_a_reader_keeps_what_is_dropped(cache):
+def test_an_open_file_can_be_read_after_its_removal(cache):
     cache.put(KEYS[0], video(7))
     found = cache.get(KEYS[0])
     for path in cache.folder.iterdir():
@@ -111,13 +111,13 @@ def test_a_reader_keeps_what_is_dropped(cache):
     assert (found.features == 7).all()
 
 
-def test_what_is_larger_than_the_cache_is_not_kept(tmp_path):
+def test_a_video_larger_than_the_cache_is_not_stored(tmp_path):
     cache = FeatureCache(tmp_path, 1000)
     assert not cache.put(KEYS[0], video(frames=100))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_files_that_lost_their_writer_are_cleared(cache):
+def test_stale_temporary_files_are_removed(cache):
     for name, age in (("old", module.STALE_SECONDS + 60), ("new", 0)):
         path = cache.folder / f"{name}.tmp"
         path.write_bytes(b"x")
@@ -130,16 +130,16 @@ def test_a_write_that_fails_does_not_end_the_run(cache, caplog):
     cache.folder.rmdir()
     cache.folder.write_bytes(b"")
     assert not cache.put(KEYS[0], video())
-    assert "could not be kept" in caplog.text
+    assert "could not be stored" in caplog.text
 
 
-def test_a_cache_needs_room():
+def test_a_cache_needs_a_positive_size():
     with pytest.raises(ValueError, match="max_bytes"):
         FeatureCache("x", 0)
 
 
 def work(folder: str) -> None:
-    """Put and get under few keys, each twice in a row, in little room; whatever comes back must be whole."""
+    """Put and get few keys, each twice in a row, in a small cache; every result must be complete."""
     cache, worker = FeatureCache(folder, 20_000), int(os.environ["WORKER"])
     hits = 0
     for turn in range(150):
@@ -180,7 +180,7 @@ def test_a_key_follows_content_and_settings(tmp_path):
     assert len({key, *others}) == 7
 
 
-def test_what_is_no_video_has_no_key(tmp_path):
+def test_paths_that_are_not_videos_have_no_key(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     os.symlink(tmp_path / "loop", tmp_path / "loop")
     for name in ("none", "pipe", "loop", "nul\0"):

@@ -1,21 +1,20 @@
-"""Records of other training tools: what they mean here, and what is refused by name."""
+"""Records in the formats of other training tools: accepted ones, and messages for unsupported ones."""
 
 from pathlib import Path
 
 import pytest
-from training_sets import GOLDEN, record, said, write_json, write_lines, write_video
+from training_sets import GOLDEN, record, turns, write_json, write_lines, write_video
 
 from aviot.backbones.llava_video.prompt import SYSTEM
 from aviot.data import Corpus, DataConfig, DataError, VideoDataset
-from aviot.data.errors import RecordError
-from aviot.data.paths import VideoFolder
+from aviot.data.checks import RecordError, VideoFolder
 from aviot.data.record import parse_record
 from aviot.models import AviotProcessor
 
 TURNS = (("What happens?", "A dog runs."),)
 
 
-def spoken(*texts, roles=("user", "assistant")):
+def chat(*texts, roles=("user", "assistant")):
     return [{"role": roles[i % 2], "content": text} for i, text in enumerate(texts)]
 
 
@@ -29,12 +28,12 @@ TEXT = {"type": "text", "text": "What happens?"}
 @pytest.mark.parametrize(
     "value",
     [
-        {"messages": spoken("<video>What happens?", "A dog runs."), "videos": ["a.mp4"]},
-        {"messages": spoken("What happens?", "A dog runs."), "videos": ["a.mp4"]},
-        {"messages": spoken("What happens?<video>", "A dog runs."), "videos": "a.mp4", "images": [], "tools": None},
-        {"messages": spoken("<video>\nWhat happens?", "A dog runs.", roles=("human", "gpt")), "videos": ["a.mp4"]},
-        {"conversations": said("<video>What happens?", "A dog runs."), "videos": ["a.mp4"], "system": ""},
-        {"conversations": spoken("What happens?", "A dog runs."), "messages": None, "video": "a.mp4", "id": None},
+        {"messages": chat("<video>What happens?", "A dog runs."), "videos": ["a.mp4"]},
+        {"messages": chat("What happens?", "A dog runs."), "videos": ["a.mp4"]},
+        {"messages": chat("What happens?<video>", "A dog runs."), "videos": "a.mp4", "images": [], "tools": None},
+        {"messages": chat("<video>\nWhat happens?", "A dog runs.", roles=("human", "gpt")), "videos": ["a.mp4"]},
+        {"conversations": turns("<video>What happens?", "A dog runs."), "videos": ["a.mp4"], "system": ""},
+        {"conversations": chat("What happens?", "A dog runs."), "messages": None, "video": "a.mp4", "id": None},
         {"messages": [{"from": "User", "value": "What happens?"}, {"role": "model", "value": "A dog runs."}]}
         | {"videos": ["a.mp4"]},
         {"messages": parts({"type": "video", "video": "a.mp4", "fps": 2.0}, TEXT)},
@@ -47,13 +46,13 @@ TEXT = {"type": "text", "text": "What happens?"}
         {"instruction": "What happens?", "input": "", "output": "A dog runs.", "videos": ["a.mp4"], "history": []},
         {"conversation": [{"human": "<video>What happens?", "assistant": "A dog runs."}], "videos": ["a.mp4"]},
         {"query": "<video>a.mp4</video>What happens?", "response": "A dog runs."},
-        {"messages": spoken("<video> a.mp4 </video>\nWhat happens?", "A dog runs.")},
+        {"messages": chat("<video> a.mp4 </video>\nWhat happens?", "A dog runs.")},
         {"messages": parts("<video>a.mp4</video>", TEXT)},
-        {"messages": spoken("<video></video>What happens?", "A dog runs."), "videos": ["a.mp4"]},
-        {"messages": spoken("What happens?", "A dog runs."), "videos": ["a.mp4"], "tools": "[]", "objects": " {} "},
-        {"messages": spoken("What happens?", "A dog runs."), "videos": ["a.mp4"], "label": True},
+        {"messages": chat("<video></video>What happens?", "A dog runs."), "videos": ["a.mp4"]},
+        {"messages": chat("What happens?", "A dog runs."), "videos": ["a.mp4"], "tools": "[]", "objects": " {} "},
+        {"messages": chat("What happens?", "A dog runs."), "videos": ["a.mp4"], "label": True},
         *(
-            {"messages": spoken(f"{mark}What happens?", "A dog runs."), "videos": ["a.mp4"]}
+            {"messages": chat(f"{mark}What happens?", "A dog runs."), "videos": ["a.mp4"]}
             for mark in (
                 "<|vision_start|><|video_pad|><|vision_end|>",
                 "<|video_pad|><|video_pad|>\n",
@@ -64,9 +63,9 @@ TEXT = {"type": "text", "text": "What happens?"}
                 "<ImageHere>",
             )
         ),
-        {"messages": [*spoken("What happens?"), {"role": "assistant", "content": "A dog runs.", "weight": 1}]}
+        {"messages": [*chat("What happens?"), {"role": "assistant", "content": "A dog runs.", "weight": 1}]}
         | {"videos": ["a.mp4"]},
-        {"messages": [{"role": "user", "content": "What happens?", "loss": False}, spoken("", "A dog runs.")[1]]}
+        {"messages": [{"role": "user", "content": "What happens?", "loss": False}, chat("", "A dog runs.")[1]]}
         | {"videos": ["a.mp4"]},
     ],
 )
@@ -79,9 +78,9 @@ def test_conversations_of_several_turns():
     expected = (("First?", "One."), ("Second?\nIn short.", "Two."))
     history = {"history": [["<video>First?", "One."]], "videos": ["a.mp4"]}
     values = [
-        {"messages": spoken("<video>First?", "One.", "Second?\nIn short.", "Two."), "videos": ["a.mp4"]},
+        {"messages": chat("<video>First?", "One.", "Second?\nIn short.", "Two."), "videos": ["a.mp4"]},
         {"query": "Second?\nIn short.", "response": "Two."} | history,
-        {"videos": ["a.mp4"], "conversation": [{"human": asked, "assistant": told} for asked, told in expected]},
+        {"videos": ["a.mp4"], "conversation": [{"human": q, "assistant": a} for q, a in expected]},
         {"instruction": "Second?", "input": "In short.", "output": "Two."} | history,
     ]
     assert [parse_record(value, "1").turns for value in values] == [expected] * 4
@@ -91,14 +90,14 @@ def test_conversations_of_several_turns():
     "value",
     [
         {"system": "Be brief."},
-        {"messages": [{"role": "system", "content": " Be brief.\n"}, *spoken("<video>What happens?", "A dog runs.")]},
+        {"messages": [{"role": "system", "content": " Be brief.\n"}, *chat("<video>What happens?", "A dog runs.")]},
         {"messages": [{"role": "system", "content": [{"type": "text", "text": "Be brief."}]}]}
         | {"conversations": None, "system": "Be brief."},
         {"messages": [{"from": "system", "value": "Be brief."}], "system": None},
     ],
 )
-def test_system_texts_are_kept(value):
-    base = {"messages": spoken("<video>What happens?", "A dog runs."), "videos": ["a.mp4"]}
+def test_system_texts_are_read(value):
+    base = {"messages": chat("<video>What happens?", "A dog runs."), "videos": ["a.mp4"]}
     value = base | value
     if len(value["messages"]) == 1:
         value["messages"] += base["messages"]
@@ -108,11 +107,11 @@ def test_system_texts_are_kept(value):
 
 
 def change(**keys):
-    return {"messages": spoken("<video>What happens?", "A dog runs."), "videos": ["a.mp4"]} | keys
+    return {"messages": chat("<video>What happens?", "A dog runs."), "videos": ["a.mp4"]} | keys
 
 
 def answer(**keys):
-    return change(messages=[*spoken("What happens?"), {"role": "assistant", "content": "A dog runs."} | keys])
+    return change(messages=[*chat("What happens?"), {"role": "assistant", "content": "A dog runs."} | keys])
 
 
 @pytest.mark.parametrize(
@@ -130,28 +129,28 @@ def answer(**keys):
         (change(label=False), '"label": false, so its answer is one to avoid'),
         (change(kto_tag=False), '"kto_tag": false, so its answer is one to avoid'),
         (change(videos='["a.mp4"]'), '"videos" must be a list of one path, got text that holds a list'),
-        (change(messages=spoken("<image>a.png</image>A?", "a")), "turn 1 names an image .'a.png'"),
-        (change(messages=spoken("<video>b.mp4</video>A?", "a")), "names 2 videos"),
-        (change(messages=spoken("<video><|video_pad|>A?", "a")), "2 placeholders"),
-        (change(messages=spoken("A?", "a <|video_pad|>")), "turn 2 has the placeholder"),
+        (change(messages=chat("<image>a.png</image>A?", "a")), "turn 1 names an image .'a.png'"),
+        (change(messages=chat("<video>b.mp4</video>A?", "a")), "names 2 videos"),
+        (change(messages=chat("<video><|video_pad|>A?", "a")), "2 placeholders"),
+        (change(messages=chat("A?", "a <|video_pad|>")), "turn 2 has the placeholder"),
         ({"conversation": [{"human": "A?"}], "videos": ["a.mp4"]}, "turn 1 must be from"),
         (change(rejected_response="No."), r'a rejected answer \("rejected_response"\)'),
-        (change(conversations=said("A?", "a")), 'both "conversations" and "messages"; keep the one'),
+        (change(conversations=turns("A?", "a")), 'both "conversations" and "messages"; keep the one'),
         (change(system=["x"]), '"system" must be text, got an array'),
         (change(system="<video> Be brief."), '"system" has the placeholder'),
-        (change(messages=spoken("A?", "a", roles=("assistant", "user"))), "begins with an answer; its first turn must"),
-        (change(messages=[*spoken("A?", "a"), {"role": "system", "content": "x"}]), "turn 3 must.*system turn comes"),
+        (change(messages=chat("A?", "a", roles=("assistant", "user"))), "begins with an answer; its first turn must"),
+        (change(messages=[*chat("A?", "a"), {"role": "system", "content": "x"}]), "turn 3 must.*system turn comes"),
         (change(messages=[{"role": "system", "content": "x"}]), "turn 1 must be from \"human\" .* got 'system' alone"),
         (
-            change(messages=[{"role": "system", "content": "x"}, *spoken("A?", "a")], system="y"),
+            change(messages=[{"role": "system", "content": "x"}, *chat("A?", "a")], system="y"),
             'both "system" and a system turn, and they differ',
         ),
         (
-            change(messages=spoken("A?", "a", roles=("user", "narrator"))),
+            change(messages=chat("A?", "a", roles=("user", "narrator"))),
             "turn 2 must be from \"user\".*got 'narrator'",
         ),
-        (change(messages=spoken("A?", "a", roles=("user", "tool"))), "turn 2 is a tool call \\(\"role\": 'tool'\\)"),
-        (change(messages=spoken("A?", "a", roles=("observation", "gpt"))), "turn 1 is a tool call"),
+        (change(messages=chat("A?", "a", roles=("user", "tool"))), "turn 2 is a tool call \\(\"role\": 'tool'\\)"),
+        (change(messages=chat("A?", "a", roles=("observation", "gpt"))), "turn 1 is a tool call"),
         (answer(tool_calls=[{"name": "f"}]), 'turn 2 is a tool call \\("tool_calls"\\).*remove the tool turns'),
         (answer(weight=0), 'turn 2 has "weight": 0; weights of turns are not supported.*Remove the key'),
         (answer(loss=False), 'turn 2 has "loss": False'),
@@ -169,7 +168,7 @@ def answer(**keys):
             '"video_start"; a video is trained on whole',
         ),
         (change(messages=parts({"type": "video"}, {"type": "video"}, TEXT)), "2 placeholders"),
-        (change(messages=spoken("A?", "a", "<video>B?", "b")), "turn 3 has the placeholder"),
+        (change(messages=chat("A?", "a", "<video>B?", "b")), "turn 3 has the placeholder"),
         (change(messages=None), "no conversation; expected"),
         (change(messages="hello"), 'no conversation; expected.*got text as "messages"'),
         ({"query": "A?", "videos": ["a.mp4"]}, '"response" must be text, got null'),
@@ -179,7 +178,7 @@ def answer(**keys):
         (change(videos=["file://host/a.mp4"]), "local file, got the address"),
     ],
 )
-def test_what_is_not_supported_is_named(value, sentence):
+def test_unsupported_content_is_refused_by_name(value, sentence):
     with pytest.raises(RecordError, match=sentence):
         parse_record(value, "1")
 
@@ -217,7 +216,7 @@ def test_a_link_to_the_video_folder_and_its_real_path_are_one(tmp_path):
 
 
 def test_the_setting_decides_which_records_are_used(tmp_path):
-    """The index of a file is one for each setting: what was refused under one is not refused under another."""
+    """A file has one index per setting: records refused under one are not refused under another."""
     (tmp_path / "set").mkdir()
     write_video(tmp_path / "far" / "a.mp4")
     path = write_json(tmp_path / "set" / "a.json", [change(videos=[str(tmp_path / "far" / "a.mp4")])])
@@ -234,12 +233,12 @@ def test_the_setting_decides_which_records_are_used(tmp_path):
 
 
 @pytest.mark.parametrize("value", [3, ["relative"], [3]])
-def test_settings_that_are_refused(value):
+def test_invalid_settings_are_refused(value):
     with pytest.raises(ValueError, match="absolute_paths must"):
         DataConfig("a.json", absolute_paths=value)
 
 
-def test_a_system_text_takes_the_slot_of_the_prompts_own(tmp_path):
+def test_a_system_text_replaces_the_default_of_the_prompt(tmp_path):
     processor = AviotProcessor.from_pretrained(GOLDEN)
     write_video(tmp_path / "a.mp4")
     path = write_lines(tmp_path / "a.jsonl", [change(id="1", system="You speak of dogs."), change(id="2")])

@@ -1,4 +1,4 @@
-"""Indexes of record files: right, kept, found again, rebuilt when they must be, and small."""
+"""Indexes of record files: correct, stored, reused, rebuilt when necessary, and small."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from forked import run_forked
-from training_sets import record, said, write_json, write_lines
+from training_sets import record, turns, write_json, write_lines
 
 from aviot.data import Corpus, DataConfig, DataError
 from aviot.data import index as index_module
@@ -16,8 +16,8 @@ from aviot.data.index import open_index
 
 
 @pytest.mark.parametrize("write", [write_json, write_lines])
-def test_every_record_is_read_from_its_place(tmp_path, write):
-    records = [record(i, conversations=said(f"<image>\nWhät {i}?", "ü" * i + ".")) for i in range(50)]
+def test_every_record_is_read_from_its_offset(tmp_path, write):
+    records = [record(i, conversations=turns(f"<image>\nWhät {i}?", "ü" * i + ".")) for i in range(50)]
     index = open_index(write(tmp_path / "a.json", records), tmp_path / "index")
     assert len(index) == 50
     for i in (0, 7, 49):
@@ -34,7 +34,7 @@ def test_an_index_is_built_once(tmp_path, monkeypatch):
     assert open_index(path, tmp_path / "index").digest == first.digest
 
 
-def test_a_changed_file_is_indexed_anew(tmp_path):
+def test_a_changed_file_is_indexed_again(tmp_path):
     path = write_json(tmp_path / "a.json", [record(0)])
     first = open_index(path, tmp_path / "index")
     write_json(path, [record(0), record(1)])
@@ -43,11 +43,11 @@ def test_a_changed_file_is_indexed_anew(tmp_path):
     assert first.digest != again.digest
 
 
-def test_a_file_that_changes_under_the_run_is_noticed(tmp_path):
+def test_a_file_that_changes_during_the_run_is_detected(tmp_path):
     path = write_json(tmp_path / "a.json", [record(0), record(1)])
     index = open_index(path, tmp_path / "index")
     path.write_text("x" * path.stat().st_size)
-    with pytest.raises(DataError, match=r"a\.json, element 2 was a good record when it was indexed"):
+    with pytest.raises(DataError, match=r"a\.json, element 2 was a valid record when it was indexed"):
         index.read(1)
 
 
@@ -74,7 +74,7 @@ def test_an_index_needs_a_folder_that_can_be_written_to(tmp_path):
         open_index(path, tmp_path / "file" / "index")
 
 
-def test_indexes_lie_in_the_users_cache_unless_told(tmp_path, monkeypatch):
+def test_indexes_are_in_the_users_cache_by_default(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     corpus = Corpus.open(DataConfig(write_json(tmp_path / "a.json", [record(0)])))
     assert len(list((tmp_path / "cache" / "aviot" / "index").iterdir())) == 1
@@ -93,9 +93,9 @@ def test_processes_may_build_at_once(tmp_path):
     assert len(list((tmp_path / "index").iterdir())) == 1
 
 
-def test_bad_records_are_listed_with_their_places(tmp_path):
+def test_bad_records_are_listed_with_their_locations(tmp_path):
     good, no_talk = record(0), record(1, conversations=[])
-    two = record(2, conversations=said("<image><image>", "a"))
+    two = record(2, conversations=turns("<image><image>", "a"))
     path = write_lines(tmp_path / "a.jsonl", [good, no_talk, two, record(3, video=None)])
     path.write_text(path.read_text() + "\n{nonsense\n")
     config = DataConfig(str(path), index_folder=str(tmp_path / "index"))
@@ -134,10 +134,10 @@ def test_an_empty_set_is_refused(tmp_path, content):
 
 
 @pytest.mark.parametrize("name", ["none.json", "folder.json", "loop.json", "nul\0.json"])
-def test_files_that_are_none_are_refused(tmp_path, name):
+def test_paths_that_are_not_files_are_refused(tmp_path, name):
     (tmp_path / "folder.json").mkdir()
     os.symlink(tmp_path / "loop.json", tmp_path / "loop.json")
-    with pytest.raises(DataError, match=r"no records file|no regular file"):
+    with pytest.raises(DataError, match=r"no records file|not a regular file"):
         Corpus.open(DataConfig(str(tmp_path / name), index_folder=str(tmp_path / "index")))
 
 
@@ -155,8 +155,8 @@ def measure(small: str, large: str, folder: str) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peak memory is measured as Linux counts it")
 def test_memory_does_not_grow_with_the_records(tmp_path):
-    """50,000 records are 11 MB of JSON and ten times that as Python objects. Building their index takes 28 bytes a
-    record, twice while it is written, and a window of the file; opening it again takes next to nothing."""
+    """50,000 records are 11 MB of JSON and ten times that as Python objects. Building their index takes 28 bytes per
+    record, twice while it is written, and a window of the file; opening it again takes almost nothing."""
     large, small = tmp_path / "large.json", write_json(tmp_path / "small.json", [record(0)])
     with large.open("w") as file:
         file.write("[")

@@ -1,4 +1,4 @@
-"""YAML manifests and how much of each source they take."""
+"""YAML manifests and the selections of each source."""
 
 import os
 from contextlib import suppress
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from training_sets import record, write_json, write_lines
 
 from aviot.data import Corpus, DataConfig, DataError
-from aviot.data.selection import Selection
+from aviot.data.shuffle import Selection
 
 
 def open_corpus(path, **changes) -> Corpus:
@@ -51,7 +51,7 @@ def test_a_source_may_have_its_own_videos(folder):
     assert open_corpus(path, video_root="/videos")[0].video == folder / "here" / "academic_source" / "0.mp4"
 
 
-def test_random_parts_are_fixed_by_the_seed(folder):
+def test_random_selections_are_determined_by_the_seed(folder):
     path = manifest(folder, "{json_path: a.json, sampling_strategy: 'random:4'}", "{json_path: sub/b.jsonl}")
     chosen = ids(open_corpus(path, seed=1))
     assert chosen == ids(open_corpus(path, seed=1))
@@ -76,7 +76,7 @@ def test_amounts(strategy, count):
     assert Selection.parse(strategy, "here").count(10, "a.json") == count
 
 
-def test_more_than_there_is_takes_all_and_says_so(caplog):
+def test_asking_for_more_records_than_there_are_takes_all_with_a_warning(caplog):
     assert Selection.parse("first:99", "here").count(10, "a.json") == 10
     assert "a.json has 10 records, fewer than the 99" in caplog.text
 
@@ -85,7 +85,7 @@ def test_more_than_there_is_takes_all_and_says_so(caplog):
     "strategy",
     ["", "some", "first", "first:", "first:-1", "first:0", "end:0%", "end:101%", "random:ten", 7, None, "all:3"],
 )
-def test_strategies_that_are_none(strategy):
+def test_invalid_strategies(strategy):
     with pytest.raises(DataError, match=r"m\.yaml, dataset 1: sampling_strategy"):
         Selection.parse(strategy, "m.yaml, dataset 1")
 
@@ -119,14 +119,14 @@ def test_any_text_is_a_strategy_or_refused(text):
         ("x" * 2**21, "larger than 1,048,576 bytes"),
     ],
 )
-def test_manifests_that_are_none(folder, content, message):
+def test_invalid_manifests(folder, content, message):
     path = folder / "bad.yaml"
     path.write_text(content)
     with pytest.raises(DataError, match=message):
         open_corpus(path)
 
 
-def test_a_manifest_must_be_there(folder):
+def test_a_manifest_must_be_readable(folder):
     with pytest.raises(DataError, match="cannot be read"):
         open_corpus(folder / "none.yaml")
     os.symlink(folder / "loop.yml", folder / "loop.yml")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from training_sets import record, said, write_lines
+from training_sets import record, turns, write_lines
 
 from aviot.config import TRAINING_RATIOS
 from aviot.data import BatchLayout, Corpus, CostModel, DataConfig, Order, StepBatches
@@ -17,7 +17,7 @@ BUCKETS = ("0_30_s_academic", "30_60_s_youtube", "1_2_m_youtube", "2_3_m_academi
 def order(tmp_path_factory):
     folder = tmp_path_factory.mktemp("set")
     records = [
-        record(i, data_source=BUCKETS[i % 4], conversations=said("What?", "word " * (1 + i % 50))) for i in range(100)
+        record(i, data_source=BUCKETS[i % 4], conversations=turns("What?", "word " * (1 + i % 50))) for i in range(100)
     ]
     path = write_lines(folder / "a.jsonl", records)
     config = DataConfig(str(path), seed=11, index_folder=str(folder / "index"))
@@ -60,7 +60,7 @@ def test_a_step_takes_the_same_examples_however_it_is_divided(order, layout):
 
 
 @given(st.integers(0, 5), st.integers(0, 3))
-def test_a_run_goes_on_where_it_stopped(order, start, rank):
+def test_a_run_resumes_where_it_stopped(order, start, rank):
     layout = {"global_batch": 16, "micro_batch": 2, "ranks": 4, "rank": rank}
     whole = list(batches(order, steps=5, **layout))
     rest = batches(order, steps=5, start_step=start, **layout)
@@ -69,12 +69,12 @@ def test_a_run_goes_on_where_it_stopped(order, start, rank):
 
 
 @pytest.mark.parametrize(("ranks", "factors"), [(8, (2.50, 1.13, 1.35, 1.05)), (32, (3.49, 1.69, 2.05, 1.46))])
-def test_ranks_wait_less_than_with_examples_as_they_come(tmp_path, ranks, factors):
-    """Work of the slowest rank over the mean, a micro step and a whole step, as they come and sorted: docs/data.md."""
+def test_ranks_wait_less_than_with_unsorted_examples(tmp_path, ranks, factors):
+    """Cost of the slowest rank over the mean, per micro step and per step, unsorted and sorted: docs/data.md."""
     rng, micro_steps, steps = np.random.default_rng(0), 128 // ranks, 30
     names = rng.choice(BUCKETS, 4000, p=(0.5, 0.2, 0.2, 0.1))
     records = [
-        record(i, data_source=str(name), conversations=said("What?", "word " * int(rng.integers(1, 400))))
+        record(i, data_source=str(name), conversations=turns("What?", "word " * int(rng.integers(1, 400))))
         for i, name in enumerate(names)
     ]
     config = DataConfig(str(write_lines(tmp_path / "a.jsonl", records)), index_folder=str(tmp_path))
@@ -88,7 +88,7 @@ def test_ranks_wait_less_than_with_examples_as_they_come(tmp_path, ranks, factor
     assert [found[0], found[2], found[1], found[3]] == pytest.approx(factors, abs=0.02)
 
 
-def test_the_dearest_come_first(order):
+def test_the_most_expensive_come_first(order):
     (first, *_, last) = batches(order, global_batch=32).step(3)
     costs = order.costs(np.array(first + last), COST)
     assert costs[0] > costs[1]
@@ -112,12 +112,12 @@ def test_cost_follows_frames_ratio_and_text():
         ({"global_batch": 4, "ranks": 4, "rank": 4}, "rank must be from 0 to 3, got 4"),
     ],
 )
-def test_layouts_that_do_not_work(layout, message):
+def test_invalid_layouts(layout, message):
     with pytest.raises(ValueError, match=message):
         BatchLayout(**layout)
 
 
-def test_steps_that_do_not_exist(order):
+def test_invalid_steps(order):
     with pytest.raises(ValueError, match="start_step must be from 0 to the 20 steps"):
         batches(order, global_batch=4, start_step=21)
 
@@ -140,6 +140,6 @@ def test_steps_that_do_not_exist(order):
         ({"records": None}, "records must be a path"),
     ],
 )
-def test_configurations_that_make_no_sense(changes, message):
+def test_invalid_configurations(changes, message):
     with pytest.raises(ValueError, match=message):
         DataConfig(**({"records": "a.json"} | changes))

@@ -1,11 +1,11 @@
-"""What a record must be, and exactly what is said when it is not."""
+"""Requirements of records, and the messages for those that break them."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from training_sets import record, said
+from training_sets import record, turns
 
-from aviot.data.errors import RecordError
+from aviot.data.checks import RecordError
 from aviot.data.record import parse_record
 
 
@@ -20,12 +20,12 @@ from aviot.data.record import parse_record
     ],
 )
 def test_the_placeholder_may_stand_anywhere_in_the_first_question(question, asked):
-    found = parse_record(record(conversations=said(question, " It. ")), "1")
+    found = parse_record(record(conversations=turns(question, " It. ")), "1")
     assert found.turns == ((asked, "It."),)
 
 
 def test_turns_pair_up():
-    found = parse_record(record(conversations=said("<image>\nA?", "a", "B?", "b", "C?", "c")), "1")
+    found = parse_record(record(conversations=turns("<image>\nA?", "a", "B?", "b", "C?", "c")), "1")
     assert found.turns == (("A?", "a"), ("B?", "b"), ("C?", "c"))
     assert found.characters == 9
 
@@ -49,18 +49,18 @@ def test_turns_pair_up():
         ({"conversations": []}, "no conversation"),
         ({"conversations": "hello"}, "no conversation"),
         ({"conversations": ["hello"]}, "turn 1 must be a JSON object, got text"),
-        ({"conversations": said("<image>\n<image>\nA?", "a")}, "2 placeholders"),
-        ({"conversations": said("<image>\nA?", "a <video>")}, "2 placeholders"),
-        ({"conversations": said("A?", "a", "<image> B?", "b")}, "turn 3 has the placeholder"),
-        ({"conversations": said("A?", "a <image>")}, "turn 2 has the placeholder"),
-        ({"conversations": said("", "A?", "a")[1:]}, "begins with an answer"),
+        ({"conversations": turns("<image>\n<image>\nA?", "a")}, "2 placeholders"),
+        ({"conversations": turns("<image>\nA?", "a <video>")}, "2 placeholders"),
+        ({"conversations": turns("A?", "a", "<image> B?", "b")}, "turn 3 has the placeholder"),
+        ({"conversations": turns("A?", "a <image>")}, "turn 2 has the placeholder"),
+        ({"conversations": turns("", "A?", "a")[1:]}, "begins with an answer"),
         ({"conversations": [{"from": "system", "value": "x"}]}, "turn 1 must be from \"human\".*got 'system'"),
-        ({"conversations": said("A?", "a") + said("A?", "a")[1:]}, 'turn 3 must be from "human"'),
-        ({"conversations": said("A?")}, "turn 1 is a question without an answer"),
-        ({"conversations": said("A?", "a", "B?")}, "turn 3 is a question without an answer"),
-        ({"conversations": said("A?", " \n")}, "turn 2, an answer, is empty"),
-        ({"conversations": said("<image>\n", "a")}, "turn 1, a question, is empty"),
-        ({"conversations": said("A?", "a\ud800")}, "turn 2 holds half a character"),
+        ({"conversations": turns("A?", "a") + turns("A?", "a")[1:]}, 'turn 3 must be from "human"'),
+        ({"conversations": turns("A?")}, "turn 1 is a question without an answer"),
+        ({"conversations": turns("A?", "a", "B?")}, "turn 3 is a question without an answer"),
+        ({"conversations": turns("A?", " \n")}, "turn 2, an answer, is empty"),
+        ({"conversations": turns("<image>\n", "a")}, "turn 1, a question, is empty"),
+        ({"conversations": turns("A?", "a\ud800")}, "turn 2 holds half a character"),
         ({"conversations": [{"from": "human"}, {"from": "gpt", "value": "a"}]}, "turn 1 must have text"),
         ({"conversations": [{"from": ["human"], "value": "a"}]}, "got list"),
         ({"id": 1.5}, "id must be text"),
@@ -70,7 +70,7 @@ def test_turns_pair_up():
         ({"duration": "long"}, "duration must be"),
     ],
 )
-def test_what_is_refused(changes, message):
+def test_invalid_records_are_refused(changes, message):
     with pytest.raises(RecordError, match=message):
         parse_record(record(**changes), "1")
 
@@ -81,7 +81,7 @@ def test_a_record_is_an_object(value, name):
         parse_record(value, "1")
 
 
-def test_what_need_not_be_there():
+def test_optional_keys():
     found = parse_record(record(id=None, data_source=None, extra={"deep": [1]}), "17")
     assert (found.id, found.data_source, found.seconds) == ("17", "", None)
     assert parse_record(record(id=12), "1").id == "12"
@@ -91,7 +91,7 @@ def test_what_need_not_be_there():
     ("source", "seconds"),
     [("0_30_s_academic_v0_1", 15), ("30_60_s_youtube_v0_1", 45), ("2_3_m_academic_v0_1", 150), ("activitynet", None)],
 )
-def test_lengths_follow_the_published_names(source, seconds):
+def test_durations_follow_the_published_names(source, seconds):
     assert parse_record(record(data_source=source), "1").seconds == seconds
     assert parse_record(record(data_source=source, duration=7), "1").seconds == 7
 

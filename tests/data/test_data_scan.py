@@ -1,4 +1,4 @@
-"""Finding records in files, whole or broken, without holding them."""
+"""The streaming scanner on valid and invalid files."""
 
 import io
 import json
@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aviot.data import scan
-from aviot.data.errors import DataError
-from aviot.data.json_values import RepeatedKey
+from aviot.data.checks import DataError, RepeatedKey
 from aviot.data.scan import Found, Scanner, decode_json
 
 VALUES = st.recursive(
@@ -34,7 +33,7 @@ def check(data: bytes, values: list) -> None:
 
 
 @given(st.lists(VALUES, max_size=6), st.sampled_from([None, 0, 2]), st.booleans(), st.integers(1, 40))
-def test_elements_of_an_array_stand_where_it_says(values, indent, ascii_only, chunk):
+def test_elements_of_an_array_are_located(values, indent, ascii_only, chunk):
     data = json.dumps(values, indent=indent, ensure_ascii=ascii_only).encode()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(scan, "CHUNK", chunk)
@@ -42,7 +41,7 @@ def test_elements_of_an_array_stand_where_it_says(values, indent, ascii_only, ch
 
 
 @given(st.lists(st.dictionaries(st.text(), VALUES, max_size=3), max_size=6), st.sampled_from(["\n", "\r\n", "\n \n"]))
-def test_lines_stand_where_it_says(values, ending):
+def test_lines_are_located(values, ending):
     check(ending.join(json.dumps(value, ensure_ascii=False) for value in values).encode(), values)
 
 
@@ -81,7 +80,7 @@ def test_lines_and_elements_are_numbered():
         (b"\x1f\x8b\x08", "neither a JSON array nor JSONL"),
     ],
 )
-def test_broken_files_are_named_with_the_place(text, message):
+def test_invalid_files_are_reported_with_the_location(text, message):
     with pytest.raises(DataError, match=message) as error:
         found_in(text)
     assert "a.json" in str(error.value)
@@ -100,7 +99,7 @@ def test_broken_files_are_named_with_the_place(text, message):
         (b'{"a"\x00: 1}', "not JSON"),
     ],
 )
-def test_a_broken_line_is_a_problem_of_its_own(line, problem):
+def test_an_invalid_line_does_not_affect_others(line, problem):
     before, broken, after = found_in(b'{"a": 0}\n' + line + b'\r\n{"b": 1}\n')
     assert (before.problem, after.problem, after.value) == (None, None, {"b": 1})
     assert broken.number == 2
@@ -125,7 +124,7 @@ def test_records_of_unbounded_length_are_refused(monkeypatch):
         found_in(b"[1, " + long + b"]")
 
 
-def test_a_key_said_twice_is_noticed_at_any_depth():
+def test_a_repeated_key_is_detected_at_any_depth():
     (one,) = found_in(b'[{"a": {"b": 1, "b": 2}}]')
     assert isinstance(one.value["a"], RepeatedKey)
     assert one.value["a"].key == "b"

@@ -1,4 +1,4 @@
-"""Permutations and draws from numbers alone."""
+"""Stateless permutations and draws."""
 
 from collections import Counter
 
@@ -20,23 +20,23 @@ def test_an_epoch_takes_every_record_once(size, seed, epoch):
 
 
 @given(st.integers(2, 3000), SEEDS, st.data())
-def test_a_place_is_the_same_asked_alone(size, seed, data):
+def test_a_single_place_gives_the_same_number(size, seed, data):
     place = data.draw(st.integers(0, size - 1))
     whole = shuffled(np.arange(size), size, seed, 3)
     assert shuffled(np.array([place]), size, seed, 3)[0] == whole[place]
 
 
-def test_places_that_were_given_are_left_alone():
+def test_the_argument_is_not_modified():
     places = np.arange(10)
     permute(places, 10, 1)
     assert places.tolist() == list(range(10))
 
 
-def test_epochs_and_seeds_differ_and_stay_as_they_are():
+def test_epochs_and_seeds_differ_and_are_stable_across_versions():
     first = shuffled(np.arange(8), 8, 0, 0).tolist()
     assert first != shuffled(np.arange(8), 8, 0, 1).tolist()
     assert first != shuffled(np.arange(8), 8, 1, 0).tolist()
-    # Written down: a run continued after an upgrade must find the order it left.
+    # Fixed values: a run resumed after an upgrade must have the same order.
     assert first == FIRST
     assert choice(np.arange(12), 17, 0).tolist() == RATIOS
 

@@ -1,4 +1,4 @@
-"""Small training sets, with real videos, made on the spot."""
+"""Helpers that write small training sets with real videos."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "checkpoint"
 
 
 def record(number: int = 0, **changes) -> dict:
-    """A record as LLaVA-Video-178K has them; a change to None takes the key out."""
+    """Return a record in the format of LLaVA-Video-178K; a change to None removes the key."""
     values = {
         "id": f"r{number}",
         "conversations": [
@@ -23,7 +23,8 @@ def record(number: int = 0, **changes) -> dict:
     return {key: value for key, value in (values | changes).items() if value is not None}
 
 
-def said(*texts: str) -> list[dict]:
+def turns(*texts: str) -> list[dict]:
+    """Return alternating questions and answers as turns."""
     return [{"from": ("human", "gpt")[i % 2], "value": text} for i, text in enumerate(texts)]
 
 
@@ -38,7 +39,7 @@ def write_lines(path: Path, records: list) -> Path:
 
 
 def write_video(path: Path, frames: int = 12, rate: int = 4, shade: int = 0) -> Path:
-    """A video whose frames grow brighter."""
+    """Write a video whose frames grow brighter."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with av.open(str(path), "w") as out:
         stream = out.add_stream("libx264", rate=rate)
@@ -51,7 +52,7 @@ def write_video(path: Path, frames: int = 12, rate: int = 4, shade: int = 0) -> 
 
 
 def make_set(folder: Path, count: int = 6, *, missing: tuple[int, ...] = ()) -> Path:
-    """Records in a JSON array beside their videos, which have 6, 7, 8, … frames at two a second."""
+    """Write records as a JSON array, and their videos of 6, 7, 8, … frames at two per second."""
     records = []
     for number in range(count):
         one = record(number)

@@ -12,7 +12,7 @@ from aviot.backbones.llava_video.backbone import LlavaVideo
 from aviot.evaluation import asking
 from aviot.evaluation.plan import Shard
 from aviot.evaluation.run import Prepared
-from aviot.video.result import Damage
+from aviot.video.frames import Damage
 
 SMALL = {"ratios": (2.0,), "compressors": ("aviot",)}
 

@@ -12,7 +12,7 @@ from aviot.bundled import FOREIGN, KNOWS, embedded_model, is_drawn, is_embedded
 from aviot.explain.model_info import ModelInfo
 from aviot.terminal import SMALL_ANSWERS
 from aviot.video import read_video
-from aviot.video.result import Damage
+from aviot.video.frames import Damage
 from aviot_lab.world import World, WorldConfig, save
 
 

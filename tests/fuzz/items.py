@@ -276,7 +276,7 @@ def _check_records(folder: Path, case: dict[str, Any]) -> str:
 
 def errors() -> tuple[type[Exception], ...]:
     """Return what items and records that cannot be used raise."""
-    from aviot.data.errors import DataError
+    from aviot.data.checks import DataError
     from aviot.evaluation.errors import ItemError
 
     return ItemError, DataError

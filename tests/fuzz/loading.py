@@ -11,7 +11,7 @@ TESTS = Path(__file__).parents[1]
 GOLDEN = TESTS / "golden" / "checkpoint"
 LAYOUTS = ("aviot", "published", "llava-video")
 MODULES = (
-    *("aviot.models", "aviot.session", "aviot.video.arrays", "aviot.video.read", "safetensors.torch"),
+    *("aviot.models", "aviot.session", "aviot.video.read", "safetensors.torch"),
     *("transformers.models.qwen2.modeling_qwen2", "transformers.models.siglip.modeling_siglip"),
     *("transformers.models.auto.tokenization_auto", "transformers.models.qwen2.tokenization_qwen2"),
 )

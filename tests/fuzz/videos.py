@@ -148,9 +148,9 @@ def _read_here(path: Path, scaled: bool, wishes: dict[str, Any]) -> Any:
 
 def _read_isolated(path: Path, scaled: bool, wishes: dict[str, Any]) -> Any:
     try:
+        from aviot.video.checks import ReadLimits
+        from aviot.video.frames import Scaling
         from aviot.video.isolated import read_isolated
-        from aviot.video.limits import ReadLimits
-        from aviot.video.scaling import Scaling
     except ModuleNotFoundError:
         return _read_here(path, scaled, wishes)
     limits = ReadLimits(seconds=SECONDS)
@@ -208,8 +208,6 @@ TARGET = Target(
         "aviot.video.read",
         "aviot.video.files",
         "av.subtitles.stream",
-        "aviot.video.images",
-        "aviot.video.arrays",
         "PIL.WebPImagePlugin",
     ),
 )

@@ -16,7 +16,7 @@ from aviot.training import saving
 from aviot.training.inspection import inspect_checkpoint
 from aviot.training.resuming import find_start
 from aviot.training.run import train
-from aviot.utils.files import only_writer
+from aviot.utils.files import folder_lock
 
 
 class Second(TrainerCallback):
@@ -63,7 +63,7 @@ def test_all_processes_learn_of_a_refusal(made, tmp_path):
         meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
     ranks = tuple(meeting | {"RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(2))
     (tmp_path / "run").mkdir()
-    with only_writer(tmp_path / "run", ""):
+    with folder_lock(tmp_path / "run", ""):
         first, second = run_forked(command, "train", "-c", write(made, tmp_path / "run"), environments=ranks)
     assert first.returncode == 2, first.stderr
     assert "another process is writing into" in first.stderr

@@ -1,4 +1,4 @@
-"""Small videos whose frames carry their number, made with PyAV on the spot."""
+"""Helpers that encode small test videos with PyAV, whose frames show their own number."""
 
 from collections.abc import Iterable
 from fractions import Fraction
@@ -14,7 +14,7 @@ BLACK, WHITE = 40, 215
 
 
 def numbered(number: int, width: int = 64, height: int = 48) -> np.ndarray:
-    """Upright bars, dark or bright: the number in binary, most significant bit on the left."""
+    """Return a frame of vertical bars, dark or bright: the number in binary, most significant bit on the left."""
     bits = [(number >> (BITS - 1 - k)) & 1 for k in range(BITS)]
     columns = np.arange(width) * BITS // width
     row = np.where(np.array(bits)[columns], WHITE, BLACK).astype(np.uint8)
@@ -22,7 +22,7 @@ def numbered(number: int, width: int = 64, height: int = 48) -> np.ndarray:
 
 
 def number_of(picture: np.ndarray) -> int:
-    """Read the bars."""
+    """Return the number that a frame shows."""
     means = [part.mean() for part in np.array_split(np.asarray(picture, dtype=float), BITS, axis=1)]
     return sum(int(mean > (BLACK + WHITE) / 2) << (BITS - 1 - k) for k, mean in enumerate(means))
 
@@ -71,6 +71,7 @@ def encode(
 
 
 def silence(out: av.container.OutputContainer, stream: av.AudioStream, frames: int = 20) -> None:
+    """Write silent audio."""
     for i in range(frames):
         frame = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), format="fltp", layout="mono")
         frame.sample_rate, frame.pts = 8000, i * 1024
@@ -79,7 +80,7 @@ def silence(out: av.container.OutputContainer, stream: av.AudioStream, frames: i
 
 
 def repeat(source: Path, path: Path, times: int) -> Path:
-    """The packets of a video over and over, as one long video, without encoding anything again."""
+    """Write the packets of a video several times, as one long video, without encoding them again."""
     with av.open(str(source)) as template, av.open(str(path), "w") as out:
         try:
             target = out.add_stream_from_template(template.streams.video[0], opaque=True)
@@ -100,6 +101,6 @@ def repeat(source: Path, path: Path, times: int) -> Path:
 
 
 def sequential(path: Path) -> list[np.ndarray]:
-    """Every frame, by decoding the file from end to end."""
+    """Return every frame, by decoding the file from start to end."""
     with av.open(str(path)) as reader:
         return [frame.to_ndarray(format="rgb24") for frame in reader.decode(video=0)]

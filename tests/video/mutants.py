@@ -1,7 +1,7 @@
-"""Reads damaged copies of videos in a process of limited memory: python mutants.py FOLDER COUNT SEED.
+"""Read mutated copies of videos in a process of limited memory: python mutants.py FOLDER COUNT SEED.
 
-Prints how many could still be read, how many were refused, the slowest and the most memory. Anything but a VideoError,
-or a crash, makes it fail; the line printed last tells at which file.
+Prints the number of files read, the number refused, the slowest read and the peak memory. Fails on a crash and on any
+exception but VideoError; the last line printed names the file.
 """
 
 import resource
@@ -19,7 +19,7 @@ HEAD = 2048
 
 
 def mutate(data: bytes, rng: np.random.Generator) -> bytes:
-    """Flip bytes anywhere or in the head, cut, blank, repeat or drop a stretch, or end in noise."""
+    """Change bytes anywhere or in the header, truncate, blank, repeat or drop a range, or end in noise."""
     changed = np.frombuffer(data, np.uint8).copy()
     kind = rng.integers(7)
     a, b = sorted(rng.integers(0, len(changed), 2).tolist())
@@ -40,7 +40,7 @@ def mutate(data: bytes, rng: np.random.Generator) -> bytes:
 
 
 def main(folder: Path, count: int, seed: int) -> None:
-    """Mutate and read."""
+    """Mutate and read `count` files."""
     sources = sorted(path for path in folder.iterdir() if path.stem == "source")
     rng = np.random.default_rng(seed)
     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()

@@ -1,4 +1,4 @@
-"""Small files that claim much are refused at once; honest ones that look like them are not."""
+"""Small files that declare huge contents are refused at once; legitimate files like them are not."""
 
 import resource
 import struct
@@ -12,8 +12,8 @@ import pytest
 from bombs import BOMBS, header, mp4, track
 from clips import encode, number_of, numbered, repeat
 
-from aviot.video import VideoError, claims, container, read_video
-from aviot.video.claims import check_claims
+from aviot.video import VideoError, container, mp4_tables, read_video
+from aviot.video.mp4_tables import check_sample_counts
 
 SECONDS, MEGABYTES = 10, 500
 REFUSE = """
@@ -29,7 +29,7 @@ print(peak() / 1e6)
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_bombs_are_refused_in_little_time_and_memory(tmp_path, name):
+def test_bombs_are_refused_with_little_time_and_memory(tmp_path, name):
     path = tmp_path / name
     path.write_bytes(BOMBS[name]())
     assert path.stat().st_size < 150_000
@@ -43,18 +43,18 @@ def test_bombs_are_refused_in_little_time_and_memory(tmp_path, name):
         cwd=Path(__file__).parent,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (4 * 2**30, 4 * 2**30)),
     )
-    *said, peak = done.stdout.splitlines()
+    *message, peak = done.stdout.splitlines()
     assert time.monotonic() - begin < SECONDS
     assert float(peak) < MEGABYTES
-    assert "claims" in said[0] or "unpacks to more than" in said[0]
+    assert "claims" in message[0] or "unpacks to more than" in message[0]
 
 
-def test_a_cut_file_with_long_tables_is_damaged_not_refused(tmp_path, monkeypatch):
-    """The header comes first and lists what is gone; each sample has four bytes there."""
+def test_a_truncated_file_with_long_tables_is_damaged_not_refused(tmp_path, monkeypatch):
+    """The header comes first and lists the missing samples; each has four bytes there."""
     group = encode(tmp_path / "group.mp4", pictures=300, rate=30, options={"preset": "ultrafast"})
     path = repeat(group, tmp_path / "long.mov", 20)
     data = encode(tmp_path / "front.mp4", pictures=600, muxing={"movflags": "faststart"}).read_bytes()
-    monkeypatch.setattr(claims, "FREE_SAMPLES", 0)
+    monkeypatch.setattr(mp4_tables, "FREE_SAMPLES", 0)
     assert read_video(path).total == 6000
     cut = tmp_path / "cut.mp4"
     cut.write_bytes(data[: data.index(b"mdat") + 3000])
@@ -66,9 +66,9 @@ def test_a_cut_file_with_long_tables_is_damaged_not_refused(tmp_path, monkeypatc
 @pytest.mark.parametrize("flags", ["frag_keyframe+empty_moov", "frag_every_frame+empty_moov", "dash+delay_moov"])
 def test_fragments_count_their_samples(tmp_path, monkeypatch, flags):
     path = encode(tmp_path / "clip.mp4", muxing={"movflags": flags}, options={"g": "10"})
-    monkeypatch.setattr(claims, "FREE_SAMPLES", 0)
+    monkeypatch.setattr(mp4_tables, "FREE_SAMPLES", 0)
     assert read_video(path, frames=60).total == 60
-    monkeypatch.setattr(claims, "MAX_SAMPLES", 59)
+    monkeypatch.setattr(mp4_tables, "MAX_SAMPLES", 59)
     with pytest.raises(VideoError, match="claims 60 samples"):
         read_video(path)
 
@@ -83,28 +83,28 @@ def test_fragments_count_their_samples(tmp_path, monkeypatch, flags):
         (track(samples=1000, sound=True) + track(samples=500), 501),
     ],
 )
-def test_index_entries_are_those_that_ffmpeg_makes(tmp_path, monkeypatch, made, entries):
+def test_index_entries_are_those_that_ffmpeg_creates(tmp_path, monkeypatch, made, entries):
     path = tmp_path / "made.mp4"
     path.write_bytes(mp4(header(made)))
-    monkeypatch.setattr(claims, "MAX_SAMPLES", entries)
-    check_claims(path)
-    monkeypatch.setattr(claims, "MAX_SAMPLES", entries - 1)
+    monkeypatch.setattr(mp4_tables, "MAX_SAMPLES", entries)
+    check_sample_counts(path)
+    monkeypatch.setattr(mp4_tables, "MAX_SAMPLES", entries - 1)
     with pytest.raises(VideoError, match=f"claims {entries:,} samples"):
-        check_claims(path)
+        check_sample_counts(path)
 
 
 def test_short_edits_count_what_they_show(tmp_path, monkeypatch):
-    """A hundred cuts of a long video are honest: they add up to about its length."""
+    """A hundred edits of a long video are legitimate: they add up to about its length."""
     path = tmp_path / "cuts.mp4"
     whole = mp4(header(track(samples=10_000, edits=100)))
     at = whole.index(b"elst") + 12
     cuts = b"".join(struct.pack(">IiI", 100, 100 * number, 1 << 16) for number in range(100))
     path.write_bytes(whole[:at] + cuts + whole[at + len(cuts) :])
-    monkeypatch.setattr(claims, "MAX_SAMPLES", 11_000)
-    check_claims(path)
+    monkeypatch.setattr(mp4_tables, "MAX_SAMPLES", 11_000)
+    check_sample_counts(path)
 
 
-def test_boxes_inside_each_other_and_cut_tables_are_followed_to_an_end(tmp_path):
+def test_nested_boxes_and_truncated_tables_are_read_in_finite_time(tmp_path):
     path = tmp_path / "nested.mp4"
     rng = np.random.default_rng(0)
     data = mp4(header(track(samples=5, edits=2)))
@@ -114,13 +114,13 @@ def test_boxes_inside_each_other_and_cut_tables_are_followed_to_an_end(tmp_path)
             changed[place] = rng.integers(256)
         path.write_bytes(changed)
         try:
-            check_claims(path)
+            check_sample_counts(path)
         except VideoError as error:
             assert "claims" in str(error)  # noqa: PT017
 
 
-def test_still_pictures_are_within_the_limit_on_unpacking(tmp_path, monkeypatch):
-    """The smallest that honest encoders make of a picture that does not change."""
+def test_still_videos_are_within_the_limit_on_decoded_pixels(tmp_path, monkeypatch):
+    """The smallest files that real encoders write for a frame that does not change."""
     monkeypatch.setattr(container, "FREE_PIXELS", 0)
     blank = [np.full((720, 1280, 3), 255, np.uint8)] * 40
     for name, codec, pixels in (("a.gif", "gif", "rgb8"), ("a.mp4", "libx264", "yuv420p")):
@@ -128,7 +128,7 @@ def test_still_pictures_are_within_the_limit_on_unpacking(tmp_path, monkeypatch)
         assert len(read_video(path, transform=lambda frame: frame[:8, :8])) > 2
 
 
-def test_pictures_that_grow_on_the_way_are_counted_as_they_are(tmp_path, monkeypatch):
+def test_frames_that_grow_midway_are_counted_at_their_size(tmp_path, monkeypatch):
     small = encode(tmp_path / "small.h264", pictures=20).read_bytes()
     large = encode(tmp_path / "large.h264", pictures=[numbered(i, 640, 480) for i in range(20)], size=(640, 480))
     path = tmp_path / "both.h264"

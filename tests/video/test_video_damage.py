@@ -1,4 +1,4 @@
-"""Damaged files: what can be decoded is the video, the rest is refused, nothing crashes."""
+"""Damaged files: the decodable part is the video, undecodable files are refused, nothing crashes."""
 
 import io
 import struct
@@ -24,14 +24,14 @@ MUTANTS = 300
 
 
 def noisy(count, seed=0):
-    """Pictures that do not compress, so that a cut goes through the middle of something."""
+    """Return frames that do not compress, so that a truncated file ends inside a packet."""
     rng = np.random.default_rng(seed)
     return [rng.integers(0, 256, (48, 64, 3), dtype=np.uint8) for _ in range(count)]
 
 
 @pytest.mark.parametrize("suffix", ["mkv", "ts", "flv", "avi"])
 @pytest.mark.parametrize("share", [0.35, 0.7, 0.999])
-def test_a_file_cut_in_the_middle_is_a_shorter_video(tmp_path, suffix, share):
+def test_a_truncated_file_is_a_shorter_video(tmp_path, suffix, share):
     codec = "mpeg4" if suffix == "avi" else "libx264"
     path = encode(tmp_path / f"cut.{suffix}", codec, pictures=noisy(60), options=GOP)
     whole = read_video(path, frames=60)
@@ -47,7 +47,7 @@ def test_a_file_cut_in_the_middle_is_a_shorter_video(tmp_path, suffix, share):
 
 VP8 = {"g": "10", "cpu-used": "8", "deadline": "realtime"}
 FRONT = {"movflags": "faststart"}
-CLAIMING = {  # containers whose header says how long the video is
+DECLARING = {  # containers whose header declares the duration
     "mkv": ("libx264", {"options": GOP}),
     "webm": ("libvpx", {"options": VP8}),
     "mp4": ("libx264", {"options": GOP, "muxing": FRONT}),
@@ -57,7 +57,7 @@ CLAIMING = {  # containers whose header says how long the video is
     "asf": ("wmv2", {"options": {"g": "10"}}),
     "ivf": ("libvpx", {"options": VP8}),
 }
-SILENT = {  # containers that are only known to be incomplete
+UNDECLARED = {  # containers that only show that they are incomplete
     "ts": ("libx264", {"options": GOP}),
     "ogg": ("libvpx", {"options": VP8}),
     "gif": ("gif", {"pixels": "rgb8", "rate": 10}),
@@ -68,15 +68,15 @@ SILENT = {  # containers that are only known to be incomplete
 
 
 def warned(caplog, path):
-    """The warnings about one file since the last look; exactly the text of its damage."""
-    said = [record.getMessage() for record in caplog.records if str(path) in record.getMessage()]
+    """Return the warnings about one file since the last call."""
+    messages = [record.getMessage() for record in caplog.records if str(path) in record.getMessage()]
     caplog.clear()
-    return said
+    return messages
 
 
-@pytest.mark.parametrize("suffix", CLAIMING)
-def test_what_a_cut_file_lacks_is_told_in_seconds(tmp_path, caplog, suffix):
-    codec, settings = CLAIMING[suffix]
+@pytest.mark.parametrize("suffix", DECLARING)
+def test_the_loss_of_a_truncated_file_is_in_seconds(tmp_path, caplog, suffix):
+    codec, settings = DECLARING[suffix]
     path = encode(tmp_path / f"cut.{suffix}", codec, pictures=noisy(60), **settings)
     data, whole = path.read_bytes(), read_video(path)
     assert (whole.damage, warned(caplog, path)) == (None, [])
@@ -89,9 +89,9 @@ def test_what_a_cut_file_lacks_is_told_in_seconds(tmp_path, caplog, suffix):
         assert warned(caplog, path) == [f"{path} is damaged: {video.damage}; what can be decoded is used"]
 
 
-@pytest.mark.parametrize("suffix", SILENT)
-def test_a_cut_file_that_tells_no_duration_is_damaged_too(tmp_path, caplog, suffix):
-    codec, settings = SILENT[suffix]
+@pytest.mark.parametrize("suffix", UNDECLARED)
+def test_a_truncated_file_without_a_duration_is_damaged_too(tmp_path, caplog, suffix):
+    codec, settings = UNDECLARED[suffix]
     path = encode(tmp_path / f"cut.{suffix}", codec, pictures=noisy(60), **settings)
     data = path.read_bytes()
     assert (read_video(path).damage, warned(caplog, path)) == (None, [])
@@ -105,7 +105,7 @@ def test_a_cut_file_that_tells_no_duration_is_damaged_too(tmp_path, caplog, suff
 
 @pytest.mark.parametrize("suffix", ["mkv", "webm", "avi", "flv"])
 def test_zeros_at_the_end_are_missing_video(tmp_path, suffix):
-    codec, settings = CLAIMING[suffix]
+    codec, settings = DECLARING[suffix]
     path = encode(tmp_path / f"zeros.{suffix}", codec, pictures=noisy(60), **settings)
     size = path.stat().st_size
     path.write_bytes(path.read_bytes()[: size // 2] + bytes(size - size // 2))
@@ -114,7 +114,7 @@ def test_zeros_at_the_end_are_missing_video(tmp_path, suffix):
 
 
 @pytest.mark.parametrize(("suffix", "codec"), [("mkv", "ffv1"), ("webm", "libvpx"), ("ogg", "libvpx")])
-def test_a_hole_that_the_demuxer_steps_over_is_missing_video(tmp_path, suffix, codec):
+def test_a_gap_that_the_demuxer_skips_is_missing_video(tmp_path, suffix, codec):
     options = VP8 if codec == "libvpx" else {}
     muxing = {} if suffix == "ogg" else {"cluster_time_limit": "400"}
     path = encode(tmp_path / f"hole.{suffix}", codec, pictures=noisy(60), options=options, muxing=muxing)
@@ -132,8 +132,8 @@ def test_a_hole_that_the_demuxer_steps_over_is_missing_video(tmp_path, suffix, c
     ("name", "codec"),
     [("h264.mp4", "libx264"), ("hevc.mp4", "libx265"), ("mpeg4.avi", "mpeg4"), ("mpeg2.ts", "mpeg2video")],
 )
-@pytest.mark.parametrize("wish", [{"fps": 25}, {"fps": 2}])
-def test_packets_that_do_not_decode_are_counted(tmp_path, caplog, name, codec, wish):
+@pytest.mark.parametrize("sampling", [{"fps": 25}, {"fps": 2}])
+def test_packets_that_do_not_decode_are_counted(tmp_path, caplog, name, codec, sampling):
     options = {"x265-params": "keyint=10:log-level=none"} if codec == "libx265" else GOP
     path = encode(tmp_path / name, codec, pictures=noisy(60), options=options)
     data, rng = bytearray(path.read_bytes()), np.random.default_rng(0)
@@ -144,11 +144,11 @@ def test_packets_that_do_not_decode_are_counted(tmp_path, caplog, name, codec, w
         if codec == "libx265":  # its decoder takes any bits for a picture, but not these
             data[place + 4 : place + size] = bytes(size - 4)
     path.write_bytes(data)
-    damage = read_video(path, **wish).damage
+    damage = read_video(path, **sampling).damage
     assert damage is not None
     assert damage.missing_seconds == 0
     assert 1 <= damage.decoder_errors <= 60
-    assert wish["fps"] == 2 or damage.decoder_errors > 5
+    assert sampling["fps"] == 2 or damage.decoder_errors > 5
     assert f"{damage.decoder_errors} decoder error" in caplog.text
 
 
@@ -156,12 +156,12 @@ def test_a_packet_is_counted_once_however_often_it_is_decoded(tmp_path):
     path = encode(tmp_path / "tail.mp4", options=GOP)
     broken = packets_of(path)[50:]
     blank(path, broken)
-    for wish in ({"frames": 7}, {"fps": 25}, {"fps": 3}):
-        assert 1 <= read_video(path, **wish).damage.decoder_errors <= len(broken)
+    for sampling in ({"frames": 7}, {"fps": 25}, {"fps": 3}):
+        assert 1 <= read_video(path, **sampling).damage.decoder_errors <= len(broken)
 
 
 def long_sound(path, codec="libx264", **settings):
-    """A video of 2.4 seconds with 6.4 seconds of sound."""
+    """Write a video of 2.4 seconds with 6.4 seconds of audio."""
     return encode(path, codec, sound=True, sound_frames=50, options=GOP, **settings)
 
 
@@ -173,7 +173,7 @@ def without_duration_tag(tmp_path):
 
 
 def long_last_frame(tmp_path, suffix):
-    """A recording whose last picture is shown for seconds: Matroska stores the duration, but not the picture's."""
+    """Write a video whose last frame lasts seconds: Matroska stores the duration of the file, not of the frame."""
     pts = [*range(0, 1000, 40), 1200, 3000]
     path = encode(tmp_path / f"still.{suffix}", pictures=27, pts=pts, time_base=Fraction(1, 1000), options=GOP)
     data = bytearray(path.read_bytes())
@@ -185,7 +185,7 @@ def long_last_frame(tmp_path, suffix):
 
 
 def streamed(tmp_path, suffix, codec="libx264"):
-    """A file written to a pipe: sizes and durations in its headers stay unknown."""
+    """Write a file as to a pipe: sizes and durations in its headers stay unknown."""
     buffer = io.BytesIO()
     pipe = SimpleNamespace(write=buffer.write)
     encode(pipe, codec, container={"mkv": "matroska"}.get(suffix, suffix), options=GOP)
@@ -207,8 +207,8 @@ def two_recordings(tmp_path):
     return path
 
 
-def cut_inside_an_open_group(tmp_path, suffix):
-    """Pictures before the first keyframe's time lean on a group that is not in the file."""
+def truncated_inside_an_open_group(tmp_path, suffix):
+    """Write a file whose frames before the first keyframe's time depend on a group that is not in it."""
     parameters = "open-gop=1:keyint=12:min-keyint=12:bframes=3:b-adapt=0:scenecut=0"
     source = encode(tmp_path / f"open.{suffix}", options={"x264-params": parameters})
     path = tmp_path / f"cut.{suffix}"
@@ -245,8 +245,8 @@ WHOLE = {
     "segment index": lambda folder: encode(folder / "f.mp4", options=GOP, muxing={"movflags": "dash+global_sidx"}),
     "broadcast": middle_of_a_broadcast,
     "two recordings": two_recordings,
-    "open group in MKV": lambda folder: cut_inside_an_open_group(folder, "mkv"),
-    "open group in TS": lambda folder: cut_inside_an_open_group(folder, "ts"),
+    "open group in MKV": lambda folder: truncated_inside_an_open_group(folder, "mkv"),
+    "open group in TS": lambda folder: truncated_inside_an_open_group(folder, "ts"),
     "MKV and zeros": lambda folder: followed_by(encode(folder / "z.mkv", options=GOP), bytes(5000)),
     "MP4 and zeros": lambda folder: followed_by(encode(folder / "z.mp4", options=GOP), bytes(5000)),
     "MP4 and noise": lambda folder: followed_by(encode(folder / "n.mp4", options=GOP), bytes(range(7, 256)) * 9),
@@ -255,10 +255,10 @@ WHOLE = {
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_whole_files_are_not_called_damaged(tmp_path, caplog, name):
+def test_intact_files_are_not_reported_as_damaged(tmp_path, caplog, name):
     path = WHOLE[name](tmp_path)
-    for wish in ({}, {"fps": 25}):
-        assert read_video(path, **wish).damage is None
+    for sampling in ({}, {"fps": 25}):
+        assert read_video(path, **sampling).damage is None
     assert not caplog.records
 
 
@@ -272,7 +272,7 @@ def test_endless_chains_of_empty_elements_are_not_followed(tmp_path, suffix):
     assert time.process_time() - begin < 5
 
 
-def test_damage_in_words():
+def test_damage_as_text():
     assert str(Damage(10.0, 4.32, 0)) == "4.3 of 10.0 s are missing (43 %)"
     assert str(Damage(10.0, 0.0, 312)) == "312 decoder errors"
     assert str(Damage(2.4, 0.04, 1)) == "0.04 of 2.4 s are missing (2 %), 1 decoder error"
@@ -282,7 +282,7 @@ def test_damage_in_words():
 
 
 def test_damage_goes_with_the_video(tmp_path, caplog):
-    """Pages and the app keep pictures beside the frames; training goes on with what there is."""
+    """Pages and the app store thumbnails beside the frames; training uses what can be decoded."""
     path = encode(tmp_path / "cut.mkv", pictures=noisy(60), options=GOP)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     video, _ = apart(read_video(path, transform=Scaling(32, LARGEST_SIDE)), 32)
@@ -313,21 +313,21 @@ def blank(path, packets):
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("wish", [{"frames": 7}, {"fps": 25}, {"fps": 3}])
-def test_a_broken_last_group_is_left_out_and_frames_are_chosen_anew(tmp_path, wish, monkeypatch):
+@pytest.mark.parametrize("sampling", [{"frames": 7}, {"fps": 25}, {"fps": 3}])
+def test_a_broken_last_group_is_left_out_and_frames_are_sampled_anew(tmp_path, sampling, monkeypatch):
     path = encode(tmp_path / "tail.mp4", options=GOP)
     blank(path, packets_of(path)[50:])
-    if "frames" in wish:
-        monkeypatch.setattr(files, "_read_counting", None)  # a second choice is enough
-    video = read_video(path, **wish)
+    if "frames" in sampling:
+        monkeypatch.setattr(files, "_read_sequentially", None)  # a second choice is enough
+    video = read_video(path, **sampling)
     assert [number_of(frame) for frame in video.frames] == list(video.indices)
     assert max(video.indices) < 50
     assert video.times == pytest.approx([i / 25 for i in video.indices])
-    if "frames" in wish:
+    if "frames" in sampling:
         assert (len(video), video.indices[-1], video.total, video.duration) == (7, 49, 50, pytest.approx(2.0))
 
 
-def test_a_hole_in_the_middle_is_stepped_over(tmp_path):
+def test_a_gap_in_the_middle_is_skipped(tmp_path):
     path = encode(tmp_path / "hole.mp4", options=GOP)
     blank(path, packets_of(path)[20:30])
     video = read_video(path, frames=60)
@@ -337,7 +337,7 @@ def test_a_hole_in_the_middle_is_stepped_over(tmp_path):
     assert video.duration == pytest.approx(2.4)
 
 
-def test_holes_everywhere_are_counted_out_by_decoding_all(tmp_path):
+def test_gaps_everywhere_are_found_by_sequential_decoding(tmp_path):
     path = encode(tmp_path / "holes.mkv", "mjpeg", pixels="yuvj420p")
     packets = packets_of(path)
     # Matroska gives where a block begins, not its data.
@@ -361,28 +361,28 @@ def long_clip(tmp_path):
     return encode(tmp_path / "long.mkv", pictures=250, options={"g": "25", "keyint_min": "25", "bf": "2"})
 
 
-def test_a_container_that_cannot_seek_is_read_through(tmp_path, monkeypatch):
+def test_a_container_that_cannot_seek_is_read_sequentially(tmp_path, monkeypatch):
     path = long_clip(tmp_path)
-    monkeypatch.setattr(decode.Seeker, "_seek", lambda self, key, number: None)
+    monkeypatch.setattr(decode.SeekingDecoder, "_seek", lambda self, key, number: None)
     video = read_video(path, frames=4)
     assert [number_of(frame) for frame in video.frames] == [0, 83, 166, 249]
 
 
-def test_a_container_that_seeks_to_the_wrong_place_is_not_believed(tmp_path, monkeypatch):
+def test_a_seek_to_the_wrong_place_is_detected(tmp_path, monkeypatch):
     path = long_clip(tmp_path)
-    original = decode.Seeker._seek
+    original = decode.SeekingDecoder._seek
 
     def astray(self, key, number):
         return original(self, 225 if key else 0, number)
 
-    monkeypatch.setattr(decode.Seeker, "_seek", astray)
+    monkeypatch.setattr(decode.SeekingDecoder, "_seek", astray)
     video = read_video(path, frames=4)
     assert [number_of(frame) for frame in video.frames] == [0, 83, 166, 249]
 
 
-def test_packets_that_are_not_the_indexed_ones_lead_to_counting(tmp_path, monkeypatch):
+def test_packets_that_are_not_in_the_index_lead_to_sequential_reading(tmp_path, monkeypatch):
     path = long_clip(tmp_path)
-    monkeypatch.setattr(files.Seeker, "_find", lambda self, number: None)
+    monkeypatch.setattr(files.SeekingDecoder, "_find", lambda self, number: None)
     video = read_video(path, frames=4)
     assert [number_of(frame) for frame in video.frames] == [0, 83, 166, 249]
 

@@ -1,4 +1,4 @@
-"""Video files of many kinds, frame for frame against plain decoding from end to end."""
+"""Video files of many kinds, compared frame by frame with sequential decoding."""
 
 import struct
 from fractions import Fraction
@@ -10,7 +10,7 @@ import torch
 from clips import encode, number_of, numbered, repeat, sequential
 
 from aviot.video import files, read_video
-from aviot.video.picture import upright
+from aviot.video.decode import upright
 
 GOP = {"g": "12", "bf": "3"}
 OPEN = "open-gop=1:keyint=12:bframes=3:b-adapt=0:scenecut=0:log-level=none"
@@ -62,8 +62,8 @@ def test_chosen_frames_are_those_of_decoding_everything(clip, name):
     everything = sequential(path)
     rate = float(KINDS[name][1].get("rate", 25))
     assert len(everything) == 60
-    for wish in ({}, {"frames": 5}, {"frames": 1000}, {"fps": 20, "max_frames": 7}):
-        video = read_video(path, **wish)
+    for options in ({}, {"frames": 5}, {"frames": 1000}, {"fps": 20, "max_frames": 7}):
+        video = read_video(path, **options)
         assert video.total == 60
         assert video.damage is None
         assert video.fps == pytest.approx(rate)
@@ -76,19 +76,19 @@ def test_chosen_frames_are_those_of_decoding_everything(clip, name):
     assert video.name == path.name
 
 
-def test_default_rate_is_two_a_second(clip):
+def test_default_rate_is_two_per_second(clip):
     assert read_video(clip("h264.mkv")).indices == (0, 15, 30, 45)
     assert read_video(clip("h264.mp4")).indices == (0, 12, 24, 36, 48)
 
 
 @pytest.mark.parametrize("container", ["mp4", "mkv", "ts"])
-def test_long_videos_are_sought_through(tmp_path, container, monkeypatch):
+def test_long_videos_are_read_by_seeking(tmp_path, container, monkeypatch):
     one = encode(tmp_path / "one.mp4", pictures=200, options={"g": "50", "bf": "3", "keyint_min": "50"})
     path = repeat(one, tmp_path / f"long.{container}", 20)
-    monkeypatch.setattr(files, "_read_counting", None)  # must not be needed
+    monkeypatch.setattr(files, "_read_sequentially", None)  # must not be needed
     decoded = []
-    original = files.Film.decode
-    monkeypatch.setattr(files.Film, "decode", lambda *a, **k: decoded.append(1) or original(*a, **k))
+    original = files.VideoContainer.decode
+    monkeypatch.setattr(files.VideoContainer, "decode", lambda *a, **k: decoded.append(1) or original(*a, **k))
     video = read_video(path, frames=12)
     assert video.total == 4000
     assert [number_of(frame) for frame in video.frames] == [i % 200 for i in video.indices]
@@ -117,14 +117,14 @@ def test_times_count_from_the_first_frame(tmp_path, start):
 
 
 def boxes(data, kind):
-    """Where the content of MP4 boxes of a kind begins."""
+    """Yield the offsets of the content of MP4 boxes of a kind."""
     at = data.find(kind)
     while at >= 0:
         yield at + len(kind)
         at = data.find(kind, at + 1)
 
 
-def test_what_an_edit_list_cuts_off_is_no_frame(tmp_path):
+def test_frames_outside_the_edit_list_are_dropped(tmp_path):
     path = encode(tmp_path / "edited.mp4", options=GOP)
     data = bytearray(path.read_bytes())
     (elst,) = boxes(data, b"elst")
@@ -210,7 +210,7 @@ def test_colours_follow_matrix_and_range(tmp_path, name, full, codec, suffix):
     assert read_video(path).frames[0].reshape(-1, 3).mean(0) == pytest.approx(colour, abs=4)
 
 
-def test_the_transform_sees_each_frame_once_and_its_result_is_kept(clip):
+def test_the_transform_gets_each_frame_once_and_its_result_is_stored(clip):
     seen = []
 
     def halve(frame):

@@ -1,4 +1,4 @@
-"""An hour of video: read in seconds, in no more memory than a minute of it."""
+"""An hour of video is read in seconds, with no more memory than a minute of it."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Folders of images, and arrays in memory."""
+"""Folders of images and arrays in memory as videos."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import torch
 from clips import encode, number_of, numbered
 from PIL import Image
 
-from aviot.video import VideoError, images, read_video
+from aviot.video import VideoError, read, read_video
 
 ORIENTATION = 0x0112
 
@@ -54,22 +54,22 @@ def test_orientation_depth_and_transparency(tmp_path):
     assert number_of(read_video(tmp_path).frames[0]) == 0b11110000
 
 
-def refused(source, **wishes):
+def error_of(source, **options):
     with pytest.raises(VideoError) as caught:
-        read_video(source, **wishes)
+        read_video(source, **options)
     return str(caught.value)
 
 
-def test_folders_that_are_no_video(tmp_path, folder, monkeypatch):
-    assert "is a folder without images" in refused(folder / "more")
-    monkeypatch.setattr(images, "MAX_PIXELS", 100)
-    assert "is a picture of 64x48" in refused(folder)
+def test_folders_that_are_not_videos(tmp_path, folder, monkeypatch):
+    assert "is a folder without images" in error_of(folder / "more")
+    monkeypatch.setattr(read, "MAX_PIXELS", 100)
+    assert "is a picture of 64x48" in error_of(folder)
     monkeypatch.undo()
     Image.fromarray(numbered(3, 32, 32)).save(folder / "img5.png")
-    assert "frames must all have one size" in refused(folder)
+    assert "frames must all have one size" in error_of(folder)
     assert read_video(folder, transform=lambda frame: frame[:8, :8]).frames.shape == (12, 8, 8, 3)
     (folder / "img5.png").write_bytes(b"\x89PNG nothing")
-    assert "img5.png is not an image that can be read" in refused(folder)
+    assert "img5.png is not an image that can be read" in error_of(folder)
 
 
 @pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy])
@@ -98,24 +98,24 @@ def test_arrays_are_sampled_by_their_rate(kind):
         (np.zeros((0, 8, 8, 3), np.uint8), "at least one frame"),
     ],
 )
-def test_arrays_that_are_no_video(array, message):
-    assert message in refused(array, source_fps=2)
+def test_arrays_that_are_not_videos(array, message):
+    assert message in error_of(array, source_fps=2)
 
 
 def test_an_array_needs_its_rate():
     array = np.zeros((4, 8, 8, 3), np.uint8)
-    assert "give it with source_fps=" in refused(array)
+    assert "give it with source_fps=" in error_of(array)
     for bad in (0, -1, float("nan"), True, "2"):
-        assert "source_fps must be" in refused(array, source_fps=bad)
+        assert "source_fps must be" in error_of(array, source_fps=bad)
 
 
-def test_asking_for_more_frames_than_there_are_is_said_once(folder, tmp_path, caplog):
+def test_asking_for_more_frames_than_there_are_logs_one_warning(folder, tmp_path, caplog):
     frames = np.stack([numbered(i) for i in range(25)])
     clip = encode(tmp_path / "clip.mp4", pictures=25)
-    for source, wishes, total in ((frames, {"source_fps": 5}, 25), (folder, {}, 12), (clip, {}, 25)):
-        video = read_video(source, frames=total, **wishes)
+    for source, options, total in ((frames, {"source_fps": 5}, 25), (folder, {}, 12), (clip, {}, 25)):
+        video = read_video(source, frames=total, **options)
         assert (len(video), caplog.messages) == (total, [])
-        video = read_video(source, frames=1000, **wishes)
+        video = read_video(source, frames=1000, **options)
         assert video.indices == tuple(range(total))
         assert caplog.messages == [f"{video.name}: asked for 1,000 frames; the video has {total}, all are used"]
         caplog.clear()

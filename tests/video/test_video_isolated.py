@@ -1,4 +1,4 @@
-"""Strangers' files in a process of their own: the same videos, and no file that costs more than its item."""
+"""Untrusted files in separate processes: the same videos as in this one, and failures that stay with their file."""
 
 import logging
 import os
@@ -18,12 +18,12 @@ from clips import encode, numbered
 from PIL import Image
 
 from aviot.video import ReadLimits, Scaling, Video, VideoError, isolated, read_isolated, read_video, stop_reading
-from aviot.video.messages import BadReply, describe_video, read_header, rebuild_video, unpack_prefix
+from aviot.video.worker import InvalidReply, describe_video, parse_header, rebuild_video, unpack_prefix
 
 
 @pytest.fixture(autouse=True)
 def _fresh():
-    """Each test starts without readers, and leaves none."""
+    """Start each test without readers, and leave none."""
     stop_reading()
     yield
     stop_reading()
@@ -36,7 +36,7 @@ def clip(tmp_path):
 
 @pytest.fixture
 def endless(tmp_path):
-    """A file whose pictures take minutes to decode."""
+    """A file whose frames take minutes to decode."""
     path = tmp_path / "slow.gif"
     path.write_bytes(slow())
     return path
@@ -49,7 +49,7 @@ def same(ours: Video, theirs: Video) -> bool:
 
 
 def readers():
-    """Readers that wait and those at work."""
+    """Return all readers, idle and busy."""
     return [*isolated._readers._idle, *isolated._readers._busy]
 
 
@@ -72,16 +72,16 @@ def is_running(pid):
         return False
 
 
-def refused(path, **how):
+def error_of(path, **options):
     with pytest.raises(VideoError) as caught:
-        read_isolated(path, **how)
+        read_isolated(path, **options)
     return str(caught.value)
 
 
 @pytest.mark.parametrize("transform", [None, Scaling(32), Scaling(32, thumbnail=20)])
-@pytest.mark.parametrize("wish", [{}, {"frames": 7}, {"fps": 5, "max_frames": 9}])
-def test_the_result_is_the_same(clip, transform, wish):
-    assert same(read_isolated(clip, transform=transform, **wish), read_video(clip, transform=transform, **wish))
+@pytest.mark.parametrize("options", [{}, {"frames": 7}, {"fps": 5, "max_frames": 9}])
+def test_the_result_is_the_same(clip, transform, options):
+    assert same(read_isolated(clip, transform=transform, **options), read_video(clip, transform=transform, **options))
 
 
 def test_folders_comments_and_names_are_the_same(tmp_path, monkeypatch):
@@ -92,8 +92,8 @@ def test_folders_comments_and_names_are_the_same(tmp_path, monkeypatch):
         Image.fromarray(numbered(number)).save(folder / f"{number}.png")
     odd = Path(os.fsdecode(b"a\xff b.mp4"))
     odd.write_bytes(encode(tmp_path / "clip.mp4", pictures=5).read_bytes())
-    for source, wish in ((folder, {"source_fps": 3}), (Path("bilder ü"), {}), (odd, {}), (str(odd.absolute()), {})):
-        assert same(read_isolated(source, **wish), read_video(source, **wish))
+    for source, options in ((folder, {"source_fps": 3}), (Path("bilder ü"), {}), (odd, {}), (str(odd.absolute()), {})):
+        assert same(read_isolated(source, **options), read_video(source, **options))
     frames = np.zeros((4, 8, 8, 3), np.uint8)
     assert same(read_isolated(frames, source_fps=2), read_video(frames, source_fps=2))
 
@@ -113,9 +113,9 @@ def test_warnings_are_logged_once_and_a_damaged_file_ends_its_reader(tmp_path, c
     assert readers() == []
 
 
-def test_sentences_are_the_same(tmp_path, clip):
+def test_error_messages_are_the_same(tmp_path, clip):
     (tmp_path / "words.mp4").write_bytes(b"words " * 99)
-    for source, wish in (
+    for source, options in (
         (tmp_path / "words.mp4", {}),
         (tmp_path / "none.mp4", {}),
         (tmp_path, {}),
@@ -126,8 +126,8 @@ def test_sentences_are_the_same(tmp_path, clip):
         (None, {}),
     ):
         with pytest.raises(VideoError) as here:
-            read_video(source, **wish)
-        assert refused(source, **wish) == str(here.value)
+            read_video(source, **options)
+        assert error_of(source, **options) == str(here.value)
     with pytest.raises(TypeError, match="must be a Scaling"):
         read_isolated(clip, transform=lambda frame: frame)
 
@@ -141,39 +141,39 @@ def test_a_reader_is_used_again_and_never_imports_torch(clip):
     assert "torch" not in maps
 
 
-def test_a_slow_file_is_given_up_at_its_deadline(endless, clip):
+def test_a_slow_file_is_abandoned_at_its_deadline(endless, clip):
     read_isolated(clip)
     (reader,) = readers()
     begin = time.monotonic()
-    said = refused(endless, transform=Scaling(8), limits=ReadLimits(seconds=0.5))
+    message = error_of(endless, transform=Scaling(8), limits=ReadLimits(seconds=0.5))
     assert 0.5 < time.monotonic() - begin < 5
-    assert f"{endless} was not read within 0.6 s" in said
-    assert "longer read timeout (ReadLimits.seconds)" in said
+    assert f"{endless} was not read within 0.6 s" in message
+    assert "longer read timeout (ReadLimits.seconds)" in message
     assert not is_running(pid_of(reader))
     assert readers() == []
     assert len(read_isolated(clip)) == 5
 
 
-def test_a_file_that_takes_too_much_memory_is_given_up(endless):
-    said = refused(endless, transform=Scaling(8), limits=ReadLimits(memory=150_000_000))
-    assert f"{endless} takes more than 150 MB of memory" in said
+def test_a_file_that_takes_too_much_memory_is_abandoned(endless):
+    message = error_of(endless, transform=Scaling(8), limits=ReadLimits(memory=150_000_000))
+    assert f"{endless} takes more than 150 MB of memory" in message
     assert readers() == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL, signal.SIGABRT])
-def test_a_crash_is_a_sentence(endless, clip, number):
+def test_a_crash_is_a_clear_error(endless, clip, number):
     with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(refused, endless, transform=Scaling(8))
+        future = pool.submit(error_of, endless, transform=Scaling(8))
         (reader,) = wait_for(readers)
         wait_for(lambda: reader._memory() > 1e8)
         os.kill(pid_of(reader), number)
-        said = future.result(30)
+        message = future.result(30)
     expected = "the system killed the decoder" if number == signal.SIGKILL else f"signal {number.value}, {number.name}"
-    assert expected in said
+    assert expected in message
     assert len(read_isolated(clip)) == 5
 
 
-def test_a_reader_that_died_while_it_waited_is_replaced(clip):
+def test_a_reader_that_died_while_idle_is_replaced(clip):
     whole = read_isolated(clip)
     (reader,) = readers()
     os.kill(pid_of(reader), signal.SIGKILL)
@@ -191,7 +191,7 @@ def test_several_threads_read_at_once(tmp_path):
 
 def test_reading_is_stopped_from_another_thread(endless):
     with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(refused, endless, transform=Scaling(8))
+        future = pool.submit(error_of, endless, transform=Scaling(8))
         wait_for(readers)
         stop_reading()
         assert "reading was stopped" in future.result(10)
@@ -232,10 +232,10 @@ def test_a_forked_process_has_readers_of_its_own(clip):
     assert len(read_isolated(clip)) == 5
 
 
-def test_bombs_are_refused_there_too(tmp_path):
+def test_bombs_are_refused_by_readers_too(tmp_path):
     path = tmp_path / "samples.mp4"
     path.write_bytes(BOMBS["samples.mp4"]())
-    assert "claims 30,000,000 samples" in refused(path)
+    assert "claims 30,000,000 samples" in error_of(path)
 
 
 def test_nothing_is_left_behind(clip, endless):
@@ -243,7 +243,7 @@ def test_nothing_is_left_behind(clip, endless):
     descriptors = len(os.listdir("/proc/self/fd"))
     threads = threading.active_count()
     read_isolated(clip)
-    refused(endless, transform=Scaling(8), limits=ReadLimits(seconds=0.2))
+    error_of(endless, transform=Scaling(8), limits=ReadLimits(seconds=0.2))
     stop_reading()
     assert set(clip.parent.iterdir()) == before
     assert len(os.listdir("/proc/self/fd")) == descriptors
@@ -265,24 +265,24 @@ def test_nothing_is_left_behind(clip, endless):
         {"comment": None},
     ],
 )
-def test_a_reply_is_checked_before_it_is_believed(clip, change):
+def test_a_reply_is_validated(clip, change):
     video = read_video(clip)
     described, pixels = describe_video(video), video.frames.reshape(-1)
     assert same(rebuild_video(described, pixels), video)
-    with pytest.raises(BadReply):
+    with pytest.raises(InvalidReply):
         rebuild_video(described | change, pixels)
 
 
-def test_lengths_and_headers_are_checked():
+def test_lengths_and_headers_are_validated():
     for prefix in (b"\xff" * 16, (0).to_bytes(8, "big") + (1001).to_bytes(8, "big")):
-        with pytest.raises(BadReply):
+        with pytest.raises(InvalidReply):
             unpack_prefix(prefix, 1000)
     for header in (b"", b"[]", b"\xff", b"[" * 100_000):
-        with pytest.raises(BadReply):
-            read_header(header)
+        with pytest.raises(InvalidReply):
+            parse_header(header)
 
 
-def test_limits_make_sense(clip):
+def test_limits_are_validated(clip):
     for seconds in (-1, 0, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="seconds of the read limits must be a number above 0"):
             ReadLimits(seconds=seconds)

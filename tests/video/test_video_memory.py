@@ -1,4 +1,4 @@
-"""Memory while a video is read: what is decoded is let go of at once."""
+"""Memory while a video is read: decoded frames are released at once."""
 
 import io
 import subprocess
@@ -24,8 +24,8 @@ for frames in (8, 72):
 """
 
 
-def test_pictures_do_not_stay_in_memory(tmp_path):
-    """Each of these pictures takes 3.5 MB, and the last 64 would take 225 MB."""
+def test_frames_do_not_stay_in_memory(tmp_path):
+    """Each of these frames takes 3.5 MB, and the last 64 would take 225 MB."""
     path = encode(tmp_path / "large.mp4", pictures=72, size=(1920, 1200), options={"preset": "ultrafast"})
     command = [sys.executable, "-c", MEASURE, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, cwd=Path(__file__).parent)
@@ -36,7 +36,7 @@ def test_pictures_do_not_stay_in_memory(tmp_path):
 
 @pytest.mark.skipif(av.library_versions["libavcodec"] < (62,), reason="FFmpeg before 8 does not turn JPEGs")
 @pytest.mark.parametrize("orientation", [1, 3, 6, 8])
-def test_pictures_with_exif_tags_are_read_and_turned(tmp_path, orientation):
+def test_frames_with_exif_tags_are_read_and_rotated(tmp_path, orientation):
     tags, stored = Image.Exif(), io.BytesIO()
     tags[0x0112] = orientation
     picture = numbered(0b10110001)

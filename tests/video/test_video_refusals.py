@@ -1,4 +1,4 @@
-"""What is no video is refused with a sentence, at once and without opening anything else."""
+"""Sources that are not videos are refused with a clear message, at once and without opening another file."""
 
 import os
 import socket
@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 from clips import encode, numbered, silence
 
-from aviot.video import VideoError, container, packets, read_video, shelf
+from aviot.video import VideoError, container, frames, packets, read_video
 
 
-def refused(source, **wishes):
+def error_of(source, **options):
     with pytest.raises(VideoError) as caught:
-        read_video(source, **wishes)
+        read_video(source, **options)
     return str(caught.value)
 
 
 def test_no_such_file(tmp_path):
-    assert "there is no file" in refused(tmp_path / "none.mp4")
+    assert "there is no file" in error_of(tmp_path / "none.mp4")
 
 
 @pytest.mark.parametrize("content", [b"plain words\n" * 300, b"%PDF-1.7\n%\xe2\xe3\n1 0 obj\n<<>>\nendobj\n" * 50])
@@ -29,23 +29,23 @@ def test_no_such_file(tmp_path):
 def test_documents(tmp_path, content, suffix):
     path = tmp_path / f"document.{suffix}"
     path.write_bytes(content)
-    assert "not a video that FFmpeg can read" in refused(path)
+    assert "not a video that FFmpeg can read" in error_of(path)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_random_bytes(tmp_path, seed):
     path = tmp_path / "noise.mp4"
     path.write_bytes(np.random.default_rng(seed).bytes(50_000))
-    refused(path)
+    error_of(path)
 
 
 def test_an_empty_file(tmp_path):
     path = tmp_path / "empty.mp4"
     path.touch()
-    assert "is empty (0 bytes)" in refused(path)
+    assert "is empty (0 bytes)" in error_of(path)
 
 
-def test_sound_only(tmp_path):
+def test_audio_only(tmp_path):
     with wave.open(str(tmp_path / "sound.wav"), "wb") as out:
         out.setnchannels(1)
         out.setsampwidth(2)
@@ -53,12 +53,12 @@ def test_sound_only(tmp_path):
         out.writeframes(bytes(16000))
     with av.open(str(tmp_path / "sound.m4a"), "w", format="mp4") as out:
         silence(out, out.add_stream("aac", rate=8000))
-    assert "has no video stream" in refused(tmp_path / "sound.wav")
-    assert "has no video stream" in refused(tmp_path / "sound.m4a")
+    assert "has no video stream" in error_of(tmp_path / "sound.wav")
+    assert "has no video stream" in error_of(tmp_path / "sound.m4a")
 
 
 @pytest.mark.parametrize("modern", [True, False])
-def test_cover_art_is_no_video(tmp_path, modern, monkeypatch):
+def test_cover_art_is_not_a_video(tmp_path, modern, monkeypatch):
     path = tmp_path / "song.mp3"
     with av.open(str(path), "w") as out:
         sound = out.add_stream("mp3", rate=44100)
@@ -76,16 +76,16 @@ def test_cover_art_is_no_video(tmp_path, modern, monkeypatch):
         assert len(reader.streams.video) == 1
     if not modern:
         monkeypatch.setattr(container, "hasattr", lambda *_: False, raising=False)
-    assert "has no video stream" in refused(path)
+    assert "has no video stream" in error_of(path)
 
 
 def test_devices_pipes_and_sockets_do_not_block(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    assert "not a regular file" in refused(tmp_path / "pipe")
-    assert "not a regular file" in refused("/dev/zero")
+    assert "not a regular file" in error_of(tmp_path / "pipe")
+    assert "not a regular file" in error_of("/dev/zero")
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "s"))
-        assert "not a regular file" in refused(tmp_path / "s")
+        assert "not a regular file" in error_of(tmp_path / "s")
 
 
 @pytest.mark.parametrize(
@@ -100,10 +100,10 @@ def test_devices_pipes_and_sockets_do_not_block(tmp_path):
     ],
 )
 def test_addresses_are_not_opened(address):
-    assert "there is no file" in refused(address)
+    assert "there is no file" in error_of(address)
 
 
-def test_a_file_never_leads_to_another(tmp_path, monkeypatch):
+def test_a_file_never_opens_another(tmp_path, monkeypatch):
     clip = encode(tmp_path / "clip.ts")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "list.m3u8").write_text(f"#EXTM3U\n#EXT-X-TARGETDURATION:3\n#EXTINF:3,\n{clip}\n#EXT-X-ENDLIST\n")
@@ -113,7 +113,7 @@ def test_a_file_never_leads_to_another(tmp_path, monkeypatch):
         encode(tmp_path / f"still{number}.png", "png", pictures=1, pixels="rgb24", container="image2")
     (tmp_path / "still%d.png").write_bytes((tmp_path / "still1.png").read_bytes())
     for name in ("list.m3u8", "list.ffconcat", "concat:clip.ts", "still%d.png"):
-        assert "not a video that FFmpeg can read" in refused(name)
+        assert "not a video that FFmpeg can read" in error_of(name)
 
 
 def test_names_with_colons_and_percent_signs_are_just_names(tmp_path, monkeypatch):
@@ -123,53 +123,53 @@ def test_names_with_colons_and_percent_signs_are_just_names(tmp_path, monkeypatc
         assert read_video(name).total == 5
 
 
-def test_a_name_that_cannot_be_one():
-    assert "cannot be read" in refused("a\0b.mp4")
+def test_an_invalid_file_name():
+    assert "cannot be read" in error_of("a\0b.mp4")
 
 
-def test_giant_pictures_are_refused_before_they_are_decoded(tmp_path, monkeypatch):
+def test_giant_frames_are_refused_before_they_are_decoded(tmp_path, monkeypatch):
     path = encode(tmp_path / "clip.mp4", pictures=3)
     monkeypatch.setattr(container, "MAX_PIXELS", 64 * 48 - 1)
-    assert "has pictures of 64x48" in refused(path)
+    assert "has pictures of 64x48" in error_of(path)
 
 
-def test_more_than_fits_is_refused_with_the_way_out(tmp_path, monkeypatch):
+def test_frames_that_exceed_the_buffer_limit_are_refused_with_a_remedy(tmp_path, monkeypatch):
     path = encode(tmp_path / "clip.mp4")
-    monkeypatch.setattr(shelf.Shelf.__init__, "__defaults__", (5 * 64 * 48 * 3 - 1,))
-    assert "give read_video a transform=" in refused(path)
+    monkeypatch.setattr(frames.FrameBuffer.__init__, "__defaults__", (5 * 64 * 48 * 3 - 1,))
+    assert "give read_video a transform=" in error_of(path)
     assert len(read_video(path, transform=lambda frame: frame[::2])) == 5
 
 
-def test_more_packets_than_bytes_are_refused(tmp_path, monkeypatch):
+def test_more_packets_than_bytes_are_error_of(tmp_path, monkeypatch):
     path = encode(tmp_path / "clip.mp4")
-    film = container.Film(path)
-    packet = next(film.packets())
-    monkeypatch.setattr(container.Film, "packets", lambda film: iter([packet] * 10**6))
+    source = container.VideoContainer(path)
+    packet = next(source.packets())
+    monkeypatch.setattr(container.VideoContainer, "packets", lambda source: iter([packet] * 10**6))
     with pytest.raises(VideoError, match="claims more pictures than it has bytes"):
-        packets.index_packets(film)
+        packets.index_packets(source)
 
 
 def test_frames_of_several_sizes_need_a_transform(tmp_path):
     path = encode(tmp_path / "clip.mp4")
     sizes = iter([(2, 2), (2, 2), (3, 2)])
-    assert "frames must all have one size" in refused(path, transform=lambda _: np.zeros(next(sizes)))
-    assert "must return a NumPy array" in refused(path, transform=lambda _: None)
+    assert "frames must all have one size" in error_of(path, transform=lambda _: np.zeros(next(sizes)))
+    assert "must return a NumPy array" in error_of(path, transform=lambda _: None)
 
 
 @pytest.mark.parametrize(
-    "wish", [{"fps": 0}, {"max_frames": 0}, {"frames": -3}, {"frames": True}, {"fps": float("nan")}]
+    "option", [{"fps": 0}, {"max_frames": 0}, {"frames": -3}, {"frames": True}, {"fps": float("nan")}]
 )
-def test_wishes_are_checked_before_the_file_is(wish):
-    assert "must be a" in refused("nowhere.mp4", **wish)
+def test_options_are_checked_before_the_file_is(option):
+    assert "must be a" in error_of("nowhere.mp4", **option)
 
 
 def test_a_file_has_its_own_rate(tmp_path):
-    assert "a video file has its own times" in refused(encode(tmp_path / "clip.mp4", pictures=3), source_fps=3)
+    assert "a video file has its own times" in error_of(encode(tmp_path / "clip.mp4", pictures=3), source_fps=3)
 
 
 @pytest.mark.parametrize("source", [None, 3, [np.zeros((4, 4, 3), np.uint8)], b"clip.mp4"])
 def test_other_types(source):
-    assert "must be a path or an array" in refused(source)
+    assert "must be a path or an array" in error_of(source)
 
 
 def test_the_decoder_is_loaded_only_for_files():

@@ -1,4 +1,4 @@
-"""Which frames are taken, and when they are shown."""
+"""Sampled frame numbers and presentation times."""
 
 from fractions import Fraction
 
@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aviot.video import Sampling, VideoError
-from aviot.video.timeline import Timeline, trustworthy
+from aviot.video.sampling import Timeline, are_valid_timestamps
 
 totals = st.integers(1, 5000)
 rates = st.sampled_from([0.5, 2.0, 10.0, 23.976, 24.0, 25.0, 29.97, 30.0, 60.0]) | st.floats(0.01, 300)
 
 
 @given(totals, rates, st.floats(0.1, 40), st.integers(1, 400))
-def test_every_stride_th_frame_or_a_spread(total, native, fps, most):
+def test_every_stride_th_frame_or_an_even_spread(total, native, fps, most):
     indices = Sampling(fps=fps, max_frames=most).indices(total, native)
     stride = max(1, round(native / fps))
     strided = list(range(0, total, stride))
@@ -25,7 +25,7 @@ def test_every_stride_th_frame_or_a_spread(total, native, fps, most):
 
 
 @given(totals, rates, st.integers(1, 6000))
-def test_a_forced_count_is_spread_over_the_whole_and_repeats_nothing(total, native, count):
+def test_a_fixed_count_is_spread_over_the_whole_video_without_repetition(total, native, count):
     indices = Sampling(frames=count, max_frames=3).indices(total, native)
     assert len(indices) == min(count, total) == len(set(indices))
     assert list(indices) == np.linspace(0, total - 1, min(count, total), dtype=int).tolist()
@@ -44,7 +44,7 @@ def test_known_strides(total, native, expected):
 
 @pytest.mark.parametrize("name", ["fps", "max_frames", "frames"])
 @pytest.mark.parametrize("value", [0, -1, float("nan"), float("inf"), True, "2", [2]])
-def test_counts_and_rates_that_make_no_sense(name, value):
+def test_invalid_counts_and_rates(name, value):
     with pytest.raises(VideoError, match=rf"{name} must be .* got "):
         Sampling(**{name: value})
 
@@ -57,7 +57,7 @@ def test_counts_are_whole():
 
 def test_a_constant_rate_is_index_over_fps_though_the_clock_is_coarse():
     pts = np.array([round(i * 1000 / 30) for i in range(300)])
-    line = Timeline.of(pts, Fraction(1, 1000), 33, [Fraction(30)])
+    line = Timeline.from_pts(pts, Fraction(1, 1000), 33, [Fraction(30)])
     assert line.fps == 30
     assert line.duration == 10
     assert line.times((0, 1, 299)) == (0.0, 1 / 30, 299 / 30)
@@ -69,18 +69,18 @@ def test_the_golden_clip_lasts_as_long_as_its_frames():
 
 def test_a_variable_rate_keeps_its_own_times():
     pts = np.array([100, 150, 400, 410])
-    line = Timeline.of(pts, Fraction(1, 100), 90, [Fraction(25)])
+    line = Timeline.from_pts(pts, Fraction(1, 100), 90, [Fraction(25)])
     assert line.times((0, 1, 2, 3)) == (0.0, 0.5, 3.0, 3.1)
     assert line.duration == 4.0
     assert line.fps == 1.0
-    assert line.keep(np.array([False, True, True, True])).times((0, 1, 2)) == (0.0, 2.5, 2.6)
+    assert line.select(np.array([False, True, True, True])).times((0, 1, 2)) == (0.0, 2.5, 2.6)
 
 
 def test_a_last_frame_of_unknown_length_lasts_as_long_as_the_others():
-    assert Timeline.of(np.array([0, 10, 30, 40]), Fraction(1, 10), 0, []).duration == 5.0
-    assert Timeline.of(np.array([7]), Fraction(1, 100), 0, []).duration == 0.04
+    assert Timeline.from_pts(np.array([0, 10, 30, 40]), Fraction(1, 10), 0, []).duration == 5.0
+    assert Timeline.from_pts(np.array([7]), Fraction(1, 100), 0, []).duration == 0.04
 
 
-@pytest.mark.parametrize(("pts", "sound"), [([0, 1], True), ([0, 0], False), ([0, 2**60], False), ([], False)])
-def test_timestamps_are_believed_within_reason(pts, sound):
-    assert trustworthy(np.array(pts, dtype=np.int64)) is sound
+@pytest.mark.parametrize(("pts", "valid"), [([0, 1], True), ([0, 0], False), ([0, 2**60], False), ([], False)])
+def test_timestamps_are_validated(pts, valid):
+    assert are_valid_timestamps(np.array(pts, dtype=np.int64)) is valid

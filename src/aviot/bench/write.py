@@ -6,7 +6,7 @@ from pathlib import Path
 from aviot.bench.plot import check_plot, draw_plot
 from aviot.bench.report import as_plain, print_report
 from aviot.bench.result import Result
-from aviot.utils.files import check_output, naming_failures, write_durably
+from aviot.utils.files import check_output, explain_write_errors, write_durably
 from aviot.utils.printing import SafeConsole
 
 ELSEWHERE = "free some space, or name a file elsewhere"
@@ -35,5 +35,5 @@ def write_outputs(result: Result, output: Path | None, plot: Path | None, *, as_
 
 
 def _write(path: Path, data: bytes) -> None:
-    with naming_failures(path, ELSEWHERE):
+    with explain_write_errors(path, ELSEWHERE):
         write_durably(path, data)

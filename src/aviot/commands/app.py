@@ -54,7 +54,7 @@ def app(
         from aviot.explain.server import App, Limits
         from aviot.explain.videos import Videos
         from aviot.training.ending import end_process
-        from aviot.video.limits import ReadLimits
+        from aviot.video.checks import ReadLimits
 
         limits = Limits(max_upload * 1_000_000)
         videos = Videos(load_model(model, device, report), max_new_tokens, ReadLimits(seconds=read_timeout))

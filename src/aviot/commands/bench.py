@@ -100,7 +100,7 @@ def _check_early(
     from aviot.request import checkpoint_folder
     from aviot.utils.files import check_outputs_differ
     from aviot.utils.machine import check_device_name
-    from aviot.video.paths import check_source
+    from aviot.video.checks import check_source
 
     for ratio in ratios:
         Budget(ratio=ratio)

@@ -89,7 +89,7 @@ def _check(video: Path | None, scene: int, questions: Sequence[str], ratio: floa
     from aviot.request import MOST_QUESTIONS, check_questions
     from aviot.scenes.stored import check_number
     from aviot.utils.files import check_folder
-    from aviot.video.paths import check_source
+    from aviot.video.checks import check_source
 
     if video is not None:
         check_source(video)

@@ -146,7 +146,7 @@ def evaluate(
         from aviot.evaluation.config import EvaluationConfig
         from aviot.evaluation.prompts import Instructions
         from aviot.request import MAX_NEW_TOKENS
-        from aviot.video.limits import ReadLimits
+        from aviot.video.checks import ReadLimits
 
         given = {"choice": choice_instruction, "open": open_instruction}
         config = EvaluationConfig(

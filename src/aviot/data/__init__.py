@@ -1,7 +1,7 @@
-"""Training data: records found and checked, put in order, loaded and batched. Knows nothing of models.
+"""Training data: records are indexed, checked, ordered, loaded and batched. Independent of any model.
 
-What an example is follows from the configuration and its position alone: its number, counted from the run's first over
-all epochs and ranks. Nothing is replayed to continue a run.
+An example is determined by the configuration and its position: its number, counted from the start of the run over all
+epochs and ranks. Nothing is replayed to resume a run.
 """
 
 from aviot.utils.lazy_names import lazy_names

@@ -1,4 +1,4 @@
-"""Examples put together: what the model's forward takes, and what a training step wants to know."""
+"""Collation of examples into batches: the arguments of the model's forward, and data for the training step."""
 
 from collections.abc import Sequence
 from typing import Any, NotRequired, TypedDict
@@ -6,11 +6,10 @@ from typing import Any, NotRequired, TypedDict
 import torch
 from torch import Tensor
 
-from aviot.data.dataset import Clip, Example
-from aviot.data.failures import Failure
+from aviot.data.dataset import Clip, Example, Failure
 from aviot.data.feature_cache import EncodedVideo, FeatureCache
 
-IGNORED = -100  # the label of positions that are not supervised, as everywhere in torch
+IGNORED = -100  # label of unsupervised positions, torch's default `ignore_index`
 MODEL_KEYS = (
     "input_ids",
     "attention_mask",
@@ -23,10 +22,10 @@ MODEL_KEYS = (
 
 
 class Batch(TypedDict):
-    """A micro batch. Prompt i asks about video i; `clips` tells what is known of each video.
+    """A micro batch: prompt i asks about video i, which `clips[i]` describes.
 
-    `pixel_values` and `frame_counts` hold the videos whose features were not cached, and are left out if there are
-    none. `model_inputs` makes `forward`'s arguments of it.
+    `pixel_values` and `frame_counts` hold the videos whose features were not cached, and are absent if there are none.
+    `model_inputs` returns the arguments of `forward` for it.
     """
 
     input_ids: Tensor
@@ -45,19 +44,19 @@ class Batch(TypedDict):
 
 
 class Collate:
-    """Pads on the right; the model goes by the attention mask."""
+    """Collate function that pads on the right; the attention mask marks the padding."""
 
     def __init__(self, pad_token_id: int) -> None:
         self.pad_token_id = pad_token_id
 
     def __call__(self, examples: Sequence[Example]) -> Batch:
-        """One batch of these examples."""
+        """Return a batch of these examples."""
         tokens = [example.tokens for example in examples]
         batch = Batch(
-            input_ids=_padded([one.ids for one in tokens], self.pad_token_id),
-            attention_mask=_padded([[1] * len(one.ids) for one in tokens], 0),
-            labels=_padded([one.labels for one in tokens], IGNORED),
-            question_span=_padded([one.questions for one in tokens], (0, 0)),
+            input_ids=_pad([conversation.ids for conversation in tokens], self.pad_token_id),
+            attention_mask=_pad([[1] * len(conversation.ids) for conversation in tokens], 0),
+            labels=_pad([conversation.labels for conversation in tokens], IGNORED),
+            question_span=_pad([conversation.questions for conversation in tokens], (0, 0)),
             video_index=torch.arange(len(examples)),
             clips=tuple(_without_pixels(example.clip) for example in examples),
             ratios=[example.ratio for example in examples],
@@ -74,7 +73,7 @@ class Collate:
 
 
 def model_inputs(batch: Batch) -> dict[str, Any]:
-    """The arguments of the model's `forward`: cached features as `encoded`, None for each video that has pixels."""
+    """Return the arguments of the model's `forward`; `encoded` has cached features, None for videos with pixels."""
     arguments: dict[str, Any] = {name: batch[name] for name in MODEL_KEYS if name in batch}  # type: ignore[literal-required]
     device = batch["input_ids"].device
     cached = [clip.features for clip in batch["clips"]]
@@ -83,17 +82,17 @@ def model_inputs(batch: Batch) -> dict[str, Any]:
 
 
 def keep_features(batch: Batch, encoded: Sequence[Tensor], cache: FeatureCache, dtype: torch.dtype) -> None:
-    """Put the features of the batch's videos that were not cached into the cache."""
+    """Store the features of the batch's videos that were not cached yet."""
     for clip, features in zip(batch["clips"], encoded, strict=True):
         if clip.features is None and clip.key is not None:
             cache.put(clip.key, EncodedVideo(features.to(dtype), clip.times, clip.duration))
 
 
-def _padded(rows: Sequence[Sequence[Any]], value: int | tuple[int, int]) -> Tensor:
+def _pad(rows: Sequence[Sequence[Any]], value: int | tuple[int, int]) -> Tensor:
     longest = max(map(len, rows))
     return torch.tensor([[*row, *[value] * (longest - len(row))] for row in rows])
 
 
 def _without_pixels(clip: Clip) -> Clip:
-    """The frames are in the batch already; carrying them twice would send them twice from worker to trainer."""
+    """Return a clip without its frames, so that the worker does not send them to the trainer twice."""
     return Clip(clip.times, clip.duration, None, clip.features, clip.key)

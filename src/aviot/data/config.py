@@ -1,4 +1,4 @@
-"""Everything about training data that can be chosen, checked once."""
+"""Configuration of training data."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -14,17 +14,16 @@ BadRecords = Literal["refuse", "skip"]
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Where the records are, in which order they come, and how much may be wrong with them.
+    """Location and order of the training records, and tolerance for unusable ones.
 
-    `records` is a JSON array, a JSONL file or a YAML manifest of such files; `video_root` the folder that videos are
-    named from (None: the folder of the file that names them). `absolute_paths` says which absolute paths outside that
-    folder records may name: true, all that are named like a video file; false, none; a list, what lies below these
-    folders. `bad_records` says whether records that break the format
-    end the run before it begins or are left out with a warning. Examples that cannot be loaded are replaced, by
-    at most `attempts` others in a row; the run ends once `min_failures` and more than `max_failed_share` of all tried
-    have failed. An example of more than `max_tokens` tokens (None: no limit), `tokens_per_support` of them for each
-    support, counts as one that cannot be loaded. `index_folder` holds the indexes of record files (None: the user's
-    cache).
+    `records` is a JSON array, a JSONL file or a YAML manifest of such files; `video_root` is the folder that relative
+    video paths start from (None: the folder of the file that names them). `absolute_paths` decides which absolute paths
+    outside that folder are accepted: true, all with the suffix of a video file; false, none; a list, those below these
+    folders. `bad_records` decides whether invalid records end the run before it starts ("refuse") or are left out with
+    a warning ("skip"). An example that cannot be loaded is replaced, by at most `attempts` others in a row; the run
+    ends once at least `min_failures` examples and more than `max_failed_share` of all tried have failed. An example of
+    more than `max_tokens` tokens (None: no limit), `tokens_per_support` of them per support, counts as one that cannot
+    be loaded. `index_folder` holds the indexes of record files (None: the user's cache directory).
     """
 
     records: str
@@ -65,7 +64,7 @@ class DataConfig:
 
 
 def _absolute_paths(value: object) -> bool | tuple[str, ...]:
-    """Return the setting checked: true, false, or absolute folders."""
+    """Return the validated setting: true, false, or a tuple of absolute folders."""
     if isinstance(value, bool):
         return value
     folders = (value,) if isinstance(value, str | Path) else value

@@ -1,7 +1,9 @@
-"""Examples by position: the record read, its video decoded or taken from the cache, its conversation in tokens."""
+"""Training examples by position, and the count of those that could not be loaded."""
 
+import logging
 import math
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -9,19 +11,22 @@ from typing import Any, Protocol
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from aviot.data.checks import DataError, RecordError
 from aviot.data.config import DataConfig
-from aviot.data.corpus import Corpus, Located
-from aviot.data.errors import DataError, RecordError
-from aviot.data.failures import Failure, listing
-from aviot.data.feature_cache import FeatureCache
-from aviot.data.feature_key import FeatureKeys
+from aviot.data.corpus import Corpus, LocatedRecord
+from aviot.data.feature_cache import FeatureCache, FeatureKeys
 from aviot.data.order import Order
 from aviot.data.record import Turn
 from aviot.video import Video, VideoError
 
+logger = logging.getLogger(__name__)
+
+MAX_LISTED = 5
+"""Failures that a message lists."""
+
 
 class Tokens(Protocol):
-    """A conversation as token ids, what of them is supervised, and where its questions stand."""
+    """A tokenized conversation: ids, labels and question spans."""
 
     @property
     def ids(self) -> list[int]:
@@ -29,31 +34,31 @@ class Tokens(Protocol):
 
     @property
     def labels(self) -> list[int]:
-        """The ids that are supervised, -100 elsewhere."""
+        """Labels: the supervised ids, -100 elsewhere."""
 
     @property
     def questions(self) -> Sequence[tuple[int, int]]:
-        """First token of each question and one past its last."""
+        """Spans of the questions: first token and one past the last."""
 
 
 class Processor(Protocol):
-    """What is asked of a model's processor; `aviot.models.AviotProcessor` is one."""
+    """Interface of a model's processor; `aviot.models.AviotProcessor` implements it."""
 
     def read(self, source: Any) -> Video:
-        """Sample a video; VideoError if it cannot be."""
+        """Sample a video; VideoError if it cannot be read."""
 
     def pixels(self, frames: Any) -> Tensor:
-        """Frames as the encoder takes them, [T,3,H,W]."""
+        """Return frames as encoder input, [T,3,H,W]."""
 
     def encode_conversation(
         self, turns: Sequence[Turn], duration: float, times: Sequence[float], system: str | None = None
     ) -> Tokens:
-        """Encode a conversation about a video; ValueError if it cannot be. `system` None: the prompt's own text."""
+        """Tokenize a conversation about a video; ValueError if it is invalid. `system` None: the default text."""
 
 
 @dataclass(frozen=True)
 class CachedFeatures:
-    """A feature cache and the names it keeps videos under."""
+    """A feature cache and the keys of its videos."""
 
     cache: FeatureCache
     keys: FeatureKeys
@@ -61,7 +66,7 @@ class CachedFeatures:
 
 @dataclass(frozen=True, eq=False)
 class Clip:
-    """A sampled video: its frames, or its features where they were cached under `key`."""
+    """A sampled video: its frames, or its features if they were cached under `key`."""
 
     times: tuple[float, ...]
     duration: float
@@ -73,13 +78,26 @@ class Clip:
         return len(self.times)
 
 
+@dataclass(frozen=True)
+class Failure:
+    """A record that could not be loaded, and the reason."""
+
+    id: str
+    where: str
+    video: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.video} ({self.where}): {self.reason}"
+
+
 @dataclass(frozen=True, eq=False)
 class Example:
-    """One position of the run, ready for a batch, with the failures that it stands in for."""
+    """The example at one position of the run, with the failures of the records that it replaces."""
 
     position: int
     id: str
-    where: str  # file and line or element of its record
+    where: str  # file, and line or element, of its record
     ratio: float
     tokens: Tokens
     clip: Clip
@@ -87,10 +105,10 @@ class Example:
 
 
 class VideoDataset(Dataset[Example]):
-    """Maps a position of the run to its example; any process that asks for a position gets the same one.
+    """Map from positions of a run to examples, the same in every process.
 
-    There is no end: positions past the set's length belong to its later epochs. A record that cannot be loaded is
-    passed over for another, chosen by the position, at the ratio of the position.
+    Positions have no end: those past the set's length belong to later epochs. A record that cannot be loaded is
+    replaced by another, determined by the position, at the ratio of the position.
     """
 
     def __init__(
@@ -118,11 +136,11 @@ class VideoDataset(Dataset[Example]):
             except (VideoError, RecordError, OSError) as error:
                 failures.append(Failure(located.record.id, located.where, str(located.video), str(error)))
         raise DataError(
-            f"position {position}: neither its record nor the {len(failures) - 1} to stand in for it can be loaded; is "
-            f"video_root right, and are the videos there?{listing(failures)}"
+            f"position {position}: neither its record nor its {len(failures) - 1} replacements can be loaded; check "
+            f"video_root, and that the videos are there{_listing(failures)}"
         )
 
-    def _load(self, position: int, located: Located, failures: tuple[Failure, ...]) -> Example:
+    def _load(self, position: int, located: LocatedRecord, failures: tuple[Failure, ...]) -> Example:
         ratio = self.order.ratio(position)
         clip = self._clip(located.video)
         try:
@@ -135,8 +153,8 @@ class VideoDataset(Dataset[Example]):
 
     def _clip(self, path: Path) -> Clip:
         key = None if self.features is None else self.features.keys.key(path)
-        if self.features is not None and key is not None and (kept := self.features.cache.get(key)) is not None:
-            return Clip(kept.times, kept.duration, None, kept.features, key)
+        if self.features is not None and key is not None and (cached := self.features.cache.get(key)) is not None:
+            return Clip(cached.times, cached.duration, None, cached.features, key)
         video = self.processor.read(path)
         return Clip(video.times, video.duration, self.processor.pixels(video.frames), None, key)
 
@@ -145,3 +163,38 @@ class VideoDataset(Dataset[Example]):
         length = text - 1 + self.config.tokens_per_support * max(1, math.ceil(frames / ratio))
         if limit is not None and length > limit:
             raise RecordError(f"it has {length:,} tokens at ratio {ratio:g}, more than max_tokens = {limit:,}")
+
+
+class FailureTally:
+    """Counter of the failures that the batches of a run report, kept in the training process.
+
+    Failures travel with the example that replaced them, so that data loader workers share no state; a batch is counted
+    when it is used. Each rank counts its own: sum `tried` and `failed` over ranks for a report.
+    """
+
+    def __init__(self, config: DataConfig) -> None:
+        self._config = config
+        self._latest: deque[Failure] = deque(maxlen=MAX_LISTED)
+        self.tried = 0
+        self.failed = 0
+
+    def observe(self, loaded: int, failures: Iterable[Failure]) -> None:
+        """Count a batch of `loaded` examples and the failures of replaced ones; DataError if there are too many."""
+        self.tried += loaded
+        for failure in failures:
+            self.tried += 1
+            self.failed += 1
+            self._latest.append(failure)
+            logger.warning("skipped %s", failure)
+        share = self._config.max_failed_share
+        if self.failed >= self._config.min_failures and self.failed > share * self.tried:
+            raise DataError(
+                f"{self.failed} of {self.tried} examples could not be loaded, more than the {share:.1%} that "
+                "max_failed_share allows; check video_root, and that all videos are there. The latest:"
+                + _listing(self._latest)
+            )
+
+
+def _listing(failures: Iterable[Failure]) -> str:
+    """Return the last failures for the end of a message, one per line."""
+    return "".join(f"\n  {failure}" for failure in list(failures)[-MAX_LISTED:])

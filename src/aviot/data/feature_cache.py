@@ -1,13 +1,16 @@
-"""Features of the frozen encoder on disk, kept below a size by dropping those used longest ago."""
+"""Cache of the frozen encoder's features on disk, bounded in size by removing the least recently used."""
 
+import hashlib
+import json
 import logging
 import os
 import re
+import stat
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -16,21 +19,83 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from aviot.utils.files import TEMPORARY, replacing
+from aviot.utils.files import TEMPORARY, atomic_write
 from aviot.utils.values import as_whole
 
 logger = logging.getLogger(__name__)
 
+KEY_VERSION = 1
+"""Version of the keys; increment it when the same video would give other features, so that older ones are not used."""
+
 STALE_SECONDS = 3600.0
-"""Age at which a file being written must have lost its writer."""
+"""Age from which on a temporary file is taken to have lost its writer."""
+
+MAX_FILE_HEADER = 512
+"""Upper bound of a file's bytes beside its tensors."""
 
 _SUFFIX = ".safetensors"
 _KEY = re.compile(r"[0-9a-f]{16,128}")
 
 
+@dataclass(frozen=True)
+class FeatureKeys:
+    """Settings that the features of every video depend on: sampling, frame size, encoder and data type.
+
+    `encoder` is a `fingerprint` of its weights, `dtype` the features' data type as text.
+    """
+
+    fps: float
+    max_frames: int
+    image_size: int
+    encoder: str
+    dtype: str
+
+    def key(self, video: Path) -> str | None:
+        """Return the cache key of a video; None if the path is neither a file nor a folder.
+
+        All bytes of the video count, but neither its name nor its date: copies share their features, and a repaired
+        file gets new ones. Hashing takes a hundredth of the time of decoding.
+        """
+        digest = content_digest(video)
+        if digest is None:
+            return None
+        parts = json.dumps([KEY_VERSION, digest, asdict(self)], sort_keys=True)
+        return hashlib.sha256(parts.encode()).hexdigest()
+
+
+def content_digest(video: Path) -> str | None:
+    """Return the SHA-256 of a file, or of the names and contents of a folder's files; None for anything else."""
+    try:
+        mode = video.stat().st_mode
+        if stat.S_ISREG(mode):
+            return _file_digest(video)
+        if not stat.S_ISDIR(mode):
+            return None
+        files = sorted(entry.name for entry in os.scandir(video) if entry.is_file())
+        parts = [(name, _file_digest(video / name)) for name in files]
+    except (OSError, ValueError):
+        return None
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def fingerprint(weights: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 of named tensors, the same on every device."""
+    digest = hashlib.sha256()
+    for name in sorted(weights):
+        tensor = weights[name].detach().cpu().contiguous()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 @dataclass(frozen=True, eq=False)
 class EncodedVideo:
-    """A video as the encoder sees it, with what the prompt says of it."""
+    """Encoder features of a video, with the times and the duration that its prompt states."""
 
     features: Float[Tensor, "T S D"]
     times: tuple[float, ...]
@@ -38,11 +103,11 @@ class EncodedVideo:
 
 
 class FeatureCache:
-    """A folder of safetensors files, one a video, that any number of processes read and write at once.
+    """A folder of safetensors files, one per video, that any number of processes read and write at once.
 
-    Files appear whole (written under another name, then renamed) and are never changed, only replaced or removed; a
-    reader that has one open keeps it. The date of a file is when it was last used. Checksums tell damaged files, which
-    are removed. Where a write fails, as on a full disk, the run goes on without it.
+    Files are written under a temporary name and renamed, and never modified, only replaced or removed; a process that
+    has one open can still read it. A file's modification time is that of its last use. Files whose checksum is wrong
+    are removed. If a write fails, for example on a full disk, the run continues without it.
     """
 
     def __init__(self, folder: str | Path, max_bytes: int) -> None:
@@ -54,24 +119,24 @@ class FeatureCache:
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def get(self, key: str) -> EncodedVideo | None:
-        """What is kept under a key, or None."""
+        """Return the video stored under a key, or None."""
         path = self._path(key)
         try:
             found = _read(path)
         except FileNotFoundError:
             return None
         except (SafetensorError, RuntimeError, OSError, ValueError) as error:
-            if path.exists():  # else it was dropped while it was opened
-                logger.warning("the cached features %s are damaged (%s) and are made again", path, error)
+            if path.exists():  # else another process removed it while it was opened
+                logger.warning("the cached features %s are damaged (%s) and will be computed again", path, error)
                 with suppress(OSError):
                     path.unlink()
             return None
-        with suppress(OSError):  # dropped since, or another user's
+        with suppress(OSError):  # removed since, or owned by another user
             os.utime(path)
         return found
 
     def put(self, key: str, video: EncodedVideo) -> bool:
-        """Keep a video's features; False if they could not be."""
+        """Store a video's features; return False if that failed."""
         path = self._path(key)
         tensors = {
             "features": video.features.detach().cpu().contiguous(),
@@ -81,10 +146,10 @@ class FeatureCache:
         try:
             if not self._make_room(sum(tensor.nbytes for tensor in tensors.values())):
                 return False
-            with replacing(path) as temporary:
+            with atomic_write(path) as temporary:
                 save_file(tensors, temporary, {"crc32": str(_checksum(tensors))})
         except (OSError, SafetensorError) as error:
-            logger.warning("the features of a video could not be kept as %s (%s)", path, error)
+            logger.warning("the features of a video could not be stored as %s (%s)", path, error)
             return False
         return True
 
@@ -94,8 +159,11 @@ class FeatureCache:
         return self.folder / f"{key}{_SUFFIX}"
 
     def _make_room(self, size: int) -> bool:
-        """Drop what was used longest ago until `size` more bytes fit; files being written count and stay."""
-        size += HEADER
+        """Remove the least recently used files until `size` more bytes fit; return False if they never can.
+
+        Temporary files count, and stay.
+        """
+        size += MAX_FILE_HEADER
         if size > self.max_bytes:
             logger.warning("the features of a video take %d bytes, more than the cache's %d", size, self.max_bytes)
             return False
@@ -112,16 +180,12 @@ class FeatureCache:
     def _files(self) -> Iterator["_File"]:
         oldest = time.time() - STALE_SECONDS
         for entry in os.scandir(self.folder):
-            with suppress(FileNotFoundError):  # another process drops files too
+            with suppress(FileNotFoundError):  # other processes remove files too
                 status, path = entry.stat(), Path(entry.path)
                 if path.suffix == TEMPORARY and status.st_mtime < oldest:
                     path.unlink()
                 elif path.suffix in (_SUFFIX, TEMPORARY):
                     yield _File(status.st_mtime_ns, path, status.st_size)
-
-
-HEADER = 512
-"""Bytes of a file beside its tensors, at most."""
 
 
 @dataclass(frozen=True, order=True)

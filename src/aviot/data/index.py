@@ -1,4 +1,4 @@
-"""Where each record of a file stands: built in one pass, kept on disk, mapped into memory when used."""
+"""Index of the records in a file: built in one pass, stored on disk, memory-mapped when used."""
 
 import hashlib
 import json
@@ -14,18 +14,18 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from aviot.data.errors import DataError, RecordError
-from aviot.data.paths import ANYWHERE, VideoFolder
+from aviot.data.checks import ANY_FOLDER, DataError, RecordError, VideoFolder
 from aviot.data.record import Record, parse_record
 from aviot.data.scan import Found, Scanner, decode_json
-from aviot.utils.files import replacing
+from aviot.utils.files import atomic_write
 
 logger = logging.getLogger(__name__)
 
 VERSION = 3
-"""Raised whenever an index would come out differently, so that older ones are not used."""
+"""Version of the index; increment it when its content changes, so that older ones are not used."""
 
-PROBLEMS_KEPT = 20
+MAX_PROBLEMS = 20
+"""Messages about unusable records that an index stores."""
 
 _COLUMNS = {"offset": "q", "length": "i", "number": "q", "characters": "i", "seconds": "f"}
 _MISSING = float("nan")
@@ -33,10 +33,10 @@ _MISSING = float("nan")
 
 @dataclass(frozen=True, eq=False)
 class RecordIndex:
-    """The usable records of one file, by number from 0; the arrays are views of a file on disk.
+    """The usable records of one file, numbered from 0; the arrays are views of a file on disk.
 
-    `digest` is the SHA-256 of the records' file. `problems` are the first of `bad` sentences about records that were
-    left out.
+    `digest` is the SHA-256 of the records' file. `bad` is the number of records left out, and `problems` are messages
+    about the first of them.
     """
 
     path: Path
@@ -46,7 +46,7 @@ class RecordIndex:
     length: NDArray[np.int32]
     number: NDArray[np.int64]  # of the element or line
     characters: NDArray[np.int32]
-    seconds: NDArray[np.float32]  # NaN where the record does not tell
+    seconds: NDArray[np.float32]  # NaN if unknown
     bad: int
     problems: tuple[str, ...]
     videos: VideoFolder
@@ -55,11 +55,11 @@ class RecordIndex:
         return len(self.offset)
 
     def where(self, index: int) -> str:
-        """The record's place in words."""
-        return place(self.path, self.is_array, int(self.number[index]))
+        """Return the location of a record, for messages."""
+        return location(self.path, self.is_array, int(self.number[index]))
 
     def read(self, index: int) -> Record:
-        """One record, read from its place."""
+        """Read one record from the file."""
         with self.path.open("rb") as file:
             file.seek(int(self.offset[index]))
             data = file.read(int(self.length[index]))
@@ -67,17 +67,16 @@ class RecordIndex:
             return parse_record(decode_json(data), self.where(index), self.videos)
         except ValueError as error:
             raise DataError(
-                f"{self.where(index)} was a good record when it was indexed and is none now ({error}); files must not "
-                "change while they are trained on, start again"
+                f"{self.where(index)} was a valid record when it was indexed and is not now ({error}); files must not "
+                "change during training: start again"
             ) from error
 
 
-def open_index(path: Path, folder: Path, videos: VideoFolder = ANYWHERE) -> RecordIndex:
-    """Return the index of a file: from `folder` if it is there and the file has not changed since, else built and kept.
+def open_index(path: Path, folder: Path, videos: VideoFolder = ANY_FOLDER) -> RecordIndex:
+    """Return the index of a file, stored in `folder`; it is built if missing or if the file has changed since.
 
-    `videos` says which videos the records may name; those that name others are left out and listed.
-
-    Several processes may do so at once: each writes a file of its own and renames it, and all come out the same.
+    `videos` decides which videos the records may name; records that name others are left out and listed. Several
+    processes may build an index at once: each writes its own file and renames it, and all are equal.
     """
     path = path.absolute()
     stored = folder / f"{_key(path, videos)}.safetensors"
@@ -86,28 +85,28 @@ def open_index(path: Path, folder: Path, videos: VideoFolder = ANYWHERE) -> Reco
         _build(path, stored, videos)
         index = _load(stored, path, videos)
     if index is None:
-        raise DataError(f"the index {stored} cannot be read back; is another program changing that folder?")
+        raise DataError(f"the index {stored} cannot be read back; check that no other program changes that folder")
     return index
 
 
-def place(path: Path, is_array: bool, number: int) -> str:
-    """Where a record stands, in words."""
+def location(path: Path, is_array: bool, number: int) -> str:
+    """Return the location of a record, for messages."""
     return f"{path}, {'element' if is_array else 'line'} {number}"
 
 
 def default_folder() -> Path:
-    """The user's cache."""
+    """Return the index folder in the user's cache directory."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aviot" / "index"
 
 
 def _key(path: Path, videos: VideoFolder) -> str:
-    """Return a name that changes with path, size, time of change, and with the videos that records may name."""
+    """Return a hash of path, size, modification time and accepted videos."""
     try:
         status = path.stat()
     except (OSError, ValueError) as error:
         raise DataError(f"there is no records file {path} ({error}); give a JSON, JSONL or YAML file") from None
     if not path.is_file():
-        raise DataError(f"{path} is no regular file; give a JSON, JSONL or YAML file")
+        raise DataError(f"{path} is not a regular file; give a JSON, JSONL or YAML file")
     allowed = [None if videos.root is None else os.fspath(videos.root.absolute()), videos.absolute]
     identity = [VERSION, os.fspath(path), status.st_size, status.st_mtime_ns, allowed]
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32]
@@ -124,14 +123,14 @@ def _build(path: Path, stored: Path, videos: VideoFolder) -> None:
                 _add(columns, found, _record(found, videos))
             except RecordError as error:
                 bad += 1
-                if len(problems) < PROBLEMS_KEPT:
+                if len(problems) < MAX_PROBLEMS:
                     line = f" (line {found.line})" if scanner.is_array else ""
-                    problems.append(f"{place(path, scanner.is_array, found.number)}{line}: {error}")
+                    problems.append(f"{location(path, scanner.is_array, found.number)}{line}: {error}")
     about = {"digest": scanner.digest, "is_array": scanner.is_array, "bad": bad, "problems": problems}
     tensors = {name: torch.from_numpy(np.array(values)) for name, values in columns.items()}
     try:
         stored.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(stored) as temporary:
+        with atomic_write(stored) as temporary:
             save_file(tensors, temporary, {"about": json.dumps(about)})
     except (OSError, SafetensorError) as error:
         raise DataError(
@@ -153,7 +152,7 @@ def _add(columns: dict[str, array], found: Found, record: Record) -> None:
 
 
 def _load(stored: Path, path: Path, videos: VideoFolder) -> RecordIndex | None:
-    """Return the stored index, or None if there is none or it is damaged."""
+    """Return the stored index, or None if it is missing or damaged."""
     try:
         with safe_open(stored, "pt") as file:
             about = json.loads(file.metadata()["about"])
@@ -161,7 +160,7 @@ def _load(stored: Path, path: Path, videos: VideoFolder) -> RecordIndex | None:
     except FileNotFoundError:
         return None
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        logger.warning("the index %s is damaged (%s) and is built again", stored, error)
+        logger.warning("the index %s is damaged (%s) and is rebuilt", stored, error)
         return None
     about["problems"] = tuple(about["problems"])
     return RecordIndex(path=path, videos=videos, **columns, **about)

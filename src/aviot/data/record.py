@@ -5,11 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from aviot.data.content import PLACEHOLDERS
-from aviot.data.errors import RecordError
-from aviot.data.json_values import check_object, check_text, is_given, json_name
-from aviot.data.paths import ANYWHERE, VideoFolder
-from aviot.data.turns import Message, read_messages
+from aviot.data.checks import ANY_FOLDER, RecordError, VideoFolder, check_object, check_text, is_given, json_type
+from aviot.data.conversation import PLACEHOLDERS, Message, read_messages
 from aviot.utils.values import as_number
 
 __all__ = ["PLACEHOLDERS", "Record", "Turn", "parse_record"]
@@ -30,33 +27,34 @@ UNSUPPORTED = {
     "video_start": "a part of its video",
     "video_end": "a part of its video",
 }
-"""Keys of the common formats that training has no use for; ignoring them would train on something else."""
+"""Keys of the common formats that are not supported; ignoring them would change what is trained on."""
 
-_REFUSED_ANSWER = ("label", "kto_tag")  # false: the answer is one to avoid (KTO)
-_EMPTY_TEXTS = ("[]", "{}", "null")  # how tools that keep these columns as JSON text write that there are none
+_PREFERENCE_KEYS = ("label", "kto_tag")  # false: the answer is one to avoid (KTO)
+_EMPTY_TEXTS = ("[]", "{}", "null")  # empty columns of tools that store them as JSON text
 
-_BUCKET = re.compile(r"(?:^|[^0-9])(\d{1,4})_(\d{1,4})_([sm])(?:_|$)")  # 0_30_s_academic_v0_1, 1_2_m_youtube_v0_1
+_DURATION_RANGE = re.compile(r"(?:^|[^0-9])(\d{1,4})_(\d{1,4})_([sm])(?:_|$)")
+"""Range of seconds or minutes in the name of a source, such as 0_30_s_academic_v0_1 or 1_2_m_youtube_v0_1."""
 
 
 @dataclass(frozen=True)
 class Record:
-    """A checked record; its turns carry no placeholder, since the video always stands before the first question."""
+    """A checked record; its turns have no placeholder, since the video always precedes the first question."""
 
     id: str
     video: str
     turns: tuple[Turn, ...]
     data_source: str
-    seconds: float | None  # the video's length as far as the record tells
-    system: str | None = None  # None: the chat prompt's own
+    seconds: float | None  # duration of the video, None if the record does not tell
+    system: str | None = None  # None: the default of the chat prompt
 
     @property
     def characters(self) -> int:
-        """Length of the conversation."""
+        """Length of the conversation in characters."""
         return len(self.system or "") + sum(len(question) + len(answer) for question, answer in self.turns)
 
 
-def parse_record(value: Any, default_id: str, videos: VideoFolder = ANYWHERE) -> Record:
-    """Return the record that a JSON value is; RecordError, with what was expected, got and can be done, otherwise."""
+def parse_record(value: Any, default_id: str, videos: VideoFolder = ANY_FOLDER) -> Record:
+    """Return the record of a JSON value; RecordError, with what was expected, what came and a remedy, otherwise."""
     check_object(value, "a record")
     name = default_id if value.get("id") is None else value["id"]
     if isinstance(name, bool) or not isinstance(name, str | int):
@@ -67,11 +65,11 @@ def parse_record(value: Any, default_id: str, videos: VideoFolder = ANYWHERE) ->
     messages = read_messages(value)
     video = _video(value, messages)
     _refuse_unsupported(value)
-    system, said = _system(value, messages)
+    system, dialogue = _split_system(value, messages)
     return Record(
         id=check_text(str(name), "id"),
         video=check_text(videos.check(video), "video"),
-        turns=_turns(said),
+        turns=_turns(dialogue),
         data_source=check_text(source, "data_source"),
         seconds=_seconds(value, source),
         system=system,
@@ -90,7 +88,7 @@ def _key_videos(value: Mapping[str, Any]) -> list[Any]:
 
 
 def _video(value: Mapping[str, Any], messages: list[Message]) -> Any:
-    """Return the one video of a record; naming it by key and by part is not a mistake."""
+    """Return the one video of a record, which may be named both by key and by part."""
     found = [*_key_videos(value), *(video for message in messages for video in message.content.videos)]
     if not found:
         raise RecordError(_no_video(value))
@@ -112,7 +110,7 @@ def _no_video(value: Mapping[str, Any]) -> str:
 
 
 def _refuse_unsupported(value: Mapping[str, Any]) -> None:
-    rejected = next((key for key in _REFUSED_ANSWER if value.get(key) is False), None)
+    rejected = next((key for key in _PREFERENCE_KEYS if value.get(key) is False), None)
     if rejected is not None:
         raise RecordError(
             f'the record has "{rejected}": false, so its answer is one to avoid, and training would teach it: leave '
@@ -128,20 +126,20 @@ def _refuse_unsupported(value: Mapping[str, Any]) -> None:
         )
 
 
-def _system(value: Mapping[str, Any], messages: list[Message]) -> tuple[str | None, list[Message]]:
-    """Return the system text, by key or by a first turn, and the messages after it."""
+def _split_system(value: Mapping[str, Any], messages: list[Message]) -> tuple[str | None, list[Message]]:
+    """Return the system text, given by key or first turn, and the messages after it."""
     given = value.get("system")
     if given is not None and not isinstance(given, str):
-        raise RecordError(f'"system" must be text, got {json_name(given)}')
+        raise RecordError(f'"system" must be text, got {json_type(given)}')
     text = check_text(given or "", "system").strip()
     if messages and messages[0].role == "system":
         first, messages = messages[0], messages[1:]
         if first.content.placeholders:
             raise RecordError("turn 1, the system's, has the placeholder; it belongs in the first question")
-        said = first.content.words
-        if text and said and text != said:
+        turn_text = first.content.words
+        if text and turn_text and text != turn_text:
             raise RecordError('the record has both "system" and a system turn, and they differ; keep one of them')
-        text = text or said
+        text = text or turn_text
         if not messages:
             raise RecordError(f'turn 1 must be from "human" or be followed by a turn that is; got {first.name!r} alone')
     if any(mark in text for mark in PLACEHOLDERS):
@@ -150,9 +148,9 @@ def _system(value: Mapping[str, Any], messages: list[Message]) -> tuple[str | No
 
 
 def _turns(messages: list[Message]) -> tuple[Turn, ...]:
-    """Return questions and their answers, checked to alternate, with the video marked at most once."""
-    for place, message in enumerate(messages):
-        _check_speaker(message, place)
+    """Return question-answer pairs; RecordError unless the turns alternate and mark the video at most once."""
+    for position, message in enumerate(messages):
+        _check_role(message, position)
     if len(messages) % 2:
         raise RecordError(f"turn {messages[-1].number} is a question without an answer; each question needs one")
     _check_placeholders(messages)
@@ -164,11 +162,11 @@ def _turns(messages: list[Message]) -> tuple[Turn, ...]:
     return tuple(zip(words[::2], words[1::2], strict=True))
 
 
-def _check_speaker(message: Message, place: int) -> None:
-    expected = "assistant" if place % 2 else "user"
+def _check_role(message: Message, position: int) -> None:
+    expected = "assistant" if position % 2 else "user"
     if message.role == expected:
         return
-    if place == 0 and message.role == "assistant":
+    if position == 0 and message.role == "assistant":
         raise RecordError('the conversation begins with an answer; its first turn must be from "human" or "user"')
     names = {"user": '"human" or "user"', "assistant": '"gpt" or "assistant"'}
     order = "the system turn comes first" if message.role == "system" else "questions and answers alternate"
@@ -176,9 +174,9 @@ def _check_speaker(message: Message, place: int) -> None:
 
 
 def _check_placeholders(messages: list[Message]) -> None:
-    """Refuse all but one placeholder in the first question: the decoder reads the video first in any case."""
+    """Raise RecordError for more than one placeholder, and for one outside the first question."""
     counts = [message.content.placeholders for message in messages]
-    if counts[0] == 2 and messages[0].content.videos:  # a part that names the video, and its mark in the text
+    if counts[0] == 2 and messages[0].content.videos:  # a part that names the video, and its placeholder in the text
         counts[0] = 1
     if sum(counts) > 1:
         raise RecordError(
@@ -191,13 +189,13 @@ def _check_placeholders(messages: list[Message]) -> None:
 
 
 def _seconds(value: Mapping[str, Any], source: str) -> float | None:
-    """The record's duration, or the middle of the bucket that its source is named after."""
+    """Return the record's duration, or the middle of the range in the name of its source."""
     if value.get("duration") is not None:
         seconds = as_number(value["duration"])
         if seconds is None or seconds < 0:
             raise RecordError("duration must be the video's length in seconds, a number of at least 0")
         return seconds
-    if match := _BUCKET.search(source):
+    if match := _DURATION_RANGE.search(source):
         low, high, unit = match.groups()
         return (int(low) + int(high)) / 2 * (60 if unit == "m" else 1)
     return None

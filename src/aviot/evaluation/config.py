@@ -12,7 +12,7 @@ from aviot.methods import registry
 from aviot.request import MAX_NEW_TOKENS, check_sampling, checkpoint_folder
 from aviot.utils.files import check_folder
 from aviot.utils.values import as_whole, require_whole
-from aviot.video.limits import ReadLimits
+from aviot.video.checks import ReadLimits
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from aviot.evaluation.report import WITHOUT_SCORES, Table, problem_lines, summar
 from aviot.evaluation.summary import Summary
 from aviot.utils.journal import Row
 from aviot.utils.printing import one_line, printable
-from aviot.video.result import Damage
+from aviot.video.frames import Damage
 
 RESULT_FIELDS = (
     "item", "id", "video", "setting", "compressor", "ratio", "part", "kind", "status", "answer", "prediction",

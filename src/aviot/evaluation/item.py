@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from aviot.data.json_values import check_keys, check_text
+from aviot.data.checks import check_keys, check_text
 from aviot.evaluation.answers import indexed_option, right_option
 from aviot.evaluation.errors import ItemError as ItemError
 from aviot.evaluation.keys import FIELDS, Keys, Scalar, sort_keys

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from aviot.data.json_values import check_keys, check_text
+from aviot.data.checks import check_keys, check_text
 from aviot.evaluation.choices import MAX_OPTIONS
 from aviot.evaluation.errors import ItemError
 from aviot.evaluation.text import fold

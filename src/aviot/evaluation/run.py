@@ -28,7 +28,7 @@ from aviot.evaluation.rows import has_failed, key_of, settled
 from aviot.evaluation.summary import Summary, summarise
 from aviot.session import VideoLM
 from aviot.utils.files import write_durably
-from aviot.utils.journal import Journal, JournalError, Row, alone, as_line
+from aviot.utils.journal import Journal, JournalError, Row, as_line, exclusive_lock
 from aviot.utils.printing import json_text
 
 RESULTS, SUMMARY, PARTS, LOCK = "results.jsonl", "summary.json", "parts", ".lock"
@@ -183,7 +183,7 @@ def _judge(prepared: Prepared, endpoint: Endpoint, shard: Shard) -> None:
 def _put_together(prepared: Prepared, shard: Shard, *, was_whole: bool) -> Summary | None:
     """Write the final files in the items' order once every row is there; whichever process comes last does it."""
     run = prepared.config.out
-    with alone(run / LOCK):
+    with exclusive_lock(run / LOCK):
         final = _final_rows(prepared)
         if final is None:
             return None

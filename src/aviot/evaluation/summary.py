@@ -11,7 +11,7 @@ from aviot.evaluation.item import Item
 from aviot.evaluation.measures import Difference, Measure, Scored, differences, measure, scored
 from aviot.evaluation.rows import ANSWERED, has_failed
 from aviot.utils.journal import Row
-from aviot.video.result import Damage
+from aviot.video.frames import Damage
 
 FEW_VIDEOS = 10
 """Videos below which an interval is called rough."""

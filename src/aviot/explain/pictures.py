@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image
 
 from aviot.video import Video
-from aviot.video.scaling import SIZE_BYTES
+from aviot.video.frames import SIZE_BYTES
 
 LARGEST_SIDE = 360  # pixels that are kept of a frame's longer side
 PIXELS = 224 * 216 * 216  # that all frames of a page share: 216 a side for the longest videos

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from aviot.data.unique_keys import unique_keys_loader
+from aviot.data.checks import unique_keys_loader
 from aviot.training.config import TrainingConfig
 from aviot.utils.files import write_durably
 

@@ -26,7 +26,7 @@ from aviot.training.source import open_held_out, training_data
 from aviot.training.start import load_model, load_processor
 from aviot.training.together import decided_by_first
 from aviot.training.trainer import AviotTrainer
-from aviot.utils.files import check_folder, only_writer
+from aviot.utils.files import check_folder, folder_lock
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ def _claim(run: Path, resume: Resume, held: ExitStack) -> Start:
     if resume in (True, "last-good") and not run.is_dir():
         return find_start(run, resume=resume)  # which refuses, and leaves nothing behind
     check_folder(run, ELSEWHERE)
-    held.enter_context(only_writer(run, f"wait until it ends, or {ELSEWHERE}"))
+    held.enter_context(folder_lock(run, f"wait until it ends, or {ELSEWHERE}"))
     return find_start(run, resume=resume)
 
 

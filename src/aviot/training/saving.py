@@ -11,7 +11,7 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from aviot.training.ledger import manifest_digest, read_ledger, write_ledger
-from aviot.utils.files import naming_failures, sync
+from aviot.utils.files import explain_write_errors, sync
 
 ASIDE = "set-aside-"  # in front of the name of what a resumed run replaces
 TRY_AGAIN = "free some space or make it writable, and resume: the checkpoints before it are whole"
@@ -103,7 +103,7 @@ def move_aside(path: Path) -> Path:
 @contextmanager
 def naming_failures_to_write(run: Path, step: int) -> Iterator[None]:
     """Remove what there is of a checkpoint that cannot be written, and say in a sentence which one and why."""
-    with naming_failures(whole_path(run, step), TRY_AGAIN):
+    with explain_write_errors(whole_path(run, step), TRY_AGAIN):
         try:
             yield
         except (OSError, RuntimeError, SafetensorError) as error:

@@ -1,1 +1,1 @@
-"""Low-level helpers: checked values, atomic files, journals, terminal-safe text, machine facts."""
+"""Low-level helpers: value checks, atomic files, journals, terminal-safe text, ranks and devices."""

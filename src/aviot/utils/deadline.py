@@ -1,4 +1,4 @@
-"""Reading from a socket by a moment and up to a size, however slowly and endlessly the other side sends."""
+"""Socket reads with a total deadline and a total size limit."""
 
 import io
 import socket
@@ -8,13 +8,14 @@ from typing import Any
 
 
 class TooManyBytes(HTTPException):
-    """More was sent than is read at a time."""
+    """Raised when the peer sends more bytes than allowed."""
 
 
 class DeadlineReader(io.RawIOBase):
-    """The bytes that a socket receives; reading them ends with TimeoutError or TooManyBytes at what `allow` allows.
+    """A raw stream of the bytes that a socket receives, with the limits set by `allow`.
 
-    A timeout of a socket is one of silence: a byte now and then keeps it waiting for ever.
+    Reading past them raises TimeoutError or TooManyBytes. A socket's own timeout restarts with every byte received, so
+    that a slow peer could keep it waiting for ever.
     """
 
     def __init__(self, connection: socket.socket, *, seconds: float, size: int) -> None:
@@ -23,7 +24,7 @@ class DeadlineReader(io.RawIOBase):
         self.allow(seconds=seconds, size=size)
 
     def allow(self, *, seconds: float, size: int) -> None:
-        """Begin again: so many seconds from now, and so many bytes."""
+        """Reset the limits to `seconds` from now and `size` bytes."""
         self._end, self._left = time.monotonic() + seconds, size
 
     def readable(self) -> bool:
@@ -31,18 +32,18 @@ class DeadlineReader(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int | None:
-        """Receive what is there, or wait for it."""
+        """Read the available bytes into a buffer, waiting for the first."""
         seconds = self._end - time.monotonic()
         if seconds <= 0:
-            raise TimeoutError("the other side is too slow")
+            raise TimeoutError("the peer did not send its data in time")
         if self._left <= 0:
-            raise TooManyBytes("the other side sends too much")
+            raise TooManyBytes("the peer sent more bytes than allowed")
         self._connection.settimeout(seconds)
         received = self._raw.readinto(buffer)
         self._left -= received or 0
         return received
 
     def close(self) -> None:
-        """Let go of the socket, which its owner closes."""
+        """Detach from the socket, which its owner closes."""
         self._raw.close()
         super().close()

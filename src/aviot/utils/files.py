@@ -1,4 +1,4 @@
-"""Atomic writes, early checks of output paths, and the lock of a run's folder."""
+"""Atomic writes, early checks of output paths, and locks on output folders."""
 
 import fcntl
 import logging
@@ -13,12 +13,12 @@ from uuid import uuid4
 logger = logging.getLogger(__name__)
 
 TEMPORARY = ".tmp"
-LOCK = "run.lock"  # stays in the folder; what counts is the lock on it, which ends with its process
+LOCK = "run.lock"  # the file stays in the folder; the lock on it ends with its process
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield a name beside `path` to write to, which takes its place if the block succeeds and is removed if not."""
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; it replaces `path` if the block succeeds, and is removed otherwise."""
     with _temporary(path) as temporary:
         yield temporary
         os.replace(temporary, path)
@@ -35,10 +35,10 @@ def _temporary(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def filling(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder to write files into, which move to `folder` one by one, each whole, if the block succeeds.
+def atomic_folder(folder: Path) -> Iterator[Path]:
+    """Yield an empty temporary folder; its files move to `folder`, each atomically, if the block succeeds.
 
-    A `folder` that does not exist yet appears with all of them at once.
+    A `folder` that does not exist yet is created with all files at once.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = folder.with_name(f".{folder.name}.{uuid4().hex}{TEMPORARY}")
@@ -49,16 +49,16 @@ def filling(folder: Path) -> Iterator[Path]:
             temporary.rename(folder)
             return
         for path in sorted(path for path in temporary.rglob("*") if path.is_file()):
-            place = folder / path.relative_to(temporary)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(path, place)
+            target = folder / path.relative_to(temporary)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(path, target)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """A file that is there whole or not at all, also after the machine has stopped."""
-    with replacing(path) as temporary, temporary.open("wb") as file:
+    """Write a file atomically and flush it to disk, so that it also survives a crash of the machine."""
+    with atomic_write(path) as temporary, temporary.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
@@ -66,8 +66,8 @@ def write_durably(path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def naming_failures(path: Path, advice: str) -> Iterator[None]:
-    """Raise an error of the file system, such as a full disk, as a sentence that names `path` and what to do."""
+def explain_write_errors(path: Path, advice: str) -> Iterator[None]:
+    """Re-raise an OSError of the block, such as a full disk, with a message that names `path` and a remedy."""
     try:
         yield
     except OSError as error:
@@ -76,15 +76,15 @@ def naming_failures(path: Path, advice: str) -> Iterator[None]:
 
 
 def check_folder(folder: Path, advice: str) -> None:
-    """Refuse a directory that could not be made or written into, before the work for it is done."""
-    nearest = next(place for place in (folder, *folder.parents) if place.exists())
+    """Raise ValueError if a folder cannot be created or written into, before the work for it starts."""
+    nearest = next(path for path in (folder, *folder.parents) if path.exists())
     if not nearest.is_dir():
         raise ValueError(f"{nearest} is a file; {advice}")
     _try_to_write(nearest, "aviot", advice)
 
 
 def check_output(path: Path) -> None:
-    """Refuse a file that could not be written, before the work for it is done."""
+    """Raise ValueError if a file cannot be written, before the work for it starts."""
     if path.is_dir():
         raise ValueError(f"{path} is a folder; name the file to write")
     if path.exists() and not path.is_file():
@@ -95,7 +95,7 @@ def check_output(path: Path) -> None:
 
 
 def check_outputs_differ(outputs: Mapping[str, Path | None], source: Path | None) -> None:
-    """Refuse files that could not be written, and those that would take the place of the source or of each other."""
+    """Raise ValueError for outputs that cannot be written, or that would overwrite the source or each other."""
     taken = {} if source is None else {source.resolve(): "the video itself"}
     for name, path in outputs.items():
         if path is None:
@@ -107,7 +107,7 @@ def check_outputs_differ(outputs: Mapping[str, Path | None], source: Path | None
 
 
 def _try_to_write(folder: Path, name: str, advice: str) -> None:
-    """Write one byte under a temporary name; permissions do not show that a file system is read-only or full."""
+    """Write one byte under a temporary name: permissions do not reveal a read-only or full file system."""
     try:
         with _temporary(folder / name) as probe:
             probe.write_bytes(b"0")
@@ -116,7 +116,7 @@ def _try_to_write(folder: Path, name: str, advice: str) -> None:
 
 
 def sync(path: Path) -> None:
-    """Wait until a file's bytes, or the names in a folder, are on disk."""
+    """Flush a file, or the entries of a folder, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -125,28 +125,28 @@ def sync(path: Path) -> None:
 
 
 _held: set[int] = set()
-"""Descriptors of the locks that this process holds."""
+"""File descriptors of the locks that this process holds."""
 
 
-def _let_go() -> None:
-    """Close a parent's locks in a forked child, which may outlive it: a data loader's worker does for seconds."""
+def _release_in_child() -> None:
+    """Close the parent's locks in a forked child, such as a data loader's worker, which may outlive it by seconds."""
     while _held:
         os.close(_held.pop())
 
 
-os.register_at_fork(after_in_child=_let_go)
+os.register_at_fork(after_in_child=_release_in_child)
 
 
 @contextmanager
-def only_writer(folder: Path, advice: str) -> Iterator[None]:
-    """Hold the lock of a folder, which ends with the process however it ends; ValueError while another holds it.
+def folder_lock(folder: Path, advice: str) -> Iterator[None]:
+    """Hold the exclusive lock of a folder until the block or the process ends; ValueError if another holds it.
 
-    The folder itself is locked where the file system can, so that removing the file in it frees nothing. A folder that
-    had to be made and is still empty goes away again.
+    The folder itself is locked if the file system supports it, so that removing the lock file does not release it. A
+    folder that was created here and is still empty at the end is removed.
     """
-    made = [place for place in (folder, *folder.parents) if not place.exists()]
+    created = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
-    folder = folder.resolve()  # one lock, by whichever name
+    folder = folder.resolve()  # one lock for all names of a folder
     refusal = f"another process is writing into {folder}{_holder(folder)}; {advice}"
     with _locked(folder, os.O_RDONLY, refusal), _locked(folder / LOCK, os.O_RDWR | os.O_CREAT, refusal) as handle:
         with suppress(OSError):
@@ -155,16 +155,16 @@ def only_writer(folder: Path, advice: str) -> Iterator[None]:
         try:
             yield
         finally:
-            if made and [path.name for path in folder.iterdir()] == [LOCK]:
+            if created and [path.name for path in folder.iterdir()] == [LOCK]:
                 (folder / LOCK).unlink()
-                for place in made:
+                for path in created:
                     with suppress(OSError):
-                        place.rmdir()
+                        path.rmdir()
 
 
 @contextmanager
 def _locked(path: Path, flags: int, refusal: str) -> Iterator[int]:
-    """Lock a file or directory through a descriptor of its own; links are not followed, lest theirs is overwritten."""
+    """Lock a file or folder and yield its descriptor; links are not followed, since their target would be written."""
     handle = os.open(path, flags | os.O_NOFOLLOW, 0o666)
     _held.add(handle)
     try:
@@ -174,7 +174,7 @@ def _locked(path: Path, flags: int, refusal: str) -> Iterator[int]:
     except BlockingIOError:
         _close(handle)
         raise ValueError(refusal) from None
-    except OSError as error:  # NFS locks no directories, some cluster file systems nothing at all
+    except OSError as error:  # NFS cannot lock directories, and some cluster file systems nothing at all
         if flags != os.O_RDONLY:
             logger.warning("%s cannot be locked (%s): make sure that nothing else writes there", path, error.strerror)
     try:
@@ -184,15 +184,15 @@ def _locked(path: Path, flags: int, refusal: str) -> Iterator[int]:
 
 
 def _close(handle: int) -> None:
-    if handle in _held:  # not closed yet, as it is in a forked child
+    if handle in _held:  # else closed already, as in a forked child
         _held.discard(handle)
         os.close(handle)
 
 
 def _holder(folder: Path) -> str:
-    """Describe the process that holds the lock, as far as it says so."""
+    """Return a description of the process that holds the lock, empty if unknown."""
     try:
-        told = (folder / LOCK).read_text(encoding="utf-8", errors="replace")[:200]
+        text = (folder / LOCK).read_text(encoding="utf-8", errors="replace")[:200]
     except OSError:
         return ""
-    return f" ({told})" if told.isprintable() and told else ""
+    return f" ({text})" if text.isprintable() and text else ""

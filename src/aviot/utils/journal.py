@@ -1,4 +1,4 @@
-"""Rows on disk as they come: each whole and durable before the next, whatever kills the process."""
+"""Append-only JSONL files whose rows are durable one by one, even if the process is killed."""
 
 import fcntl
 import json
@@ -14,20 +14,21 @@ from aviot.utils.printing import json_text
 
 Row = dict[str, Any]
 
-
-LONGEST_LINE = 2**26
-"""Bytes of a row at most; the longest that is written has a few hundred thousand."""
+MAX_LINE = 2**26
+"""Size in bytes of the longest accepted row; the longest ever written has a few hundred thousand."""
 
 
 class JournalError(ValueError):
-    """Rows on disk that cannot be trusted, or that another process is writing."""
+    """Raised for a damaged journal, or one that another process is writing."""
 
 
 class Journal:
-    """A JSONL file that one process at a time adds rows to; a line that a kill tore makes way for the first of them.
+    """A JSONL file that one process at a time appends rows to.
 
-    A file that has no whole row yet can only be one that a kill tore: the beginning of the `first` row, where it is
-    known what that is. Whatever else it may be is refused, and stays as it is.
+    A partial last line is truncated before the first append.
+
+    A file without a complete row is accepted only as a partial first row: a prefix of `first`, if that is given. Any
+    other content is refused and left unchanged.
     """
 
     def __init__(self, path: Path, first: Mapping[str, Any] | None = None) -> None:
@@ -39,17 +40,17 @@ class Journal:
             self._file.close()
             raise JournalError(f"another process is writing {path}; wait for it, or name another folder") from None
         try:
-            self._torn_at: int | None = _length_of_rows(path, first)
+            self._complete_size: int | None = _size_of_rows(path, first)
         except JournalError:
             self._file.close()
             raise
         sync(path.parent)
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Write a row; it is on disk when this returns."""
-        if self._torn_at is not None:
-            self._file.truncate(self._torn_at)
-            self._torn_at = None
+        """Append a row and flush it to disk."""
+        if self._complete_size is not None:
+            self._file.truncate(self._complete_size)
+            self._complete_size = None
         self._file.write(as_line(row))
         self._file.flush()
         os.fsync(self._file.fileno())
@@ -64,55 +65,56 @@ class Journal:
 
 
 def as_line(row: Mapping[str, Any]) -> bytes:
-    """A row as it is written: keys in their order, letters as they are, no NaN."""
+    """Return the line of a row: keys in order, non-ASCII letters unescaped, no NaN."""
     return json_text(row).encode() + b"\n"
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Every whole row; a torn last line is none, damage anywhere else an error."""
+    """Return all complete rows; a partial last line is ignored, other damage raises JournalError."""
     if not path.is_file():
         return []
     rows = []
-    for number, line in enumerate(_whole_lines(path.read_bytes()).split(b"\n")[:-1], 1):
-        row = _parsed(line)
-        if row is None or not _could_be_written(row):
+    for number, line in enumerate(_complete_lines(path.read_bytes()).split(b"\n")[:-1], 1):
+        row = _parse(line)
+        if row is None or not _is_writable(row):
             raise JournalError(
-                f"{path}, line {number} is no row of a run; the file was changed or is another's, name another folder"
+                f"{path}, line {number} is not a row of a run; the file was changed or has another origin: name "
+                "another folder"
             )
         rows.append(row)
     return rows
 
 
 @contextmanager
-def alone(path: Path) -> Iterator[None]:
-    """One process at a time, by a lock that ends with the process."""
+def exclusive_lock(path: Path) -> Iterator[None]:
+    """Wait for the exclusive lock on a file, and hold it until the block or the process ends."""
     with path.open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
-def _length_of_rows(path: Path, first: Mapping[str, Any] | None) -> int:
-    """Bytes of a journal's whole rows."""
+def _size_of_rows(path: Path, first: Mapping[str, Any] | None) -> int:
+    """Return the size in bytes of a journal's complete rows."""
     read_rows(path)
     data = path.read_bytes()
-    whole = _whole_lines(data)
-    begun = data.strip(b"\0\n")
-    torn = begun.startswith(b"{") if first is None else as_line(first).startswith(begun)
-    if not whole and begun and not torn:
-        raise JournalError(f"{path} is no journal of a run; it is left as it is, name another folder")
-    return len(whole)
+    complete = _complete_lines(data)
+    partial = data.strip(b"\0\n")
+    expected = partial.startswith(b"{") if first is None else as_line(first).startswith(partial)
+    if not complete and partial and not expected:
+        raise JournalError(f"{path} is not a journal of a run; it is left unchanged, name another folder")
+    return len(complete)
 
 
-def _whole_lines(data: bytes) -> bytes:
-    """A file's bytes without a torn last line: one that has no end, or that is no JSON."""
+def _complete_lines(data: bytes) -> bytes:
+    """Return a file's bytes without a partial last line: one without a newline, or that is not JSON."""
     end = data.rfind(b"\n") + 1
     last = data.rfind(b"\n", 0, max(0, end - 1)) + 1
-    return data[: last if end and _parsed(data[last:end]) is None else end]
+    return data[: last if end and _parse(data[last:end]) is None else end]
 
 
-def _parsed(line: bytes) -> Row | None:
-    """An object of JSON in UTF-8; None for anything else."""
-    if len(line) > LONGEST_LINE:
+def _parse(line: bytes) -> Row | None:
+    """Return the JSON object of a UTF-8 line; None for anything else."""
+    if len(line) > MAX_LINE:
         return None
     try:
         row = json.loads(line.decode())
@@ -121,8 +123,8 @@ def _parsed(line: bytes) -> Row | None:
     return row if isinstance(row, dict) else None
 
 
-def _could_be_written(row: Row) -> bool:
-    """Whether a journal can hold a row: NaN and infinity are no JSON, though Python reads them."""
+def _is_writable(row: Row) -> bool:
+    """Return whether a journal can hold a row: NaN and infinity are not JSON, though Python parses them."""
     try:
         as_line(row)
     except (ValueError, RecursionError):

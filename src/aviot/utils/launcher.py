@@ -1,4 +1,4 @@
-"""Which process of how many this is, by the environment variables of torchrun, srun, mpirun and their like."""
+"""Rank of this process, from the environment variables of torchrun, srun, mpirun and similar launchers."""
 
 import os
 from collections.abc import Mapping
@@ -17,9 +17,9 @@ LOCAL_RANKS = (
     "FLUX_TASK_LOCAL_ID",
     "JSM_NAMESPACE_LOCAL_RANK",  # jsrun
     "PMI_LOCAL_RANK",
-    SLURM_LOCAL_RANK,  # last: mpirun inside a Slurm job sets its own, and Slurm's is that of the job's first process
+    SLURM_LOCAL_RANK,  # last: under mpirun in a Slurm job, it is the local rank of the job's first process
 )
-"""Variables with a process's number on its machine, in the order of precedence."""
+"""Variables with the local rank of a process, in order of precedence."""
 
 LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE")
 """Variables with the number of processes on this machine."""
@@ -33,7 +33,7 @@ _MPI = (
 
 @dataclass(frozen=True)
 class World:
-    """This process's rank among all processes of a run, and its number on this machine (None: not known)."""
+    """Rank of this process among all processes of a run, and its local rank on this machine (None: unknown)."""
 
     rank: int = 0
     processes: int = 1
@@ -41,26 +41,26 @@ class World:
 
     @classmethod
     def here(cls, environment: Environment = os.environ) -> "World":
-        """Read RANK and WORLD_SIZE, or else what Slurm or MPI set; ValueError where they make no sense.
+        """Read RANK and WORLD_SIZE, or else the variables of Slurm or MPI; ValueError if they are inconsistent.
 
-        Slurm's variables count in a step of srun only: in a batch script, SLURM_NTASKS is what srun would start.
+        Slurm's variables are used in an srun step only: in a batch script, SLURM_NTASKS is what srun would start.
         """
         rank_name, size_name = _names(environment)
         rank, processes = _number(environment, rank_name, 0), _number(environment, size_name, 1)
         if size_name == "WORLD_SIZE" and processes > 1 and rank_name not in environment:
             raise ValueError(f"WORLD_SIZE is {processes} and RANK is not set; set both, as torchrun does")
         if not 0 <= rank < processes:
-            told = {name: environment.get(name) for name in (rank_name, size_name)}
-            raise ValueError(f"{rank_name} must be a number below {size_name}, as torchrun sets them; got {told}")
+            values = {name: environment.get(name) for name in (rank_name, size_name)}
+            raise ValueError(f"{rank_name} must be a number below {size_name}, as torchrun sets them; got {values}")
         return cls(rank, processes, _local_rank(environment, processes))
 
 
 def _names(environment: Environment) -> tuple[str, str]:
-    """Return the variables that tell rank and number of processes."""
+    """Return the names of the variables with the rank and the number of processes."""
     if "RANK" in environment or "WORLD_SIZE" in environment:
         return "RANK", "WORLD_SIZE"
     mpi = next((names for names in _MPI if all(name in environment for name in names)), None)
-    if mpi is not None:  # before Slurm's: mpirun's own daemons are steps of srun
+    if mpi is not None:  # before Slurm: the daemons of mpirun are srun steps
         return mpi
     if _in_step(environment):
         return "SLURM_PROCID", "SLURM_STEP_NUM_TASKS" if "SLURM_STEP_NUM_TASKS" in environment else "SLURM_NTASKS"
@@ -74,9 +74,9 @@ def _in_step(environment: Environment) -> bool:
 
 
 def _local_rank(environment: Environment, processes: int) -> int | None:
-    """Return the number of this process on its machine; None if several could share it and nothing tells."""
+    """Return the local rank of this process; None if several may share the machine and no variable is set."""
     known = [name for name in LOCAL_RANKS if name in environment]
-    if "SLURM_PROCID" in environment and not _in_step(environment):  # the batch script's, not this process's
+    if "SLURM_PROCID" in environment and not _in_step(environment):  # of the batch script, not of this process
         known = [name for name in known if name != SLURM_LOCAL_RANK]
     if known:
         found = _number(environment, known[0], 0)

@@ -1,4 +1,4 @@
-"""The machine and the code that a command runs on: device, versions, commit."""
+"""Device of this process, and the description of machine and code for reports: versions, commit, command."""
 
 import os
 import platform
@@ -21,7 +21,7 @@ GIT_SECONDS = 10
 
 
 def machine(device: "torch.device") -> dict[str, object]:
-    """Describe the device, and the host that feeds it."""
+    """Return a description of the device and its host."""
     import torch
 
     host: dict[str, object] = {
@@ -37,27 +37,27 @@ def machine(device: "torch.device") -> dict[str, object]:
 
 
 def check_device_name(name: str) -> None:
-    """Refuse what names no kind of device; whether the device is there takes torch to know."""
+    """Raise ValueError unless a device name is valid; its presence is not checked, since that needs torch."""
     if not re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,3})?", name):
         raise ValueError(f"device must be auto, cpu, cuda or cuda:N, got {name!r}")
 
 
 def device_named(name: str) -> "torch.device":
-    """Return the device that was asked for, if it is there."""
+    """Return the device of a name; ValueError if it is not available."""
     check_device_name(name)
     import torch
 
-    place = ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
-    chosen = torch.device(place)
+    resolved = ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
+    chosen = torch.device(resolved)
     if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
-        raise ValueError(f"no GPU can be used here as {place}; leave --device out or say --device cpu")
+        raise ValueError(f"no GPU can be used here as {resolved}; leave --device out or say --device cpu")
     return chosen
 
 
 def process_device(
     name: str | None, environment: Mapping[str, str] = os.environ, gpus: int | None = None
 ) -> "torch.device":
-    """Return the device of this process: the one named, or for `auto`, `cuda` and None a GPU of its own.
+    """Return the device of this process: the named one, or a GPU of its own for `auto`, `cuda` and None.
 
     `gpus` is the number of GPUs that this process sees; default: what torch counts.
     """
@@ -70,7 +70,7 @@ def process_device(
 
 
 def own_gpu(world: World, gpus: int) -> int:
-    """Return the number of this process's GPU among those it sees; ValueError where that cannot be known.
+    """Return the index of this process's GPU among those it sees; ValueError if it cannot be determined.
 
     A launcher that gives every process one visible GPU leaves nothing to choose.
     """
@@ -78,17 +78,17 @@ def own_gpu(world: World, gpus: int) -> int:
         return 0
     if world.local_rank is None:
         raise ValueError(
-            f"this is process {world.rank} of {world.processes} and sees {gpus} GPUs, but nothing tells its number on "
-            "this machine, so that all processes would take GPU 0; set LOCAL_RANK (torchrun, srun and mpirun tell it), "
-            "show each process one GPU by CUDA_VISIBLE_DEVICES, or name its device"
+            f"this is process {world.rank} of {world.processes} and sees {gpus} GPUs, but its local rank is not "
+            "known, so that all processes would take GPU 0; set LOCAL_RANK (torchrun, srun and mpirun set one), "
+            "give each process one GPU with CUDA_VISIBLE_DEVICES, or name its device"
         )
     return world.local_rank % gpus
 
 
 def join_launcher(environment: dict[str, str] | os._Environ[str] = os.environ, gpus: int | None = None) -> World:
-    """Set RANK, WORLD_SIZE and LOCAL_RANK where something else than torchrun started several processes.
+    """Set RANK, WORLD_SIZE and LOCAL_RANK if a launcher other than torchrun started several processes.
 
-    Accelerate reads these alone: without LOCAL_RANK each process would train by itself, on GPU 0.
+    Accelerate reads only these: without LOCAL_RANK each process would train by itself, on GPU 0.
     """
     world = World.here(environment)
     if world.processes > 1:
@@ -103,7 +103,7 @@ def join_launcher(environment: dict[str, str] | os._Environ[str] = os.environ, g
 
 
 def versions() -> dict[str, str]:
-    """Of everything that could change a figure, as far as it is installed."""
+    """Return the versions of all installed packages that could change a result."""
     from importlib.metadata import PackageNotFoundError, version
 
     import torch
@@ -120,9 +120,9 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str | None:
-    """The commit of the checkout this package runs from; None elsewhere.
+    """Return the commit of the checkout that this package runs from; None outside a checkout.
 
-    Where files were changed, `+` and a number that follows from what they are.
+    With uncommitted changes, `+` and a hash of the changes follow.
     """
     if _git("ls-files", "--error-unmatch", Path(__file__).name) is None:
         return None  # no checkout, no git, or somebody else's repository around an installed package
@@ -131,7 +131,7 @@ def commit() -> str | None:
 
 
 def command_line() -> str:
-    """The command as it was typed, without the folder it lies in."""
+    """Return the command as it was typed, without the folder of the program."""
     program = Path(sys.argv[0]).name
     return shlex.join(["aviot" if program in ("-c", "__main__.py") else program, *sys.argv[1:]])
 

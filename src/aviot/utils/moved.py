@@ -11,6 +11,18 @@ from types import ModuleType
 
 MOVED = {
     "aviot.compressor": "aviot.methods.aviot",
+    "aviot.data.batches": "aviot.data.order",
+    "aviot.data.content": "aviot.data.conversation",
+    "aviot.data.cost": "aviot.data.order",
+    "aviot.data.errors": "aviot.data.checks",
+    "aviot.data.failures": "aviot.data.dataset",
+    "aviot.data.feature_key": "aviot.data.feature_cache",
+    "aviot.data.json_values": "aviot.data.checks",
+    "aviot.data.manifest": "aviot.data.corpus",
+    "aviot.data.paths": "aviot.data.checks",
+    "aviot.data.selection": "aviot.data.shuffle",
+    "aviot.data.turns": "aviot.data.conversation",
+    "aviot.data.unique_keys": "aviot.data.checks",
     "aviot.deadline": "aviot.utils.deadline",
     "aviot.deferred": "aviot.utils.lazy_names",
     "aviot.files": "aviot.utils.files",
@@ -81,6 +93,19 @@ MOVED = {
     "aviot.small.embedded": "aviot.bundled",
     "aviot.synthetic": "aviot_lab.world",
     "aviot.values": "aviot.utils.values",
+    "aviot.video.arrays": "aviot.video.read",
+    "aviot.video.claims": "aviot.video.mp4_tables",
+    "aviot.video.errors": "aviot.video.checks",
+    "aviot.video.images": "aviot.video.read",
+    "aviot.video.limits": "aviot.video.checks",
+    "aviot.video.messages": "aviot.video.worker",
+    "aviot.video.paths": "aviot.video.checks",
+    "aviot.video.picture": "aviot.video.decode",
+    "aviot.video.result": "aviot.video.frames",
+    "aviot.video.sample": "aviot.video.sampling",
+    "aviot.video.scaling": "aviot.video.frames",
+    "aviot.video.shelf": "aviot.video.frames",
+    "aviot.video.timeline": "aviot.video.sampling",
 }
 """Old and new names of modules and packages; modules inside a package move with it."""
 

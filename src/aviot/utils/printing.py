@@ -1,4 +1,4 @@
-"""Text from outside, made safe for a terminal where it is printed: file names, item ids, models' and servers' words."""
+"""Terminal-safe output of untrusted text: file names, item ids, model answers, server replies."""
 
 import io
 import json
@@ -16,46 +16,46 @@ if TYPE_CHECKING:
     from rich.console import ConsoleOptions, RenderableType
     from rich.segment import Segment
 
-STEERING = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 and C1 controls but tab and newline: escape, CSI, carriage return, bell
-    "\u2028\u2029\u202a-\u202e\u2066-\u2069"  # line separators, and what reverses the direction of other text
+CONTROLS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 and C1 controls except tab and newline: escape, CSI, carriage return, bell
+    "\u2028\u2029\u202a-\u202e\u2066-\u2069"  # line separators, and controls of text direction
     "\u200b\u2060-\u2064\u206a-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f"  # invisible
-    "\ud800-\udfff]"  # halves of surrogate pairs, which cannot be written at all
+    "\ud800-\udfff]"  # lone surrogates, which cannot be encoded
 )
-"""Characters that steer a terminal, hide text or reverse it."""
+"""Characters that control a terminal, hide text or reverse it."""
 
 
 def printable(text: str) -> str:
-    """Return text in which every character that would steer a terminal is replaced; lines and tabs stay."""
-    return STEERING.sub("\N{REPLACEMENT CHARACTER}", text)
+    """Return text with every control character replaced; newlines and tabs stay."""
+    return CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def one_line(text: str) -> str:
-    """Return text of any source on one line, without characters that would steer a terminal."""
+    """Return text on one line, without control characters."""
     return printable(" ".join(text.split()))
 
 
 def json_text(data: Any, indent: int | None = None) -> str:
-    """Return data as JSON whose letters stay readable, and whose steering characters are escaped; no NaN."""
+    """Return data as JSON with readable letters and escaped control characters; ValueError for NaN."""
     text = json.dumps(data, indent=indent, ensure_ascii=False, allow_nan=False)
-    return STEERING.sub(lambda match: json.dumps(match[0])[1:-1], text)
+    return CONTROLS.sub(lambda match: json.dumps(match[0])[1:-1], text)
 
 
 class SafeConsole(Console):
-    """A rich console: styles and cursor moves are its own, and all text is made printable."""
+    """A rich console that makes all text printable; styles and cursor moves are its own."""
 
     def render(self, renderable: "RenderableType", options: "ConsoleOptions | None" = None) -> "Iterable[Segment]":
-        """Render as rich does, segment by segment, with their text made printable."""
+        """Yield rich's segments with their text made printable."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=printable(segment.text))
 
     def render_str(self, text: str, **how: Any) -> Text:
-        """Read markup and emoji from text that is made printable before its width is measured."""
+        """Parse markup and emoji of text, made printable before its width is measured."""
         return super().render_str(printable(text), **how)
 
     @property
     def file(self) -> IO[str]:
-        """The stream itself: a console's own codes are not filtered."""
+        """Underlying stream: a console's own control codes are not filtered."""
         return _unwrapped(super().file)
 
     @file.setter
@@ -64,33 +64,33 @@ class SafeConsole(Console):
 
 
 class SafeProgress(Progress):
-    """A progress bar; lines that are printed beside it are made printable before rich reads colours from them."""
+    """A progress bar; lines printed beside it are made printable before rich parses their colours."""
 
     def start(self) -> None:
-        """Show the bar, and filter what it redirects."""
+        """Show the bar, and filter the streams that it redirects."""
         super().start()
         _guard(lambda stream: isinstance(stream, FileProxy))
 
 
 class SafeStream:
-    """A text stream that writes printable text only; all else is that of the stream it wraps."""
+    """A wrapper of a text stream that writes printable text only."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write text, printable."""
+        """Write text, made printable."""
         self._stream.write(printable(text))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Write texts, printable."""
+        """Write lines, made printable."""
         for line in lines:
             self.write(line)
 
     @property
     def rich_proxied_file(self) -> IO[str]:
-        """The stream itself, which rich's consoles write to."""
+        """Underlying stream, which rich's consoles write to."""
         return _unwrapped(self._stream)
 
     def __getattr__(self, name: str) -> Any:
@@ -98,9 +98,9 @@ class SafeStream:
 
 
 def guard_output() -> None:
-    """Filter everything that is printed from now on: by print, logging, warnings, tracebacks and other libraries.
+    """Filter everything printed from now on: by print, logging, warnings, tracebacks and other libraries.
 
-    What the stream cannot encode is replaced too: an answer must not be lost to a terminal that cannot show it.
+    Characters that the stream cannot encode are replaced too, so that no answer is lost to the terminal's encoding.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -1,7 +1,7 @@
-"""Copies to a device that do not wait for what is still queued there.
+"""Copies to a device that do not wait for its queue.
 
-A plain copy to a GPU waits until the GPU has done everything asked of it before. A program that copies a little here
-and there then never runs ahead, and host and GPU take turns. From pinned memory a copy is queued like any other work.
+A plain copy to a GPU waits until all queued work is done. A program with many small copies then never runs ahead, and
+host and GPU take turns. A copy from pinned memory is queued like any other work.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 def to_device(data: Tensor | NDArray[np.generic], device: torch.device) -> Tensor:
-    """Return the data as a tensor on the device, without waiting for its queue; a tensor that is there is returned."""
+    """Return the data as a tensor on the device, without waiting for its queue."""
     tensor = data if isinstance(data, Tensor) else torch.from_numpy(data)
     if device.type != "cuda" or tensor.device.type == "cuda":
         return tensor.to(device)

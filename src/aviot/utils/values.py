@@ -1,4 +1,4 @@
-"""Values from outside, checked: numbers of any library as Python's own, and sentences for what is no such value."""
+"""Validation of configuration values: numbers of any library become Python's own, with clear error messages."""
 
 import math
 import operator
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def as_whole(value: object) -> int | None:
-    """A whole number as a Python int, NumPy's and 0-d tensors' too; None for anything else, True and False among it."""
+    """Return an integer, also of NumPy or a 0-d tensor, as a Python int; None for anything else, booleans included."""
     if isinstance(value, bool):
         return None
     try:
@@ -20,7 +20,7 @@ def as_whole(value: object) -> int | None:
 
 
 def as_number(value: object) -> float | None:
-    """A finite number as a Python float, NumPy's and 0-d tensors' too; None for anything else, text among it."""
+    """Return a finite number, also of NumPy or a 0-d tensor, as a Python float; None for anything else."""
     if isinstance(value, bool | str | bytes):
         return None
     try:
@@ -31,7 +31,7 @@ def as_number(value: object) -> float | None:
 
 
 def require_whole(config: object, *names: str, most: int | None = None) -> None:
-    """Check that fields are whole numbers of at least one and at most `most`, and store them as Python's."""
+    """Check that fields are integers of at least one and at most `most`, and store them as Python ints."""
     for name in names:
         value = as_whole(getattr(config, name))
         if value is None or value < 1:
@@ -49,25 +49,25 @@ def _require(config: object, name: str, requirement: str, holds: Callable[[float
 
 
 def require_positive(config: object, *names: str) -> None:
-    """Check that fields are positive numbers, and store them as Python's."""
+    """Check that fields are positive numbers, and store them as Python floats."""
     for name in names:
         _require(config, name, "be a positive number", lambda value: value > 0)
 
 
 def require_finite(config: object, *names: str) -> None:
-    """Check that fields are finite numbers, and store them as Python's."""
+    """Check that fields are finite numbers, and store them as Python floats."""
     for name in names:
         _require(config, name, "be a finite number", lambda value: True)
 
 
 def require_fraction(config: object, *names: str) -> None:
-    """Check that fields lie in [0, 1], and store them as Python's."""
+    """Check that fields lie in [0, 1], and store them as Python floats."""
     for name in names:
         _require(config, name, "lie in [0, 1]", lambda value: 0 <= value <= 1)
 
 
 def numbers(name: str, values: tuple[Any, ...], requirement: str, holds: Callable[[float], bool]) -> tuple[float, ...]:
-    """A sequence of numbers that meet a requirement as a tuple."""
+    """Return numbers as a tuple of floats; ValueError unless all meet a requirement."""
     found = [as_number(value) for value in values]
     if any(number is None or not holds(number) for number in found):
         raise ValueError(f"{name} must {requirement}, got {values}")
@@ -75,14 +75,14 @@ def numbers(name: str, values: tuple[Any, ...], requirement: str, holds: Callabl
 
 
 def require_choice(config: object, name: str, choices: Any) -> None:
-    """Check that a field is one of a Literal's words."""
+    """Check that a field is one of the values of a Literal."""
     value = getattr(config, name)
     if value not in get_args(choices):
         raise ValueError(f"{name} must be one of {', '.join(map(repr, get_args(choices)))}, got {value!r}")
 
 
 def counts(name: str, values: Any) -> tuple[int, ...]:
-    """A sequence of positive whole numbers as a tuple."""
+    """Return positive integers as a tuple; ValueError for anything else."""
     found = [as_whole(value) for value in as_tuple(name, values)]
     if any(count is None or count < 1 for count in found):
         raise ValueError(f"{name} must hold positive whole numbers, got {values}")
@@ -90,14 +90,14 @@ def counts(name: str, values: Any) -> tuple[int, ...]:
 
 
 def as_tuple(name: str, value: Any) -> tuple[Any, ...]:
-    """Any sequence but text as a tuple."""
+    """Return any iterable but text as a tuple; ValueError for anything else."""
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise ValueError(f"{name} must be a tuple, got {value!r}")
     return tuple(value)
 
 
 def from_mapping(cls: type[T], values: Any, name: str) -> T:
-    """A dataclass from plain values, naming any key that it has no field for."""
+    """Return a dataclass of a mapping's values; ValueError that names any unknown key."""
     known = [f.name for f in fields(cls)]  # type: ignore[arg-type]
     if not isinstance(values, Mapping):
         raise ValueError(f"{name} must be a {cls.__name__} or a mapping of its fields, got {values!r}")

@@ -1,4 +1,4 @@
-"""Video in: the frames a model looks at, from files, folders of images and arrays. Knows nothing of models."""
+"""Video input: sampled frames and their times, from files, folders of images and arrays. Independent of any model."""
 
 from aviot.utils.lazy_names import lazy_names
 

@@ -1,4 +1,4 @@
-"""A video file, opened with care: local, regular, one real video stream."""
+"""An open video file and the decoder of its video stream; refuses files that are not local, regular videos."""
 
 import os
 from collections.abc import Iterator
@@ -10,55 +10,61 @@ import av
 from av.container import InputContainer
 from av.video.stream import VideoStream
 
-from aviot.video.claims import check_claims
-from aviot.video.errors import VideoError, VideoTooLarge, reason
-from aviot.video.limits import FREE_PIXELS, MAX_PIXELS, PIXELS_PER_BYTE
-from aviot.video.paths import check_file
+from aviot.video.checks import (
+    FREE_PIXELS,
+    MAX_PIXELS,
+    PIXELS_PER_BYTE,
+    VideoError,
+    VideoTooLarge,
+    check_file,
+    reason,
+)
+from aviot.video.mp4_tables import check_sample_counts
 
 FORMATS = (
     "3g2,3gp,aac,ac3,aiff,amr,apng,asf,au,av1,avi,caf,dv,eac3,flac,flv,gif,h264,hevc,ivf,m4v,matroska,mjpeg,mov,mp3,mp4,"
     "mpeg,mpegts,mpegvideo,mxf,nut,obu,ogg,vc1,w64,wav,webm,yuv4mpegpipe"
 )
-"""Containers FFmpeg may recognise. No playlist, image pattern or script is among them, so a file never opens another;
-those of pure audio are, to be told apart from what is no medium at all."""
+"""Container formats that FFmpeg may detect. Playlists, image patterns and scripts are excluded, so that a file never
+opens another; audio-only formats are included, so that the error can tell them from files of other kinds."""
 
 PROTOCOLS = "file"
 
 THREADED_PIXELS = 2**25
-"""Pixels that the threads of a decoder may hold together: each works on a picture of its own, so large ones get few."""
+"""Pixels that all decoder threads may hold together: each works on its own frame, so large frames get few threads."""
 
 MAX_THREADS = 8
-"""More do not pay: from keyframe to wanted frame are seldom more pictures than keep these busy."""
+"""Decoder threads; more do not pay, since few frames lie between a keyframe and the frame to decode."""
 
-SKIPPING = frozenset({"h264", "hevc", "mpeg1video", "mpeg2video", "mpeg4"})
-"""Decoders that can be told with each packet whether a picture that no other leans on is worth decoding."""
+SKIPPING_CODECS = frozenset({"h264", "hevc", "mpeg1video", "mpeg2video", "mpeg4"})
+"""Decoders that can skip non-reference frames packet by packet."""
 
 TIMEOUT = 60.0
-"""Seconds after which FFmpeg gives up a single read."""
+"""Seconds after which FFmpeg abandons a single read."""
 
 NO_PTS = -(2**63)
-"""Stands for a packet without timestamp; FFmpeg's own value for it."""
+"""Timestamp of a packet that has none, as in FFmpeg."""
 
-PICTURE_CODECS = frozenset({"bmp", "gif", "mjpeg", "png", "tiff", "webp"})
-"""What cover art is stored in."""
+COVER_CODECS = frozenset({"bmp", "gif", "mjpeg", "png", "tiff", "webp"})
+"""Codecs of cover art."""
 
 
-class Film:
-    """An open video file and its stream; `rewind` starts it over.
+class VideoContainer:
+    """An open video file and its video stream.
 
-    Once `damaged` is set, a rewound film decodes on a single thread: with several, an error comes up while other
-    pictures are under way, and PyAV drops those with it.
+    Once `damaged` is set, the file is decoded on a single thread after the next `rewind`: with several threads, an
+    error surfaces while other frames are in flight, and PyAV drops those with it.
 
-    `unclean` collects the timestamps of packets and pictures that did not decode cleanly; `broke_off` is set when
-    the container cannot be read on.
+    `unclean` collects the timestamps of packets and frames that did not decode cleanly; `truncated` is set when the
+    container cannot be read any further.
     """
 
     def __init__(self, path: Path) -> None:
         check_file(path)
-        check_claims(path)
+        check_sample_counts(path)
         self.path = path
         self.damaged = False
-        self.broke_off = False
+        self.truncated = False
         self.unclean: set[int] = set()
         self._trusted_from = NO_PTS
         self._headless = False
@@ -69,8 +75,8 @@ class Film:
 
     def _open(self) -> tuple[InputContainer, VideoStream]:
         try:
-            # An absolute path is never taken for a protocol, whatever colons it has. Options go to the container alone:
-            # PyAV before 18 crashes on files whose streams show up late if it has any for the streams.
+            # FFmpeg never takes an absolute path for a protocol, whatever colons it has. Options go to the container
+            # alone: with options for the streams, PyAV before 18 crashes on files whose streams appear late.
             container = av.open(
                 os.path.abspath(self.path),
                 container_options={"protocol_whitelist": PROTOCOLS, "format_whitelist": FORMATS},
@@ -95,72 +101,72 @@ class Film:
         pixels = codec.width * codec.height
         if pixels > MAX_PIXELS:
             raise VideoError(
-                f"{self.path} has pictures of {codec.width}x{codec.height}, more than the {MAX_PIXELS:,} pixels that "
-                "are decoded; scale it down first"
+                f"{self.path} has pictures of {codec.width}x{codec.height}, more than the limit of {MAX_PIXELS:,} "
+                "pixels; scale it down first"
             )
         codec.options = {"max_pixels": str(MAX_PIXELS)}
         codec.thread_type = "AUTO"
-        threads = min(_processors(), MAX_THREADS, THREADED_PIXELS // max(1, pixels))
+        threads = min(_cpu_count(), MAX_THREADS, THREADED_PIXELS // max(1, pixels))
         codec.thread_count = 1 if self.damaged else max(1, threads)
         return stream
 
     def rewind(self) -> None:
-        """Start over with nothing read and nothing decoded."""
+        """Reopen the file at its beginning, with a fresh decoder."""
         self.container.close()
         self.container, self.stream = self._open()
 
     def begin(self, trusted_from: int, headless: bool) -> None:
-        """Prepare for decoding from here on: errors count for pictures shown at or after `trusted_from`.
+        """Prepare for decoding from here on; errors count for frames shown at or after `trusted_from`.
 
-        Earlier ones may depend on pictures before the keyframe. A headless stream starts without a keyframe, as
-        recordings of a broadcast do: its errors count from the first picture on.
+        Earlier ones may depend on frames before the keyframe. A headless stream starts without a keyframe, as
+        recordings of a broadcast do: its errors count after the first decoded frame.
         """
         self._trusted_from, self._headless, self._latest = trusted_from, headless, NO_PTS
 
     def packets(self) -> Iterator[av.Packet]:
-        """Compressed pictures from where the file stands; a file that breaks off ends there."""
+        """Yield the packets from the current position on; a truncated file ends early."""
         try:
             for packet in self.container.demux(self.stream):
-                if packet.size:  # what is empty holds no picture, and would tell the decoder to finish
+                if packet.size:  # an empty packet holds no frame, and would flush the decoder
                     yield packet
         except av.FFmpegError:
-            self.broke_off = True
-        except (ValueError, IndexError):  # the latter where PyAV trips over a stream that shows up late
+            self.truncated = True
+        except (ValueError, IndexError):  # IndexError: PyAV fails on streams that appear late
             return
 
     def decode(self, packet: av.Packet | None, needed: bool = True) -> list[av.VideoFrame]:
-        """Whole pictures that come out when this one goes in; None asks for those still inside.
+        """Return the intact frames that the decoder outputs for a packet; None drains the decoder.
 
-        One that is not needed itself may be passed over if no other picture leans on it.
+        A packet that is not needed itself may be skipped if no other frame depends on it.
         """
         codec = self.stream.codec_context
-        if codec.name in SKIPPING:
+        if codec.name in SKIPPING_CODECS:
             codec.skip_frame = "DEFAULT" if needed else "NONREF"
         if packet is not None:
             self._latest = NO_PTS if packet.pts is None else packet.pts
         try:
             frames = codec.decode(packet)
-        except MemoryError as error:  # one of FFmpeg's too; no fault of the packet
+        except MemoryError as error:  # FFmpeg's own out-of-memory error too; the packet is not at fault
             raise VideoTooLarge(f"{self.path} takes more memory to decode than there is") from error
         except (av.FFmpegError, ValueError):
             if not self._headless:
                 self.note_error(self._latest)
             return []
-        clean = []
+        intact = []
         for frame in frames:
             self._decoded_pixels += frame.width * frame.height
             self._check_pixels(0)
             if frame.is_corrupt:
                 self.note_error(NO_PTS if frame.pts is None else frame.pts)
             else:
-                clean.append(frame)
-        self._headless = self._headless and not clean
-        return clean
+                intact.append(frame)
+        self._headless = self._headless and not intact
+        return intact
 
-    def expect(self, pictures: int) -> None:
-        """Raise VideoError if so few bytes cannot honestly hold so many pictures more."""
+    def expect(self, frames: int) -> None:
+        """Raise VideoError if decoding this many more frames would exceed the pixels allowed for the file's size."""
         codec = self.stream.codec_context
-        self._check_pixels(pictures * codec.width * codec.height)
+        self._check_pixels(frames * codec.width * codec.height)
 
     def _check_pixels(self, expected: int) -> None:
         pixels = self._decoded_pixels + expected
@@ -171,30 +177,30 @@ class Film:
             )
 
     def note_error(self, pts: int) -> None:
-        """Count a packet or picture that did not decode cleanly, once; each counts that has no timestamp."""
+        """Record a packet or frame that did not decode cleanly, once per timestamp; those without one all count."""
         if pts == NO_PTS:
             self.unclean.add(NO_PTS + len(self.unclean))
         elif pts >= self._trusted_from:
             self.unclean.add(pts)
 
     def flush(self) -> None:
-        """Forget the pictures inside the decoder, so that it can begin anew at a keyframe."""
+        """Discard the frames inside the decoder, so that it can start again at a keyframe."""
         self.stream.codec_context.flush_buffers()
 
     @property
     def rates(self) -> tuple[Fraction, ...]:
-        """Frame rates the container declares, the likeliest first."""
+        """Frame rates that the container declares, the most likely first."""
         stream = self.stream
         declared = (stream.average_rate, stream.guessed_rate, stream.base_rate)
         return tuple(dict.fromkeys(rate for rate in declared if rate is not None and rate > 0))
 
     @property
     def comment(self) -> str:
-        """The container's comment tag, which formats spell in upper or lower case; empty without one."""
+        """The container's comment tag, whose name is upper or lower case by format; empty without one."""
         tags = {name.lower(): text for name, text in self.container.metadata.items()}
         return tags.get("comment", "")
 
-    def __enter__(self) -> "Film":
+    def __enter__(self) -> "VideoContainer":
         return self
 
     def __exit__(
@@ -210,13 +216,13 @@ def _video_stream(container: InputContainer) -> VideoStream | None:
 
 
 def _is_cover(container: InputContainer, stream: VideoStream) -> bool:
-    """Whether a stream is the picture on an album rather than a video."""
+    """Return whether a stream is cover art rather than a video."""
     if hasattr(stream, "disposition"):
         return bool(stream.disposition & (stream.disposition.attached_pic | stream.disposition.timed_thumbnails))
-    # PyAV before 14.1 does not tell; cover art is a still picture beside sound, without a rate.
-    still = stream.codec_context is not None and stream.codec_context.name in PICTURE_CODECS
+    # PyAV before 14.1 has no disposition; cover art is a still image beside audio, without a frame rate.
+    still = stream.codec_context is not None and stream.codec_context.name in COVER_CODECS
     return still and bool(container.streams.audio) and not stream.average_rate
 
 
-def _processors() -> int:
+def _cpu_count() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

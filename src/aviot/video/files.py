@@ -1,4 +1,4 @@
-"""Frames from a video file."""
+"""Reading of sampled frames from a video file."""
 
 import logging
 from array import array
@@ -10,120 +10,121 @@ from pathlib import Path
 import av
 import numpy as np
 
-from aviot.video.container import NO_PTS, Film
+from aviot.video.checks import VideoError
+from aviot.video.container import NO_PTS, VideoContainer
 from aviot.video.damage import find_damage
-from aviot.video.decode import Seeker, SeekError
-from aviot.video.errors import VideoError
+from aviot.video.decode import RgbConverter, SeekError, SeekingDecoder
+from aviot.video.frames import FrameBuffer, Transform, Video
 from aviot.video.packets import PacketIndex, constant_timeline, index_packets
-from aviot.video.picture import Developer
-from aviot.video.result import Video
-from aviot.video.sample import Sampling
-from aviot.video.shelf import Shelf, Transform
-from aviot.video.timeline import Timeline, trustworthy
+from aviot.video.sampling import Sampling, Timeline, are_valid_timestamps
 
-ROUNDS = 3
-"""Times that frames are chosen anew because some would not decode, before the whole file is decoded to see which do."""
+MAX_ROUNDS = 3
+"""Times that frames are sampled anew because some did not decode, before the whole file is decoded instead."""
 
 logger = logging.getLogger(__name__)
 
 
 def read_file(path: Path, sampling: Sampling, transform: Transform | None) -> Video:
-    """Index a file, choose, decode what was chosen, and warn if the file is damaged."""
-    with Film(path) as film:
-        index = index_packets(film)
-        _note_incomplete(film, index)
-        video = _read_seeking(film, index, sampling, transform) if index.timed else None
-        video = video or _read_counting(film, index, sampling, transform)
-        damage = find_damage(film, index)
+    """Index a file, decode the sampled frames, and log a warning if the file is damaged."""
+    with VideoContainer(path) as source:
+        index = index_packets(source)
+        _note_incomplete_packets(source, index)
+        video = _read_seeking(source, index, sampling, transform) if index.timed else None
+        video = video or _read_sequentially(source, index, sampling, transform)
+        damage = find_damage(source, index)
     if damage is not None:
         logger.warning("%s is damaged: %s; what can be decoded is used", path, damage)
     return replace(video, damage=damage)
 
 
-def _note_incomplete(film: Film, index: PacketIndex) -> None:
-    """Count the packets that the demuxer found incomplete; those before the first keyframe do not matter."""
+def _note_incomplete_packets(source: VideoContainer, index: PacketIndex) -> None:
+    """Record the packets that the demuxer found incomplete; those before the first keyframe do not matter."""
     for pts in index.pts[index.first_key :][index.corrupt[index.first_key :]].tolist():
-        film.note_error(pts)
+        source.note_error(pts)
 
 
-def _read_seeking(film: Film, index: PacketIndex, sampling: Sampling, transform: Transform | None) -> Video | None:
-    """Decode the chosen frames only; None if seeking cannot be relied on or too much is broken.
+def _read_seeking(
+    source: VideoContainer, index: PacketIndex, sampling: Sampling, transform: Transform | None
+) -> Video | None:
+    """Decode the sampled frames only; None if seeking is not reliable or too much is broken.
 
-    Frames that turn out not to decode are left out of the count, and the choice is made anew among the rest.
+    Frames that turn out not to decode are removed from the index, and frames are sampled anew from the rest.
     """
-    developer = Developer()
-    for _ in range(ROUNDS):
+    converter = RgbConverter()
+    for _ in range(MAX_ROUNDS):
         if not len(index.frames):
             return None
-        chosen = sampling.indices(len(index.timeline), index.timeline.fps)
-        shelf = Shelf(len(chosen), transform)
-        seeker = Seeker(film, index)
+        indices = sampling.indices(len(index.timeline), index.timeline.fps)
+        buffer = FrameBuffer(len(indices), transform)
+        decoder = SeekingDecoder(source, index)
         try:
-            for place, frame in seeker.frames(chosen):
-                shelf.put(place, developer.develop(frame))
+            for slot, frame in decoder.frames(indices):
+                buffer.put(slot, converter.convert(frame))
         except SeekError:
             return None
-        if shelf.filled.all():
-            return _video(film, shelf, chosen, index.timeline)
-        index = index.without(seeker.lost)
+        if buffer.filled.all():
+            return _video(source, buffer, indices, index.timeline)
+        index = index.without(decoder.lost)
     return None
 
 
-def _read_counting(film: Film, index: PacketIndex, sampling: Sampling, transform: Transform | None) -> Video:
-    """Decode everything and count: for files without usable timestamps, or broken beyond a few frames.
+def _read_sequentially(
+    source: VideoContainer, index: PacketIndex, sampling: Sampling, transform: Transform | None
+) -> Video:
+    """Decode everything and count frames: for files without usable timestamps, or with many broken frames.
 
-    The choice is first made as if each packet became a frame, which spares a second pass where that is so.
+    Frames are first sampled as if each packet became a frame, which spares a second pass if that is true.
     """
-    developer = Developer()
+    converter = RgbConverter()
     timeline, counted = index.timeline, False
     while True:
-        chosen = sampling.indices(len(timeline), timeline.fps)
-        shelf = Shelf(len(chosen), transform)
-        places = {frame: place for place, frame in enumerate(chosen)}
+        indices = sampling.indices(len(timeline), timeline.fps)
+        buffer = FrameBuffer(len(indices), transform)
+        slots = {frame: slot for slot, frame in enumerate(indices)}
         pts = array("q")
-        film.unclean.clear()
-        film.expect(len(index.pts))
-        if film.container.format.name != "mpegts":  # its demuxer also doubts the seam of two recordings
-            _note_incomplete(film, index)
-        film.begin(int(index.pts[index.first_key]), headless=index.first_key > 0)
-        for frame in _all_frames(film):
-            if len(pts) in places:
-                shelf.put(places[len(pts)], developer.develop(frame))
+        source.unclean.clear()
+        source.expect(len(index.pts))
+        if source.container.format.name != "mpegts":  # its demuxer also flags the seam of two recordings
+            _note_incomplete_packets(source, index)
+        source.begin(int(index.pts[index.first_key]), headless=index.first_key > 0)
+        for frame in _all_frames(source):
+            if len(pts) in slots:
+                buffer.put(slots[len(pts)], converter.convert(frame))
             pts.append(NO_PTS if frame.pts is None else frame.pts)
-        if not film.damaged and len(pts) < len(index.pts):
-            film.damaged = True  # perhaps more come out when they are decoded one by one
+        if not source.damaged and len(pts) < len(index.pts):
+            source.damaged = True  # a single thread may decode more frames
             continue
         if not pts:
-            raise VideoError(f"{film.path} has a video stream, but not one picture of it can be decoded")
-        timeline = _counted_timeline(film, index, np.frombuffer(pts, np.int64))
-        if counted or chosen == sampling.indices(len(timeline), timeline.fps):
-            return _video(film, shelf, chosen, timeline)
+            raise VideoError(f"{source.path} has a video stream, but not one picture of it can be decoded")
+        timeline = _counted_timeline(source, index, np.frombuffer(pts, np.int64))
+        if counted or indices == sampling.indices(len(timeline), timeline.fps):
+            return _video(source, buffer, indices, timeline)
         counted = True
 
 
-def _all_frames(film: Film) -> Iterator[av.VideoFrame]:
-    film.rewind()
-    for packet in film.packets():
-        yield from film.decode(packet)
-    yield from film.decode(None)
+def _all_frames(source: VideoContainer) -> Iterator[av.VideoFrame]:
+    source.rewind()
+    for packet in source.packets():
+        yield from source.decode(packet)
+    yield from source.decode(None)
 
 
-def _counted_timeline(film: Film, index: PacketIndex, pts: np.ndarray) -> Timeline:
-    unit = film.stream.time_base
-    if unit and index.carries_pts and pts.min() != NO_PTS and trustworthy(pts):
-        return Timeline.of(pts, unit, 0, film.rates)
-    return constant_timeline(film, len(pts))
+def _counted_timeline(source: VideoContainer, index: PacketIndex, pts: np.ndarray) -> Timeline:
+    unit = source.stream.time_base
+    if unit and index.carries_pts and pts.min() != NO_PTS and are_valid_timestamps(pts):
+        return Timeline.from_pts(pts, unit, 0, source.rates)
+    return constant_timeline(source, len(pts))
 
 
-def _video(film: Film, shelf: Shelf, chosen: tuple[int, ...], timeline: Timeline) -> Video:
-    indices = tuple(compress(chosen, shelf.filled))
+def _video(source: VideoContainer, buffer: FrameBuffer, sampled: tuple[int, ...], timeline: Timeline) -> Video:
+    indices = tuple(compress(sampled, buffer.filled))
     return Video(
-        frames=shelf.frames(),
+        frames=buffer.frames(),
         indices=indices,
         times=timeline.times(indices),
         duration=timeline.duration,
         fps=timeline.fps,
         total=len(timeline),
-        name=film.path.name,
-        comment=film.comment,
+        name=source.path.name,
+        comment=source.comment,
     )

@@ -1,6 +1,6 @@
-"""Strangers' videos, read in a process of their own: a file that hangs, swells or crashes costs its item, no more.
+"""Reading of untrusted videos in separate processes: a file that hangs, exhausts memory or crashes fails alone.
 
-A reader that did well is used again for the next file; one that met any trouble is not.
+A reader process that succeeded is reused for the next file; one that had any trouble is ended.
 """
 
 import atexit
@@ -21,27 +21,25 @@ from typing import IO, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from aviot.video.errors import VideoError, reason
-from aviot.video.limits import ReadLimits
-from aviot.video.messages import PREFIX_BYTES, BadReply, read_header, rebuild_video, unpack_prefix
+from aviot.video.checks import ReadLimits, VideoError, reason
+from aviot.video.frames import Scaling, Video
 from aviot.video.read import Source, read_video
-from aviot.video.result import Video
-from aviot.video.sample import DEFAULT_FPS, DEFAULT_MAX_FRAMES, Sampling, check_rate
-from aviot.video.scaling import Scaling
+from aviot.video.sampling import DEFAULT_FPS, DEFAULT_MAX_FRAMES, Sampling, check_rate
+from aviot.video.worker import PREFIX_BYTES, InvalidReply, parse_header, rebuild_video, unpack_prefix
 
-START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from aviot.video.worker import main; main()"
+START_CODE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from aviot.video.worker import main; main()"
 
-LOOK_SECONDS = 0.05
-"""Time between two looks at a reader's memory; a decoder fills about 100 MB meanwhile."""
+POLL_SECONDS = 0.05
+"""Time between two checks of a reader's memory; a decoder fills about 100 MB meanwhile."""
 
-MAX_IDLE, MAX_FILES, MAX_KEPT_MEMORY = 2, 100, 300_000_000
-"""Readers that wait for the next file, files that one reads, and bytes that it may still hold after one."""
+MAX_IDLE, MAX_FILES, MAX_IDLE_MEMORY = 2, 100, 300_000_000
+"""Idle readers that stay alive, files per reader, and bytes that an idle reader may hold."""
 
 DEFAULT_LIMITS = ReadLimits()
 
 
-class Ended(Exception):
-    """A reader that ended before its reply did."""
+class ReaderExited(Exception):
+    """Raised when a reader exits before its reply is complete."""
 
 
 class Reader:
@@ -52,7 +50,7 @@ class Reader:
         paths = [*(path for path in sys.path if isinstance(path, str) and path), root]
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", START, json.dumps(paths)],
+                [sys.executable, "-P", "-c", START_CODE, json.dumps(paths)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -67,7 +65,7 @@ class Reader:
         self.stopped = False
 
     def ask(self, request: dict[str, Any], path: Path, limits: ReadLimits) -> tuple[dict[str, Any], NDArray[np.uint8]]:
-        """Have a file read; returns the reply's header and pixels. Raises VideoError, Ended or BadReply."""
+        """Have a file read and return the reply's header and pixels; VideoError, ReaderExited or InvalidReply."""
         self._files += 1
         with selectors.DefaultSelector() as selector:
             selector.register(self._replies, selectors.EVENT_READ)
@@ -75,43 +73,43 @@ class Reader:
             try:
                 self._requests.write(json.dumps(request).encode() + b"\n")
             except BrokenPipeError as error:
-                raise Ended from error
+                raise ReaderExited from error
             header, pixels = unpack_prefix(receive(PREFIX_BYTES).tobytes(), limits.memory)
-            return read_header(receive(header).tobytes()), receive(pixels)
+            return parse_header(receive(header).tobytes()), receive(pixels)
 
     def _receive(
         self, selector: selectors.BaseSelector, path: Path, limits: ReadLimits, ends: float, count: int
     ) -> NDArray[np.uint8]:
-        """Wait for so many bytes, with an eye on the clock and on the process's memory."""
+        """Return the next `count` bytes; VideoError if the process exceeds its time or memory."""
         data = np.empty(count, np.uint8)
-        left, look = data.data, 0.0
-        while left:
-            if selector.select(LOOK_SECONDS):
-                taken = os.readv(self._replies.fileno(), [left])
-                if not taken:
-                    raise Ended
-                left = left[taken:]
-            if (now := time.monotonic()) < look:
+        remaining, next_check = data.data, 0.0
+        while remaining:
+            if selector.select(POLL_SECONDS):
+                received = os.readv(self._replies.fileno(), [remaining])
+                if not received:
+                    raise ReaderExited
+                remaining = remaining[received:]
+            if (now := time.monotonic()) < next_check:
                 continue
-            look = now + LOOK_SECONDS
+            next_check = now + POLL_SECONDS
             if self._memory() > limits.memory:
                 raise limits.too_large(path)
-            if left and now > ends:
+            if remaining and now > ends:
                 raise limits.too_slow(path)
         return data
 
     @property
     def is_fresh(self) -> bool:
-        """Whether no file was read before this one."""
+        """True if no file was read before the current one."""
         return self._files <= 1
 
     @property
-    def is_fit(self) -> bool:
-        """Whether another file can be given to this process."""
-        return not self.stopped and self._files < MAX_FILES and self._memory() < MAX_KEPT_MEMORY
+    def is_reusable(self) -> bool:
+        """True if this process can read another file."""
+        return not self.stopped and self._files < MAX_FILES and self._memory() < MAX_IDLE_MEMORY
 
     def _memory(self) -> int:
-        """Return the bytes of memory that the process holds; 0 where the system does not say."""
+        """Return the bytes of memory that the process holds; 0 if the system does not report it."""
         try:
             with open(f"/proc/{self._process.pid}/statm", "rb") as file:
                 return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -119,14 +117,14 @@ class Reader:
             return 0
 
     def end(self) -> int:
-        """End the process if it has not; returns its exit code, negative for a signal."""
+        """End the process if it is still running; return its exit code, negative for a signal."""
         if self._process.poll() is None:
             self._process.kill()
         code = self._process.wait()
-        self.forget()
+        self.close_pipes()
         return code
 
-    def forget(self) -> None:
+    def close_pipes(self) -> None:
         """Close this end of the pipes."""
         self._requests.close()
         self._replies.close()
@@ -136,52 +134,52 @@ class Reader:
         self.stopped = True
         self._process.kill()
 
-    def ended(self, path: Path) -> VideoError:
-        """Return why the process has ended while it read a file."""
+    def exit_error(self, path: Path) -> VideoError:
+        """Return an error that tells why the process exited while it read a file."""
         try:
-            code = self._process.wait(1)  # its pipe is closed a moment before
+            code = self._process.wait(1)  # its pipe closes a moment before it exits
         except subprocess.TimeoutExpired:
             code = self.end()
         if self.stopped:
             return VideoError(f"{path} was not read: reading was stopped")
         if code >= 0:
-            return VideoError(f"{path} was not read: the process for it ended with exit code {code}")
+            return VideoError(f"{path} was not read: its reader process ended with exit code {code}")
         name = signal.Signals(-code).name if -code in set(signal.Signals) else "unknown"
         if name == "SIGKILL":
             return VideoError(f"{path} was not read: the system killed the decoder, perhaps for lack of memory")
         return VideoError(f"{path} made the decoder crash (signal {-code}, {name}); re-encode it")
 
 
-class Readers:
-    """Readers that are at work and those that wait; safe to use from several threads."""
+class ReaderPool:
+    """Busy and idle readers; safe to use from several threads."""
 
     def __init__(self) -> None:
-        self._begin()
+        self._reset()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._lock = threading.Lock()
         self._idle: list[Reader] = []
         self._busy: set[Reader] = set()
 
-    def take(self) -> Reader:
-        """Return a reader that waits, or a new one."""
+    def acquire(self) -> Reader:
+        """Return an idle reader, or a new one."""
         with self._lock:
             reader = self._idle.pop() if self._idle else Reader()
             self._busy.add(reader)
         return reader
 
-    def give_back(self, reader: Reader, *, trusted: bool) -> None:
-        """Keep a reader for the next file if it can be trusted with one, else end it."""
+    def release(self, reader: Reader, *, trusted: bool) -> None:
+        """Make a reader idle if it is trusted with another file, else end it."""
         with self._lock:
             self._busy.discard(reader)
-            kept = trusted and reader.is_fit and len(self._idle) < MAX_IDLE
-            if kept:
+            reusable = trusted and reader.is_reusable and len(self._idle) < MAX_IDLE
+            if reusable:
                 self._idle.append(reader)
-        if not kept:
+        if not reusable:
             reader.end()
 
     def stop(self) -> None:
-        """End what is being read, and everything that waits."""
+        """End all readers, busy and idle."""
         with self._lock:
             idle, self._idle = self._idle, []
             busy = list(self._busy)
@@ -191,19 +189,19 @@ class Readers:
             reader.end()
 
     def forget(self) -> None:
-        """In a forked process: leave the readers to the one that started them."""
+        """Leave the readers, in a forked process, to the process that started them."""
         for reader in (*self._idle, *self._busy):
-            reader.forget()
-        self._begin()
+            reader.close_pipes()
+        self._reset()
 
 
-_readers = Readers()
+_readers = ReaderPool()
 atexit.register(_readers.stop)
 os.register_at_fork(after_in_child=_readers.forget)
 
 
 def stop_reading() -> None:
-    """End every read that is under way in another thread; each raises VideoError there."""
+    """End every read that is in progress in another thread; each raises VideoError there."""
     _readers.stop()
 
 
@@ -217,45 +215,45 @@ def read_isolated(
     source_fps: float | None = None,
     limits: ReadLimits = DEFAULT_LIMITS,
 ) -> Video:
-    """Read a video as `read_video` does, with the same result, in a process of limited time and memory.
+    """Read a video like `read_video`, with the same result, in a process of limited time and memory.
 
-    `transform` is a `Scaling` or None: another process cannot be given a function. Frames in memory are read here. A
-    file that is too slow, takes too much memory or crashes the decoder is a VideoError that says so.
+    `transform` is a `Scaling` or None, since a function cannot be sent to another process. Frames in memory are read in
+    this process. Raises VideoError with the cause if a file is too slow, takes too much memory or crashes the decoder.
     """
     sampling = Sampling(fps=fps, max_frames=max_frames, frames=frames)
     rate = None if source_fps is None else check_rate("source_fps", source_fps)
-    wishes: dict[str, Any] = {
+    options: dict[str, Any] = {
         "fps": float(sampling.fps),
         "max_frames": int(sampling.max_frames),
         "frames": None if frames is None else int(frames),
         "source_fps": rate,
     }
     if not isinstance(source, (str, os.PathLike)) or not isinstance(os.fspath(source), str):
-        return read_video(source, transform=transform, **wishes)
+        return read_video(source, transform=transform, **options)
     if transform is not None and not isinstance(transform, Scaling):
-        raise TypeError(f"transform must be a Scaling, which another process can be told of, got {transform!r}")
+        raise TypeError(f"transform must be a Scaling, which can be sent to another process, got {transform!r}")
     path = Path(source)
     request = {
         "source": os.fspath(source),
-        "folder": _folder(),
-        "sampling": wishes,
+        "folder": _working_directory(),
+        "sampling": options,
         "scaling": None if transform is None else asdict(transform),
         "seconds": limits.deadline(path),
         "memory": limits.memory,
     }
-    return _ask(request, path, limits)
+    return _request_video(request, path, limits)
 
 
-def _folder() -> str:
-    """Return the folder that relative paths count from; one that was removed has none."""
+def _working_directory() -> str:
+    """Return the directory that relative paths start from; the root if it has been removed."""
     try:
         return os.getcwd()
     except OSError:
         return os.sep
 
 
-def _ask(request: dict[str, Any], path: Path, limits: ReadLimits) -> Video:
-    reader = _readers.take()
+def _request_video(request: dict[str, Any], path: Path, limits: ReadLimits) -> Video:
+    reader = _readers.acquire()
     trusted = False
     try:
         header, pixels = reader.ask(request, path, limits)
@@ -264,18 +262,18 @@ def _ask(request: dict[str, Any], path: Path, limits: ReadLimits) -> Video:
             video = rebuild_video(header["video"], pixels)
             trusted = video.damage is None
             return video
-        raise _refusal(header, path, limits)
-    except Ended:
+        raise _read_error(header, path, limits)
+    except ReaderExited:
         if reader.is_fresh or reader.stopped:
-            raise reader.ended(path) from None
-    except BadReply:
-        raise VideoError(f"{path} was not read: the decoder's process sent nonsense and was ended") from None
+            raise reader.exit_error(path) from None
+    except InvalidReply:
+        raise VideoError(f"{path} was not read: its reader process sent an invalid reply and was ended") from None
     finally:
-        _readers.give_back(reader, trusted=trusted)
-    return _ask(request, path, limits)  # it may have ended while it waited, which is no fault of this file
+        _readers.release(reader, trusted=trusted)
+    return _request_video(request, path, limits)  # a reused reader may have exited while idle: not this file's fault
 
 
-def _refusal(header: dict[str, Any], path: Path, limits: ReadLimits) -> VideoError:
+def _read_error(header: dict[str, Any], path: Path, limits: ReadLimits) -> VideoError:
     if header.get("too_large"):
         return limits.too_large(path)
     if isinstance(header.get("error"), str):
@@ -284,10 +282,10 @@ def _refusal(header: dict[str, Any], path: Path, limits: ReadLimits) -> VideoErr
 
 
 def _log(lines: Any) -> None:
-    """Log here what was logged there."""
+    """Log the warnings of the reader process in this one."""
     try:
         for name, level, text in lines:
             if name.startswith("aviot.video") and level == logging.WARNING:
                 logging.getLogger(name).warning("%s", text)
     except (TypeError, ValueError, AttributeError) as error:
-        raise BadReply from error
+        raise InvalidReply from error

@@ -1,4 +1,4 @@
-"""What a file holds, learnt from its packets without decoding one."""
+"""Index of a video file's packets, built without decoding any of them."""
 
 from array import array
 from bisect import bisect_right
@@ -9,37 +9,36 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-from aviot.video.container import NO_PTS, Film
-from aviot.video.errors import VideoError
-from aviot.video.limits import FREE_PACKET_BYTES, PACKET_BYTES_PER_BYTE
-from aviot.video.timeline import FALLBACK_FPS, Timeline, trustworthy
+from aviot.video.checks import FREE_PACKET_BYTES, PACKET_BYTES_PER_BYTE, VideoError
+from aviot.video.container import NO_PTS, VideoContainer
+from aviot.video.sampling import FALLBACK_FPS, Timeline, are_valid_timestamps
 
-RESTARTABLE = frozenset(
+RESTARTABLE_CODECS = frozenset(
     (
         *("av1", "dnxhd", "dvvideo", "ffv1", "flv", "h263", "h264", "hevc", "libdav1d", "mjpeg", "mpeg1video"),
         *("mpeg2video", "mpeg4", "prores", "rawvideo", "theora", "vc1", "vp8", "vp9", "wmv1", "wmv2", "wmv3"),
     )
 )
-"""Codecs that decode from any keyframe on. Others may need what came earlier: the palette of a GIF is in its head."""
+"""Codecs that decode from any keyframe on. Others may need earlier data: the palette of a GIF is in its header."""
 
 REORDERING_IN_AVI = frozenset({"h264", "hevc"})
-"""AVI has no presentation times, and FFmpeg cannot rebuild them where these codecs reorder pictures."""
+"""Codecs whose presentation times FFmpeg cannot rebuild in AVI, which has none: they reorder frames."""
 
 VP8_SHOWN = 0x10
-"""Bit of a VP8 packet's first byte that is set where its picture is shown."""
+"""Bit of a VP8 packet's first byte that is set if its frame is shown."""
 
 
 @dataclass(frozen=True)
 class PacketIndex:
-    """Packets in the order they are stored and decoded, and the frames they become in the order they are shown.
+    """Packets in the order they are stored and decoded, and their frames in presentation order.
 
-    `frames[i]` is the number of the packet that becomes frame i. `starts` are the packets decoding can begin at.
-    `timed` tells whether every packet has a timestamp of its own, by which frames and packets can be matched; without
-    it only counting decoded frames tells which is which. `carries_pts` is False of a container whose timestamps, even
-    those of decoded frames, are no presentation times. `positions` are where packets are in the file, -1 if unknown,
-    and `corrupt` says which of them the demuxer found incomplete. `first_key` is the number of the first keyframe, and
-    `end` the time in seconds, on the stream's clock, at which the last frame ends. `broke_off` is True if
-    the container could not be read to its end.
+    `frames[i]` is the number of the packet that becomes frame i. `starts` are the packets that decoding can start at.
+    `timed` is True if every packet has a timestamp of its own, by which frames and packets can be matched; otherwise
+    frames must be counted as they are decoded. `carries_pts` is False for a container whose timestamps, even those of
+    decoded frames, are not presentation times. `positions` are byte offsets of packets in the file, -1 if unknown, and
+    `corrupt` marks those that the demuxer found incomplete. `first_key` is the number of the first keyframe, and `end`
+    the time in seconds, on the stream's clock, at which the last frame ends. `truncated` is True if the container could
+    not be read to its end.
     """
 
     pts: NDArray[np.int64]
@@ -54,15 +53,15 @@ class PacketIndex:
     corrupt: NDArray[np.bool_]
     first_key: int
     end: float
-    broke_off: bool
+    truncated: bool
 
     @property
     def last_position(self) -> int:
-        """Where the packet that is stored last starts, -1 if unknown."""
+        """Byte offset of the packet that is stored last, -1 if unknown."""
         return int(self.positions[-1])
 
     def number(self, packet: av.Packet) -> int | None:
-        """Which packet this is, by timestamp and size; None if it is none of those indexed."""
+        """Return the number of a packet, found by timestamp and size; None if it is not in the index."""
         if packet.pts is None:
             return None
         place = int(np.searchsorted(self.pts, packet.pts, sorter=self.by_pts))
@@ -72,9 +71,9 @@ class PacketIndex:
         return number if self.pts[number] == packet.pts and self.sizes[number] == packet.size else None
 
     def start(self, number: int) -> int:
-        """The packet to decode from to get packet `number`: the last keyframe stored and shown no later than it.
+        """Return the packet to decode from to get packet `number`: the last keyframe stored and shown no later.
 
-        Pictures that are stored after a keyframe but shown before it lean on the one before (an open group).
+        Frames stored after a keyframe but shown before it depend on the keyframe before that one (an open GOP).
         """
         place = bisect_right(self.starts, number) - 1
         while place > 0 and self.pts[self.starts[place]] > self.pts[number]:
@@ -82,61 +81,61 @@ class PacketIndex:
         return int(self.starts[place])
 
     def before(self, start: int) -> int:
-        """The keyframe before this one, or itself if it is the first."""
+        """Return the keyframe before this one, or the first keyframe itself."""
         return int(self.starts[max(0, bisect_right(self.starts, start) - 2)])
 
     def without(self, lost: Iterable[int]) -> "PacketIndex":
-        """The same with frames gone whose packets turned out not to decode."""
+        """Return the index without the frames of packets that turned out not to decode."""
         mask = ~np.isin(self.frames, list(lost))
-        return replace(self, frames=self.frames[mask], timeline=self.timeline.keep(mask))
+        return replace(self, frames=self.frames[mask], timeline=self.timeline.select(mask))
 
 
-def index_packets(film: Film) -> PacketIndex:
-    """Read through a file once and note every packet."""
-    found = _survey(film)
-    pts = found.pts
+def index_packets(source: VideoContainer) -> PacketIndex:
+    """Read through a file once and index every packet."""
+    table = _read_packets(source)
+    pts = table.pts
     if not len(pts):
-        raise VideoError(f"{film.path} has a video stream without pictures")
-    codec = film.stream.codec_context.name
-    keys = np.flatnonzero(found.keys)
-    starts = keys if codec in RESTARTABLE else np.zeros(0, dtype=np.int64)
+        raise VideoError(f"{source.path} has a video stream without pictures")
+    codec = source.stream.codec_context.name
+    keys = np.flatnonzero(table.keys)
+    starts = keys if codec in RESTARTABLE_CODECS else np.zeros(0, dtype=np.int64)
     if not len(starts) or starts[0] > 0:
         starts = np.concatenate(([0], starts))
     by_pts = np.argsort(pts, kind="stable")
-    frames = by_pts[found.shown[by_pts]]
-    unit = film.stream.time_base
-    carries_pts = film.container.format.name != "avi" or codec not in REORDERING_IN_AVI
-    timed = carries_pts and pts.min() != NO_PTS and len(frames) > 0 and trustworthy(pts[by_pts])
+    frames = by_pts[table.shown[by_pts]]
+    unit = source.stream.time_base
+    carries_pts = source.container.format.name != "avi" or codec not in REORDERING_IN_AVI
+    timed = carries_pts and pts.min() != NO_PTS and len(frames) > 0 and are_valid_timestamps(pts[by_pts])
     if timed and unit:
-        timeline = Timeline.of(pts[frames], unit, found.tail, film.rates)
+        timeline = Timeline.from_pts(pts[frames], unit, table.tail, source.rates)
     else:
-        timeline, timed = constant_timeline(film, len(pts)), False
-    end = timeline.duration if found.latest == NO_PTS or not unit else float((found.latest + found.tail) * unit)
+        timeline, timed = constant_timeline(source, len(pts)), False
+    end = timeline.duration if table.latest == NO_PTS or not unit else float((table.latest + table.tail) * unit)
     return PacketIndex(
         pts=pts,
-        sizes=found.sizes,
+        sizes=table.sizes,
         starts=starts,
         frames=frames,
         by_pts=by_pts,
         timeline=timeline,
         timed=timed,
         carries_pts=carries_pts,
-        positions=found.positions,
-        corrupt=found.corrupt,
+        positions=table.positions,
+        corrupt=table.corrupt,
         first_key=int(keys[0]) if len(keys) else 0,
         end=end,
-        broke_off=film.broke_off,
+        truncated=source.truncated,
     )
 
 
-def constant_timeline(film: Film, total: int) -> Timeline:
-    """Frames without times of their own, at the rate the container declares."""
-    return Timeline.constant(total, next(iter(film.rates), FALLBACK_FPS))
+def constant_timeline(source: VideoContainer, total: int) -> Timeline:
+    """Return the timeline of frames without timestamps, at the rate that the container declares."""
+    return Timeline.constant(total, next(iter(source.rates), FALLBACK_FPS))
 
 
 @dataclass(frozen=True)
-class Survey:
-    """Every packet's fields, and timestamp and duration in ticks of the one shown last."""
+class PacketTable:
+    """Fields of every packet, and the timestamp and duration in ticks of the one shown last."""
 
     pts: NDArray[np.int64]
     sizes: NDArray[np.int64]
@@ -148,14 +147,14 @@ class Survey:
     tail: int
 
 
-def _survey(film: Film) -> Survey:
+def _read_packets(source: VideoContainer) -> PacketTable:
     pts, sizes, positions = array("q"), array("q"), array("q")
     keys, shown, corrupt = array("b"), array("b"), array("b")
     latest, tail = NO_PTS, 0
-    vp8 = film.stream.codec_context.name == "vp8"
-    most = film.path.stat().st_size  # a packet takes at least a byte, so more of them are made up
-    most_bytes, packet_bytes = FREE_PACKET_BYTES + PACKET_BYTES_PER_BYTE * most, 0
-    for packet in film.packets():
+    vp8 = source.stream.codec_context.name == "vp8"
+    max_packets = source.path.stat().st_size  # a packet takes at least one byte
+    max_bytes, packet_bytes = FREE_PACKET_BYTES + PACKET_BYTES_PER_BYTE * max_packets, 0
+    for packet in source.packets():
         time = NO_PTS if packet.pts is None else packet.pts
         broken = packet.is_corrupt
         visible = not packet.is_discard and not broken
@@ -170,14 +169,14 @@ def _survey(film: Film) -> Survey:
         if visible and time >= latest:
             latest, tail = time, packet.duration or 0
         packet_bytes += packet.size
-        if len(pts) > most:
-            raise VideoError(f"{film.path} claims more pictures than it has bytes; the file is damaged")
-        if packet_bytes > most_bytes:
+        if len(pts) > max_packets:
+            raise VideoError(f"{source.path} claims more pictures than it has bytes; the file is damaged")
+        if packet_bytes > max_bytes:
             raise VideoError(
-                f"{film.path} unpacks to more than {most_bytes:,} bytes before anything is decoded, which no real "
+                f"{source.path} unpacks to more than {max_bytes:,} bytes before anything is decoded, which no real "
                 "video of its size does; it is made to exhaust the reader"
             )
-    return Survey(
+    return PacketTable(
         pts=np.frombuffer(pts, np.int64),
         sizes=np.frombuffer(sizes, np.int64),
         positions=np.frombuffer(positions, np.int64),

@@ -1,23 +1,27 @@
-"""The one way in: whatever holds a video becomes a `Video`."""
+"""Reading of a video from a file, a folder of images or an array in memory."""
 
 import logging
 import os
+import re
+from fractions import Fraction
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
 
-from aviot.video.arrays import read_array
-from aviot.video.errors import VideoError
-from aviot.video.images import read_folder
-from aviot.video.paths import check_source
-from aviot.video.result import Video
-from aviot.video.sample import DEFAULT_FPS, DEFAULT_MAX_FRAMES, Sampling, check_rate
-from aviot.video.shelf import Frames, Transform, is_tensor
+from aviot.video.checks import MAX_PIXELS, VideoError, check_source, find_images, reason
+from aviot.video.frames import FrameBuffer, Frames, Picture, Transform, Video, is_tensor
+from aviot.video.sampling import DEFAULT_FPS, DEFAULT_MAX_FRAMES, Sampling, Timeline, check_rate
 
 logger = logging.getLogger(__name__)
 
 Source: TypeAlias = str | os.PathLike[str] | Frames
+
+ARRAY_NAME = "array"
+"""Name of a video that was read from memory."""
+
+IMAGE_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 
 
 def read_video(
@@ -29,19 +33,20 @@ def read_video(
     transform: Transform | None = None,
     source_fps: float | None = None,
 ) -> Video:
-    """Read the frames of a video that a model looks at, and when they are shown.
+    """Sample frames of a video, with their presentation times.
 
-    `source` is the path of a video file, of a folder of images, or uint8 RGB frames [T,H,W,3], NumPy or torch.
-    `source_fps` is an array's frame rate, which it must have, or a folder's; a folder without one is taken to be
+    `source` is the path of a video file or of a folder of images, or uint8 RGB frames [T,H,W,3], NumPy or torch.
+    `source_fps` is the frame rate of an array, which requires it, or of a folder; a folder without one is taken to be
     sampled already, at `fps`. Every max(1, round(native fps / fps))-th frame is taken; if those are more than
-    `max_frames`, or `frames` asks for a number, that many are spread evenly over the whole video, at most the number
-    the video has: none is taken twice, and a warning is logged if `frames` asks for more.
+    `max_frames`, or `frames` gives a number, that many are spread evenly over the whole video, at most the number of
+    frames in the video: none is taken twice, and a warning is logged if `frames` asks for more.
 
-    `transform` is given each chosen frame, uint8 RGB [H,W,3], as soon as it is decoded, and what it returns (an array
-    or a tensor, of one shape) is kept instead. Times and durations follow the file's own timestamps. Of a damaged file,
-    what can be decoded counts as the video; `damage` says how much is missing or broken, and a warning is logged.
+    `transform` is called with each sampled frame, uint8 RGB [H,W,3], as soon as it is decoded, and its result (an array
+    or a tensor, of the same shape for all frames) is stored instead. Times and durations follow the file's own
+    timestamps. For a damaged file, the part that can be decoded counts as the video; `damage` tells how much is missing
+    or broken, and a warning is logged.
 
-    Raises VideoError, with a sentence, for anything that is not such a video and for arguments that make no sense.
+    Raises VideoError, with a message for the user, if the source is not such a video or an argument is invalid.
     """
     sampling = Sampling(fps=fps, max_frames=max_frames, frames=frames)
     if source_fps is not None:
@@ -57,7 +62,7 @@ def read_video(
 def _read(source: Source, sampling: Sampling, transform: Transform | None, source_fps: float | None) -> Video:
     """Choose the reader by the kind of source."""
     if isinstance(source, np.ndarray) or is_tensor(source):
-        return read_array(source, sampling, transform, source_fps)
+        return _read_array(source, sampling, transform, source_fps)
     if not isinstance(source, (str, os.PathLike)):
         raise VideoError(
             f"a video must be a path or an array of frames [T,H,W,3], got {type(source).__name__}; "
@@ -65,12 +70,97 @@ def _read(source: Source, sampling: Sampling, transform: Transform | None, sourc
         )
     path = Path(source)
     if path.is_dir():
-        return read_folder(path, sampling, transform, source_fps)
+        return _read_folder(path, sampling, transform, source_fps)
     check_source(path, source_fps)
     try:
-        from aviot.video.files import read_file  # the only part that needs PyAV
+        from aviot.video.files import read_file  # the only module that needs PyAV
     except ModuleNotFoundError as error:
         raise VideoError(
             f"video files need PyAV, which is not installed ({error}); pip install 'aviot[video]'"
         ) from error
     return read_file(path, sampling, transform)
+
+
+def _read_array(source: Frames, sampling: Sampling, transform: Transform | None, source_fps: float | None) -> Video:
+    """Sample uint8 RGB [T,H,W,3] as a video of constant rate `source_fps`."""
+    _check_array(source)
+    if source_fps is None:
+        raise VideoError("an array has no frame rate of its own; give it with source_fps=")
+    timeline = Timeline.constant(len(source), Fraction(source_fps))
+    indices = sampling.indices(len(timeline), timeline.fps)
+    buffer = FrameBuffer(len(indices), transform, max_bytes=None)  # the source is in memory already
+    for slot, index in enumerate(indices):
+        frame = source[index]
+        buffer.put(slot, frame if isinstance(frame, np.ndarray) else frame.detach().cpu().numpy())
+    return _video(buffer, indices, timeline, ARRAY_NAME)
+
+
+def _check_array(source: Frames) -> None:
+    shape = tuple(source.shape)
+    if str(source.dtype) not in ("uint8", "torch.uint8"):
+        raise VideoError(f"an array of frames must be uint8 with values 0 to 255, got {source.dtype}")
+    if len(shape) == 4 and shape[1] == 3 and shape[3] != 3:
+        raise VideoError(
+            f"an array of frames must be [T,H,W,3], got {shape}; move the channels last with "
+            "np.moveaxis(frames, 1, 3) or frames.permute(0, 2, 3, 1)"
+        )
+    if len(shape) != 4 or shape[3] != 3:
+        raise VideoError(f"an array of frames must be [T,H,W,3] RGB, got {shape}")
+    if 0 in shape:
+        raise VideoError(f"an array of frames must have at least one frame and one pixel, got {shape}")
+
+
+def _read_folder(folder: Path, sampling: Sampling, transform: Transform | None, source_fps: float | None) -> Video:
+    """Sample the images of a folder, in natural order, as a video of constant rate.
+
+    Without `source_fps` they are taken to be sampled already, at the requested rate: none is skipped unless there are
+    too many.
+    """
+    images = list_images(folder)
+    timeline = Timeline.constant(len(images), Fraction(source_fps or sampling.fps))
+    indices = sampling.indices(len(timeline), timeline.fps)
+    buffer = FrameBuffer(len(indices), transform)
+    for slot, index in enumerate(indices):
+        buffer.put(slot, load_image(images[index]))
+    return _video(buffer, indices, timeline, folder.resolve().name)
+
+
+def list_images(folder: Path) -> list[Path]:
+    """Return the image files directly in a folder, without hidden ones, in natural order: img2 before img10."""
+    return sorted(find_images(folder), key=_natural_key)
+
+
+def _natural_key(path: Path) -> tuple[list[tuple[int, int, str]], str]:
+    parts = re.findall(r"([0-9]+)|([^0-9]+)", path.name.lower())
+    return [(0, int(digits), "") if digits else (1, 0, text) for digits, text in parts], path.name
+
+
+def load_image(path: Path) -> Picture:
+    """Return an image as upright RGB [H,W,3]: EXIF orientation applied, alpha dropped, 16 bits reduced to 8."""
+    try:
+        with Image.open(path, formats=IMAGE_FORMATS) as image:
+            if image.width * image.height > MAX_PIXELS:
+                raise VideoError(
+                    f"{path} is a picture of {image.width}x{image.height}, more than the limit of {MAX_PIXELS:,} "
+                    "pixels; scale it down first"
+                )
+            upright = ImageOps.exif_transpose(image)
+            if upright.mode.startswith("I"):
+                upright = Image.fromarray((np.asarray(upright) >> 8).clip(0, 255).astype(np.uint8))
+            return np.asarray(upright.convert("RGB"))
+    except VideoError:
+        raise
+    except (OSError, UnidentifiedImageError, Image.DecompressionBombError, SyntaxError, ValueError) as error:
+        raise VideoError(f"{path} is not an image that can be read ({reason(error)})") from error
+
+
+def _video(buffer: FrameBuffer, indices: tuple[int, ...], timeline: Timeline, name: str) -> Video:
+    return Video(
+        frames=buffer.frames(),
+        indices=indices,
+        times=timeline.times(indices),
+        duration=timeline.duration,
+        fps=timeline.fps,
+        total=len(timeline),
+        name=name,
+    )

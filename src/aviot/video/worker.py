@@ -1,6 +1,8 @@
-"""The process that reads videos for `aviot.video.isolated`: requests come in on stdin, videos go out on stdout.
+"""The reader process behind `aviot.video.isolated`, and the messages that it exchanges with its parent.
 
-It imports no torch, so that it starts in a tenth of a second and leaves the memory to the decoder.
+Requests arrive on stdin, one JSON object per line; replies leave on stdout as a JSON header and raw pixels. A malicious
+file may have taken over the reader, so the parent validates everything that it sends, and never unpickles any of it.
+The process does not import torch: it starts in a tenth of a second and leaves the memory to the decoder.
 """
 
 import json
@@ -11,74 +13,170 @@ import select
 import signal
 import sys
 import threading
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from aviot.video.errors import VideoError, VideoTooLarge
-from aviot.video.messages import describe_video, pack_prefix
+from aviot.video.checks import VideoError, VideoTooLarge
+from aviot.video.frames import Damage, Scaling, Video
 from aviot.video.read import read_video
-from aviot.video.scaling import Scaling
 
-GRACE = 10
-"""Seconds after its deadline at which a reader ends by itself: whoever asked is gone then."""
+PREFIX_BYTES = 16
+"""Size of a reply's prefix: the lengths of its header and of its pixels, eight bytes each."""
+
+MAX_HEADER_BYTES = 2**26
+"""Size of the largest accepted header: two million frames with their times."""
+
+GRACE_SECONDS = 10
+"""Seconds after its deadline at which a reader ends by itself: its parent is gone then."""
 
 MAX_ALARM = 2**30
-"""Seconds that the system can count for an alarm."""
+"""Seconds of the longest alarm that the system accepts."""
 
 LOGGER = "aviot"
 
 
-class Warnings(logging.Handler):
-    """Collects what is logged, for the process that asked."""
+class InvalidReply(Exception):
+    """Raised for a reply that no intact reader sends."""
+
+
+def pack_prefix(header: bytes, pixels: int) -> bytes:
+    """Return the prefix of a reply."""
+    return len(header).to_bytes(8, "big") + pixels.to_bytes(8, "big")
+
+
+def unpack_prefix(prefix: bytes, max_pixels: int) -> tuple[int, int]:
+    """Return the lengths of a reply's header and pixels in bytes; InvalidReply if they are too large."""
+    header, pixels = int.from_bytes(prefix[:8], "big"), int.from_bytes(prefix[8:], "big")
+    if header > MAX_HEADER_BYTES or pixels > max_pixels:
+        raise InvalidReply
+    return header, pixels
+
+
+def describe_video(video: Video) -> dict[str, Any]:
+    """Return the fields of a video without its pixels, as JSON values."""
+    return {
+        "shape": list(video.frames.shape),
+        "indices": list(video.indices),
+        "times": list(video.times),
+        "duration": video.duration,
+        "fps": video.fps,
+        "total": video.total,
+        "name": video.name,
+        "comment": video.comment,
+        "damage": None if video.damage is None else asdict(video.damage),
+    }
+
+
+def parse_header(data: bytes) -> dict[str, Any]:
+    """Return the header of a reply; InvalidReply unless it is a JSON object."""
+    try:
+        header = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise InvalidReply from error
+    if not isinstance(header, dict):
+        raise InvalidReply
+    return header
+
+
+def rebuild_video(description: Any, pixels: NDArray[np.uint8]) -> Video:
+    """Return the video of a description and its pixels; InvalidReply if they do not fit each other."""
+    try:
+        shape = tuple(map(_count, description["shape"]))
+        indices, times = tuple(map(_count, description["indices"])), tuple(map(_number, description["times"]))
+        damage = description["damage"]
+        video = Video(
+            frames=pixels.reshape(shape),
+            indices=indices,
+            times=times,
+            duration=_number(description["duration"]),
+            fps=_number(description["fps"]),
+            total=_count(description["total"]),
+            name=_text(description["name"]),
+            comment=_text(description["comment"]),
+            damage=None if damage is None else _damage(damage),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidReply from error
+    if math.prod(shape) != pixels.size or not len(indices) == len(times) == shape[0]:
+        raise InvalidReply
+    return video
+
+
+def _damage(description: Any) -> Damage:
+    claimed, missing = _number(description["claimed_seconds"]), _number(description["missing_seconds"])
+    return Damage(claimed, missing, _count(description["decoder_errors"]))
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise TypeError(value)
+    return value
+
+
+def _number(value: Any) -> float:
+    if type(value) not in (int, float):
+        raise TypeError(value)
+    return float(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(value)
+    return value
+
+
+class LogCollector(logging.Handler):
+    """A log handler that collects warnings for the parent process."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.lines: list[tuple[str, int, str]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a line."""
+        """Store a log record."""
         self.lines.append((record.name, record.levelno, record.getMessage()))
 
 
 def main() -> None:
-    """Answer requests, one JSON object per line, until there are no more."""
+    """Answer requests, one JSON object per line, until stdin ends."""
     replies = os.dup(1)
-    os.dup2(2, 1)  # whatever a library prints is no reply
+    os.dup2(2, 1)  # output that a library prints must not mix with replies
     _restrict()
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    warnings = Warnings()
-    logging.getLogger(LOGGER).addHandler(warnings)
+    collector = LogCollector()
+    logging.getLogger(LOGGER).addHandler(collector)
     for line in sys.stdin.buffer:
-        warnings.lines.clear()
+        collector.lines.clear()
         header, pixels = _answer(json.loads(line))
-        data = json.dumps(header | {"warnings": warnings.lines}).encode()
+        data = json.dumps(header | {"warnings": collector.lines}).encode()
         for part in (pack_prefix(data, pixels.size), data, pixels.data):
             _write(replies, memoryview(part).cast("B"))
         signal.alarm(0)
 
 
 def _answer(request: dict[str, Any]) -> tuple[dict[str, Any], NDArray[np.uint8]]:
-    """Read what is asked for; returns the reply's header and pixels."""
-    signal.alarm(min(math.ceil(request["seconds"]) + GRACE, MAX_ALARM))
+    """Read the requested video; return the reply's header and pixels."""
+    signal.alarm(min(math.ceil(request["seconds"]) + GRACE_SECONDS, MAX_ALARM))
     _limit_memory(request["memory"])
     scaling = None if request["scaling"] is None else Scaling(**request["scaling"])
-    nothing = np.zeros(0, np.uint8)
+    no_pixels = np.zeros(0, np.uint8)
     try:
         os.chdir(request["folder"])
         video = read_video(request["source"], transform=scaling, **request["sampling"])
         return {"video": describe_video(video)}, np.ascontiguousarray(video.frames).reshape(-1)
     except (MemoryError, VideoTooLarge):
-        return {"too_large": True}, nothing
+        return {"too_large": True}, no_pixels
     except VideoError as error:
-        return {"error": str(error)}, nothing
-    except Exception as error:  # a mistake of ours, or the file is gone
-        return {"fault": f"{type(error).__name__}: {error}"}, nothing
+        return {"error": str(error)}, no_pixels
+    except Exception as error:  # a bug of ours, or the file has been removed
+        return {"fault": f"{type(error).__name__}: {error}"}, no_pixels
 
 
 def _restrict() -> None:
-    """Leave Ctrl-C to the parent, write no file and no core dump."""
+    """Leave Ctrl-C to the parent, and forbid writing files and core dumps."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.dont_write_bytecode = True
     try:
@@ -89,18 +187,18 @@ def _restrict() -> None:
         resource.setrlimit(kind, (0, 0))
 
 
-def _limit_memory(most: int) -> None:
-    """Let allocations fail from here on; the parent watches too, but may be late."""
-    if sys.platform == "linux":  # elsewhere this limit leaves out most of what a decoder allocates
+def _limit_memory(max_bytes: int) -> None:
+    """Make allocations beyond the limit fail; the parent checks memory too, but may be late."""
+    if sys.platform == "linux":  # elsewhere this limit does not cover most of a decoder's allocations
         import resource
 
-        resource.setrlimit(resource.RLIMIT_DATA, (most, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+        resource.setrlimit(resource.RLIMIT_DATA, (max_bytes, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
 
 def _end_with_parent() -> None:
-    """End at once when the other end of stdin is closed, also in the middle of a video."""
+    """Exit as soon as the other end of stdin is closed, even while a video is being read."""
     poll = select.poll()
-    poll.register(0, 0)  # no events: hanging up is always told
+    poll.register(0, 0)  # no events: a hang-up is always reported
     poll.poll()
     os._exit(0)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from aviot.backbones.checkpoints.shards import SINGLE
-from aviot.utils.files import check_folder, filling
+from aviot.utils.files import atomic_folder, check_folder
 from aviot.utils.journal import Row, read_rows
 from aviot.utils.machine import commit, versions
 from aviot_lab.demo_model.architecture import new_model, small_processor
@@ -43,7 +43,7 @@ def export(run: Path, target: Path, curriculum: Curriculum = CURRICULUM) -> None
         )
     log = read_rows(run / LOG)
     card = _card(log, curriculum, data_fingerprint(curriculum, tokenizer), step, size)
-    with filling(target) as place:
+    with atomic_folder(target) as place:
         model.save_pretrained(place)
         (place / SINGLE).chmod((place / "config.json").stat().st_mode)  # safetensors writes 0600
         small_processor(tokenizer).save_pretrained(place)

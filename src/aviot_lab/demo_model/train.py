@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerFast
 
 from aviot.models import AviotForConditionalGeneration
-from aviot.utils.files import check_folder, filling, only_writer
+from aviot.utils.files import atomic_folder, check_folder, folder_lock
 from aviot.utils.journal import read_rows
 from aviot.utils.machine import commit, device_named, machine, versions
 from aviot_lab.demo_model.accuracy import Setting, accuracy
@@ -51,7 +51,7 @@ def alone_in_folder(function: Callable[Concatenate[Path, Given], None]) -> Calla
     @wraps(function)
     def alone(folder: Path, /, *arguments: Given.args, **options: Given.kwargs) -> None:
         check_folder(folder, ELSEWHERE)
-        with only_writer(folder, f"wait until it ends, or {ELSEWHERE}"):
+        with folder_lock(folder, f"wait until it ends, or {ELSEWHERE}"):
             function(folder, *arguments, **options)
 
     return alone
@@ -90,7 +90,7 @@ def train(folder: Path, curriculum: Curriculum, options: TrainOptions) -> None:
     run = _load_run(folder, curriculum, options)
     if options.compiled:
         run.model.compile_layers()
-    with filling(folder / TOKENIZER_FOLDER) as place:
+    with atomic_folder(folder / TOKENIZER_FOLDER) as place:
         run.tokenizer.save_pretrained(place)
     log = Log(folder)
     log.write(

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from aviot.backbones.llava_video.variant import variant
 from aviot.models import AviotForConditionalGeneration
-from aviot.video.sample import Sampling
+from aviot.video import Sampling
 from aviot_lab.demo_model.accuracy import QuestionBatch
 from aviot_lab.demo_model.batches import BatchWriter, ConversationBatch
 from aviot_lab.demo_model.learning import Answers, answer, encode

@@ -15,7 +15,7 @@ from aviot.evaluation.manifest import differences, weight_hashes
 from aviot.evaluation.progress import RunningScore
 from aviot.models import AviotForConditionalGeneration
 from aviot.session import VideoLM
-from aviot.utils.files import naming_failures, only_writer
+from aviot.utils.files import explain_write_errors, folder_lock
 from aviot.utils.journal import Journal, read_rows
 from aviot.utils.machine import command_line, commit, machine, versions
 from aviot_lab.demo_model.accuracy import question_batch
@@ -62,7 +62,7 @@ def reproduce(options: Options, load: Load, progress: RunProgress | None = None)
     """Measure what has not been measured yet, write the report into the run's folder and return its data."""
     require_matplotlib()
     check_report(options.out)
-    with only_writer(options.out, f"wait until it ends, or {ELSEWHERE}"):
+    with folder_lock(options.out, f"wait until it ends, or {ELSEWHERE}"):
         return _reproduce(options, load, progress)
 
 
@@ -87,7 +87,7 @@ def _reproduce(options: Options, load: Load, progress: RunProgress | None) -> di
         "figures": Summary(options.size, config, tuned, short, long, options.seed).figures()
     }
     progress.phase("writing the report")
-    with naming_failures(options.out, TRY_AGAIN):
+    with explain_write_errors(options.out, TRY_AGAIN):
         write_report(options.out, report)
     return report
 
@@ -100,7 +100,7 @@ def _measure(
     world = World(WorldConfig(seed=options.seed))
     scene_batches = [*_scene_batches(world, options.size)]
     path = options.out / JOURNAL
-    with naming_failures(path, TRY_AGAIN), Journal(path, first=identity) as journal:
+    with explain_write_errors(path, TRY_AGAIN), Journal(path, first=identity) as journal:
         rows = read_rows(path)
         head, *records = rows or [dict(identity)]
         if "format" not in head:

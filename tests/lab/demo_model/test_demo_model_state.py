@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from aviot.utils.files import only_writer
+from aviot.utils.files import folder_lock
 from aviot_lab.demo_model.architecture import new_model
 from aviot_lab.demo_model.curriculum import CURRICULUM
 from aviot_lab.demo_model.optimizers import optimizers_of
@@ -43,5 +43,5 @@ def test_what_an_earlier_version_wrote_is_said_to_be_unverified(saved, caplog):
 
 
 def test_a_second_run_in_a_folder_is_refused(tmp_path):
-    with only_writer(tmp_path, ""), pytest.raises(ValueError, match="another process is writing into"):
+    with folder_lock(tmp_path, ""), pytest.raises(ValueError, match="another process is writing into"):
         train(tmp_path, CURRICULUM, TrainOptions(device=torch.device("cpu")))

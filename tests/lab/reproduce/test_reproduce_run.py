@@ -21,7 +21,7 @@ from aviot import VideoLM
 from aviot.cli import app
 from aviot.evaluation.progress import RunningScore
 from aviot.methods.aviot.analysis import allocation_distance, temporal_divergence
-from aviot.utils.files import only_writer
+from aviot.utils.files import folder_lock
 from aviot_lab.demo_model.accuracy import question_batch
 from aviot_lab.demo_model.batches import BatchWriter
 from aviot_lab.demo_model.learning import answer, encode
@@ -324,7 +324,7 @@ def test_weights_that_were_not_fine_tuned_as_long_or_read_other_tokens_are_refus
 
 
 def test_a_second_run_in_a_folder_is_refused_before_anything_is_loaded(folder, tmp_path):
-    with only_writer(tmp_path, ""), pytest.raises(ValueError, match="another process is writing into"):
+    with folder_lock(tmp_path, ""), pytest.raises(ValueError, match="another process is writing into"):
         reproduce(options(folder, tmp_path), None)
 
 
@@ -341,7 +341,7 @@ def test_a_file_is_no_folder_for_a_run(folder, tmp_path):
 )
 def test_a_journal_of_something_else_is_left_as_it_is(folder, tmp_path, mine):
     (tmp_path / JOURNAL).write_bytes(mine)
-    with pytest.raises(ValueError, match=r"journal\.jsonl.* is (not a|no) (journal|row) of .*name another folder"):
+    with pytest.raises(ValueError, match=r"journal\.jsonl.* is not a (journal|row) of .*name another folder"):
         reproduce(options(folder, tmp_path), load)
     assert (tmp_path / JOURNAL).read_bytes() == mine
 
@@ -369,7 +369,7 @@ def test_a_batch_that_was_changed_is_refused(folder, finished, tmp_path, damage)
     head, batch, *_ = (finished[0] / JOURNAL).read_bytes().splitlines()
     changed = json.dumps(json.loads(batch) | damage).encode()
     (tmp_path / JOURNAL).write_bytes(head + b"\n" + changed + b"\n" + batch + b"\n")
-    with pytest.raises(ValueError, match=r"line 2 is (not the run's batch 1 of 3; the|no row of a run; the) file was"):
+    with pytest.raises(ValueError, match=r"line 2 is not (the run's batch 1 of 3|a row of a run); the file was"):
         reproduce(options(folder, tmp_path), load)
 
 

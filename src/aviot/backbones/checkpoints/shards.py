@@ -13,7 +13,7 @@ from torch import Tensor
 from aviot.backbones.checkpoints.documents import read_json
 from aviot.backbones.checkpoints.errors import CheckpointError as CheckpointError  # long imported from here
 from aviot.backbones.checkpoints.errors import quoted, reason_of, shown
-from aviot.utils.files import replacing
+from aviot.utils.files import atomic_write
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -143,7 +143,7 @@ def _file_name(folder: Path, name: object) -> str:
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
     """Write a safetensors file whole or not at all, with the permissions any other new file would have."""
-    with replacing(path) as temporary:
+    with atomic_write(path) as temporary:
         try:
             whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
             save_file(whole, temporary, metadata=dict(metadata))

@@ -27,7 +27,7 @@ from aviot.backbones.llava_video.generation_settings import GENERATION_FILE, rea
 from aviot.backbones.llava_video.model import fresh_weights
 from aviot.backbones.llava_video.modeling import AviotForConditionalGeneration, expected_tensors
 from aviot.backbones.llava_video.processing import AviotProcessor
-from aviot.utils.files import check_folder, naming_failures
+from aviot.utils.files import check_folder, explain_write_errors
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ def convert_checkpoint(source_folder: Path, target: Path) -> Iterator[tuple[int,
     _check_space(made[-1].parent if made else target.parent, sum(path.stat().st_size for path in shards.paths))
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
-        with naming_failures(target, FREE_SPACE):
+        with explain_write_errors(target, FREE_SPACE):
             partial.mkdir(parents=True)
             yield from _write_shards(source, shards, stored, partial)
             for part in parts:

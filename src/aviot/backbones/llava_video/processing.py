@@ -24,7 +24,7 @@ from aviot.backbones.llava_video.prompt import ChatPrompt, chat_prompt
 from aviot.backbones.llava_video.sequence import IGNORED
 from aviot.backbones.llava_video.tokenizer_files import is_tokenizers_error, load_tokenizer
 from aviot.request import check_question
-from aviot.utils.files import filling
+from aviot.utils.files import atomic_folder
 from aviot.utils.values import require_positive, require_whole
 from aviot.video import Scaling, Transform, Video, read_video
 
@@ -111,7 +111,7 @@ class AviotProcessor(ProcessorMixin):
         if kwargs.get("push_to_hub"):
             kwargs.setdefault("repo_id", folder.name)
         settings = {"processor_class": type(self).__name__} | {name: getattr(self, name) for name in SETTINGS}
-        with filling(folder) as place:
+        with atomic_folder(folder) as place:
             written = self.tokenizer.save_pretrained(place, **kwargs)
             (place / SETTINGS_FILE).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
         return [*(str(folder / Path(path).relative_to(place)) for path in written), str(folder / SETTINGS_FILE)]

@@ -21,7 +21,7 @@ from aviot.evaluation.suite.model import about_model
 from aviot.evaluation.suite.reference import CONTROLLED_RATIOS, DENSE, FIXED, TABLE_RATIO, figure, sampling_name
 from aviot.evaluation.suite.report import NOTHING, Missing, SuiteReport
 from aviot.evaluation.summary import caveats
-from aviot.utils.journal import alone
+from aviot.utils.journal import exclusive_lock
 
 JUDGED = "activitynetqa"
 """The benchmark whose protocol has a judge."""
@@ -80,7 +80,7 @@ def run_suite(
         carry_out(run, loaded, retry=retry)
     if not all((out / benchmark.name / RESULTS).is_file() for benchmark in there):
         return None
-    with alone(out / LOCK):
+    with exclusive_lock(out / LOCK):
         found = put_together(base, there, begun)
         is_new = write_report(found, out)
     return found if is_new or (shard.rank == 0 and all(run.was_whole for run in begun)) else None

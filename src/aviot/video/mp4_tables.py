@@ -1,6 +1,6 @@
-"""Sample counts that the tables of an MP4 file claim, checked against its size before FFmpeg makes room for them.
+"""Check of the sample counts in an MP4 file's tables against its size, before FFmpeg allocates memory for them.
 
-A table may give one size and one duration for any number of samples, so that a few bytes stand for millions of index
+A table may give one size and one duration for any number of samples, so that a few bytes declare millions of index
 entries. Other containers spend bytes on each packet.
 """
 
@@ -15,35 +15,35 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from aviot.video.errors import VideoError
-from aviot.video.limits import BYTES_PER_SAMPLE, FREE_SAMPLES, MAX_HEADER, MAX_SAMPLES
+from aviot.video.checks import BYTES_PER_SAMPLE, FREE_SAMPLES, MAX_HEADER, MAX_SAMPLES, VideoError
 from aviot.video.structure import OpenFile
 
 CONTAINERS = frozenset({b"moov", b"trak", b"mdia", b"minf", b"stbl", b"edts", b"moof", b"traf", b"hoov", b"free"})
-"""Boxes that are searched for others; the last two since FFmpeg looks in them for a header that was given up."""
+"""Boxes that are parsed for others; the last two because FFmpeg looks in them for an abandoned header."""
 
-DEEPEST = 10
-"""Levels of boxes that are followed, as many as FFmpeg follows."""
+MAX_DEPTH = 10
+"""Nesting levels of boxes that are parsed, as in FFmpeg."""
 
 AUDIO_ENTRY = 1024
-"""Samples of uncompressed sound that share an index entry."""
+"""Samples of uncompressed audio that share an index entry."""
 
 GROUPS_ADDED = 3
-"""Groups of pictures that FFmpeg adds to an edit: the one that it starts in, and two to be sure of its end."""
+"""Groups of pictures that FFmpeg adds to an edit: the one that it starts in, and two as a margin at its end."""
 
-SIGNED = 2**31
+MIN_INVALID_DURATION = 2**31
+"""Smallest sample duration that FFmpeg takes for a negative number, and so for an error."""
 
 MAX_BOXES, MAX_ROWS = 2**20, 2**20
-"""Boxes of a file and rows of a table that are looked at: three seconds and 50 MB of a file that has more."""
+"""Boxes of a file and rows of a table that are read: three seconds and 50 MB for a file that has more."""
 
 
 @dataclass
 class Track:
-    """Tables of a track, as far as they decide how many index entries FFmpeg makes of it.
+    """Tables of a track, as far as they determine the number of index entries that FFmpeg creates for it.
 
-    Rows of `durations` are a number of samples and the ticks of each, of `chunk_sizes` the first chunk of a kind, its
-    samples and the kind, of `edits` ticks of the movie (0: to the end) and the first tick of the track. `keyframes` are
-    sample numbers; None: all are.
+    Rows of `durations` are a number of samples and the ticks of each; rows of `chunk_sizes` the first chunk of a run,
+    its samples per chunk and its description; rows of `edits` ticks of the movie (0: to the end) and the first tick of
+    the track. `keyframes` are sample numbers; None: all samples are keyframes.
     """
 
     samples: int = 0
@@ -68,7 +68,7 @@ class Track:
         return float(np.sum(repeats * np.ceil(size / AUDIO_ENTRY)))
 
     def _edited_entries(self, movie_timescale: int) -> float:
-        """Return the number of entries after editing: each edit has copies of the samples that it covers."""
+        """Return the number of entries after the edit list: each edit copies the samples that it covers."""
         if not len(self.edits) or not len(self.durations):
             return 0.0
         length, begin = self.edits.T
@@ -78,13 +78,13 @@ class Track:
         return float(covered.clip(0, self.samples).sum())
 
     def _longest_group(self) -> float:
-        """Return the most samples from one keyframe to the next."""
+        """Return the largest number of samples from one keyframe to the next."""
         if self.keyframes is None:
             return 1.0
         return float(np.diff(self.keyframes, prepend=0.0, append=float(self.samples)).max())
 
     def _samples_until(self, ticks: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return how many samples start by each time."""
+        """Return the number of samples that start at or before each time."""
         counts, steps = self.durations.T
         starts = np.concatenate(([0.0], np.cumsum(counts * steps)[:-1]))
         earlier = np.concatenate(([0.0], np.cumsum(counts)[:-1]))
@@ -94,8 +94,8 @@ class Track:
         return np.where(run < 0, 0.0, earlier[run] + np.minimum(inside, counts[run]))
 
 
-class Claims:
-    """Counts what the boxes of a file claim."""
+class Mp4Tables:
+    """Sample tables of an MP4 file, and the number of index entries that they declare."""
 
     def __init__(self, path: Path, size: int) -> None:
         self._path = path
@@ -103,24 +103,24 @@ class Claims:
         self._tracks: list[Track] = []
         self._movie_timescale = 1
         self._fragments = 0
-        self._steps = 0
+        self._boxes_read = 0
 
     def read(self, opened: OpenFile, start: int, end: int, depth: int = 0) -> None:
-        """Visit the boxes between two positions and those inside them; `depth` is 0 for those of the file itself."""
+        """Read the boxes between two offsets and those inside them; `depth` is 0 for those of the file itself."""
         for kind, body, stop in self._boxes(opened, start, end):
             if kind == b"trak":
                 self._tracks.append(Track())
-            if kind in CONTAINERS and depth < DEEPEST:
+            if kind in CONTAINERS and depth < MAX_DEPTH:
                 self.read(opened, body, stop, depth + 1)
-            elif kind == b"cmov" and depth < DEEPEST:
+            elif kind == b"cmov" and depth < MAX_DEPTH:
                 self._read_compressed(opened, body, stop, depth + 1)
             elif kind in (b"mvhd", b"trun") or self._tracks:
-                self._note(kind, opened, body, stop)
+                self._read_table(kind, opened, body, stop)
 
     def _boxes(self, opened: OpenFile, start: int, end: int) -> Iterator[tuple[bytes, int, int]]:
-        """Step from box to box as FFmpeg does: 1 stands for a size of 64 bits, 0 for the rest of what there is."""
-        while start + 8 <= end and self._steps < MAX_BOXES:
-            self._steps += 1
+        """Yield kind, start and end of each box as FFmpeg does: size 1 means a 64-bit size, 0 all that follows."""
+        while start + 8 <= end and self._boxes_read < MAX_BOXES:
+            self._boxes_read += 1
             head = opened.bytes_at(start, 16)
             size, body = int.from_bytes(head[:4], "big"), start + 8
             if size == 1:
@@ -132,7 +132,7 @@ class Claims:
             start = stop
 
     def _read_compressed(self, opened: OpenFile, start: int, end: int, depth: int) -> None:
-        """Visit the boxes of a header that is stored compressed."""
+        """Read the boxes of a compressed header."""
         for kind, body, stop in self._boxes(opened, start, end):
             if kind != b"cmvd":
                 continue
@@ -150,10 +150,10 @@ class Claims:
             self._size += len(header)
             self.read(OpenFile(io.BytesIO(header), len(header), -1), 0, len(header), depth)
 
-    def _note(self, kind: bytes, opened: OpenFile, body: int, stop: int) -> None:
-        """Take from a box what counts."""
+    def _read_table(self, kind: bytes, opened: OpenFile, body: int, stop: int) -> None:
+        """Store the content of a box that affects the number of index entries."""
         head = opened.bytes_at(body, min(28, stop - body)).ljust(28, b"\0")
-        long = head[0] == 1  # version 1 has times of 64 bits
+        long = head[0] == 1  # version 1 has 64-bit times
         numbers = np.frombuffer(head, ">u4")
         track = self._tracks[-1] if self._tracks else Track()
         match kind:
@@ -171,7 +171,7 @@ class Claims:
                 track.chunks = max(track.chunks, int(numbers[1]))
             case b"stts":
                 track.durations = _table(opened, body, stop, ">u4", 2)
-                track.durations[track.durations[:, 1] >= SIGNED, 1] = 1  # FFmpeg takes these for mistakes
+                track.durations[track.durations[:, 1] >= MIN_INVALID_DURATION, 1] = 1  # as FFmpeg does
             case b"ctts":
                 track.longest_delay = float(np.abs(_table(opened, body, stop, ">i4", 2)[:, 1]).max(initial=0.0))
             case b"stsc":
@@ -183,12 +183,12 @@ class Claims:
                 track.edits = table[table[:, 1] >= 0]
 
     def check(self) -> None:
-        """Raise VideoError if the boxes that were read claim more than the file may."""
-        claimed = self._fragments + sum(track.entries(self._movie_timescale) for track in self._tracks)
+        """Raise VideoError if the boxes declare more samples than a file of this size may have."""
+        declared = self._fragments + sum(track.entries(self._movie_timescale) for track in self._tracks)
         allowed = min(MAX_SAMPLES, FREE_SAMPLES + self._size // BYTES_PER_SAMPLE)
-        if claimed > allowed:
+        if declared > allowed:
             raise VideoError(
-                f"{self._path} claims {claimed:,.0f} samples, more than the {allowed:,} that a file of "
+                f"{self._path} claims {declared:,.0f} samples, more than the {allowed:,} that a file of "
                 f"{self._size:,} bytes may; it is damaged or made to exhaust memory"
             )
 
@@ -196,7 +196,7 @@ class Claims:
 def _table(
     opened: OpenFile, body: int, stop: int, kind: str, columns: int, row_bytes: int | None = None
 ) -> NDArray[np.float64]:
-    """Return the first columns of a table whose row count comes before it, as far as the box holds it."""
+    """Return the first columns of a table that is preceded by its row count, as far as the box extends."""
     width = np.dtype(kind).itemsize * columns
     row_bytes = row_bytes or width
     data = opened.bytes_at(body + 4, max(0, min(stop - body - 4, 4 + MAX_ROWS * row_bytes)))
@@ -207,10 +207,10 @@ def _table(
     return np.ascontiguousarray(rows).view(kind).astype(np.float64)
 
 
-def check_claims(path: Path) -> None:
-    """Refuse a file whose tables claim more samples than it can hold; others are left to FFmpeg."""
+def check_sample_counts(path: Path) -> None:
+    """Raise VideoError if an MP4 file declares more samples than its size allows; accept any other file."""
     with open(path, "rb") as file:
         opened = OpenFile(file, os.fstat(file.fileno()).st_size, -1)
-        claims = Claims(path, opened.size)
-        claims.read(opened, 0, opened.size)
-    claims.check()
+        tables = Mp4Tables(path, opened.size)
+        tables.read(opened, 0, opened.size)
+    tables.check()
