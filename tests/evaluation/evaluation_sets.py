@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
 from clips import encode
 from tiny import make_start
 
+from aviot.evaluation.batching import Shard
 from aviot.evaluation.config import EvaluationConfig
-from aviot.evaluation.plan import Shard
 from aviot.evaluation.run import evaluate
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from aviot.evaluation.benchmarks.ten import TEN
-from aviot.evaluation.item import ItemError
-from aviot.evaluation.span import span_in
+from aviot.evaluation.benchmarks.definitions import BENCHMARKS
+from aviot.evaluation.fields import ItemError
+from aviot.evaluation.lmms.requests import span_in
 
 RECORDED = json.loads((Path(__file__).parent / "task_prompts.json").read_text())
 PROMPTS = RECORDED["prompts"]
-PARTS = {part.task: (benchmark, part) for benchmark in TEN for part in benchmark.parts}
+PARTS = {part.task: (benchmark, part) for benchmark in BENCHMARKS for part in benchmark.parts}
 
 
 def named(entry):
@@ -21,8 +21,8 @@ def named(entry):
 
 def test_every_benchmark_is_recorded():
     recorded = {PARTS[entry["task"]][0].name for entry in PROMPTS if entry["task"] in PARTS}
-    assert recorded == {benchmark.name for benchmark in TEN}
-    assert len(TEN) == 10
+    assert recorded == {benchmark.name for benchmark in BENCHMARKS}
+    assert len(BENCHMARKS) == 10
     assert RECORDED["made_by"]["lmms-eval"] == "0.7.3"
 
 
@@ -87,7 +87,9 @@ def drawn(draw, name):
     return {key: value for key, value in record.items() if name != "egoschema" or key not in ("options", "candidates")}
 
 
-@pytest.mark.parametrize("benchmark", [each for each in TEN if each.name not in ("activitynetqa", "tempcompass")])
+@pytest.mark.parametrize(
+    "benchmark", [each for each in BENCHMARKS if each.name not in ("activitynetqa", "tempcompass")]
+)
 def test_the_span_that_is_found_is_the_one_the_prompt_was_made_with(benchmark):
     draw = random.Random(0)
     for _ in range(100):

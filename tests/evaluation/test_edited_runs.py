@@ -10,7 +10,7 @@ from test_evaluate_command import aviot, evaluated
 from test_judge import YES, Server
 
 from aviot.evaluation.config import EvaluationConfig
-from aviot.evaluation.forms import is_deep
+from aviot.evaluation.schema import is_deep
 from aviot.utils.journal import JournalError, as_line
 
 ANSWERED, FAILED = 0, 6  # lines of a whole run's part: an answer to multiple choice, and a video that is broken

@@ -9,7 +9,7 @@ from evaluation_sets import load, rows, run, write_items
 from test_evaluate_command import aviot
 
 from aviot.evaluation import asking
-from aviot.evaluation.plan import Shard
+from aviot.evaluation.batching import Shard
 from aviot.evaluation.run import Prepared
 from aviot.video.result import Damage
 

@@ -6,8 +6,8 @@ from bombs import BOMBS, slow
 from evaluation_sets import load, rows, run, write_items
 
 from aviot.evaluation import asking
-from aviot.evaluation.plan import Visit
-from aviot.evaluation.prompts import Instructions
+from aviot.evaluation.batching import Visit
+from aviot.evaluation.item import Instructions
 from aviot.video import ReadLimits
 
 SECONDS = 3

@@ -7,7 +7,7 @@ from evaluation_sets import command, rows, run
 from forked import run_forked
 from killed_worker import aviot, aviot_killed
 
-from aviot.evaluation.rows import key_of
+from aviot.evaluation.results import key_of
 
 
 def kill_after(rows_written, made, out, *words):

@@ -10,10 +10,9 @@ import torch
 from evaluation_sets import SETTINGS, load, rows, run, write_items
 
 from aviot.evaluation import asking
-from aviot.evaluation.item import parse_item
-from aviot.evaluation.plan import Shard
-from aviot.evaluation.prompts import Instructions, ask_item
-from aviot.evaluation.rows import key_of
+from aviot.evaluation.batching import Shard
+from aviot.evaluation.item import Instructions, ask_item, parse_item
+from aviot.evaluation.results import key_of
 from aviot.models import AviotForConditionalGeneration
 from aviot.models.answering import answer_question
 

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from aviot.evaluation.exact import is_exact
 from aviot.evaluation.intervals import bootstrap, paired, wilson
-from aviot.evaluation.text import normal
+from aviot.evaluation.text import is_exact, normal
 
 SAME = [
     ("red", "red"),

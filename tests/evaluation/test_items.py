@@ -5,8 +5,8 @@ import json
 import pytest
 from evaluation_sets import write_items
 
-from aviot.evaluation.item import ItemError, parse_item
-from aviot.evaluation.prompts import Instructions, ask_item
+from aviot.evaluation.fields import ItemError
+from aviot.evaluation.item import Instructions, ask_item, parse_item
 from aviot.evaluation.reading import read_items
 from aviot.models.prompt import question_range
 

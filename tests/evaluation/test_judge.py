@@ -9,8 +9,7 @@ import pytest
 
 from aviot.evaluation.endpoint import Endpoint, EndpointError
 from aviot.evaluation.item import Item
-from aviot.evaluation.judge import judge_messages, parse_verdict
-from aviot.evaluation.judging import GIVEN_UP_AFTER, judge_rows
+from aviot.evaluation.judge import GIVEN_UP_AFTER, judge_messages, judge_rows, parse_verdict
 
 
 class Server:

@@ -6,16 +6,13 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from aviot.evaluation.benchmarks.ten import BY_NAME
-from aviot.evaluation.export import results_csv, summary_csv, summary_markdown
-from aviot.evaluation.grouping import check_columns, group_items
+from aviot.evaluation.benchmarks.definitions import BY_NAME
 from aviot.evaluation.intervals import difference_interval, share_interval
 from aviot.evaluation.item import Item, parse_item
-from aviot.evaluation.report import as_plain, print_summary
+from aviot.evaluation.measures import check_columns, group_items
+from aviot.evaluation.report import as_plain, print_summary, results_csv, summary_csv, summary_markdown
 from aviot.evaluation.suite.comparison import compare, compare_settings
-from aviot.evaluation.suite.markdown import as_markdown
-from aviot.evaluation.suite.model import Model
-from aviot.evaluation.suite.report import SuiteReport
+from aviot.evaluation.suite.report import Model, SuiteReport, as_markdown
 from aviot.evaluation.summary import summarise
 
 SETTINGS = ["none", *(f"{name}@{ratio:g}" for name in ("aviot", "uniform", "segment-mean") for ratio in (2, 12.5, 20))]

@@ -12,22 +12,19 @@ from forked import run_forked
 from killed_worker import aviot as in_a_process
 from test_evaluate_command import aviot
 
-from aviot.evaluation.benchmarks.folder import read_benchmark, record_files
-from aviot.evaluation.benchmarks.ten import BY_NAME, TEN
+from aviot.evaluation.benchmarks.benchmark import read_benchmark, record_files
+from aviot.evaluation.benchmarks.definitions import BENCHMARKS, BY_NAME
 from aviot.evaluation.config import Setting
-from aviot.evaluation.item import ItemError
+from aviot.evaluation.fields import ItemError
 from aviot.evaluation.run import Prepared, read_results
-from aviot.evaluation.suite.comparison import Line, compare
-from aviot.evaluation.suite.markdown import as_markdown
-from aviot.evaluation.suite.model import Model
-from aviot.evaluation.suite.reference import figure, sweep, tables
-from aviot.evaluation.suite.report import Missing, SuiteReport
+from aviot.evaluation.suite.comparison import Line, compare, figure, sweep, tables
+from aviot.evaluation.suite.report import Missing, Model, SuiteReport, as_markdown
 from aviot.evaluation.verify import recorded_config
 from aviot.utils.journal import JournalError
 
 DENSE, FIXED = "fps=2,max_frames=224", "frames=64"
 NUMBERS = itertools.count()
-NAMES = [benchmark.name for benchmark in TEN]
+NAMES = [benchmark.name for benchmark in BENCHMARKS]
 
 
 def scores(label):

@@ -142,7 +142,7 @@ def evaluate(
             )
         from aviot.bundled import embedded_model
         from aviot.evaluation.config import EvaluationConfig
-        from aviot.evaluation.prompts import Instructions
+        from aviot.evaluation.item import Instructions
         from aviot.request import MAX_NEW_TOKENS
         from aviot.video.limits import ReadLimits
 
@@ -176,7 +176,7 @@ def evaluate(
 
 def _check_items(config: "EvaluationConfig") -> None:
     """Refuse items that cannot be used and columns that none has, before torch is imported for them."""
-    from aviot.evaluation.grouping import check_columns
+    from aviot.evaluation.measures import check_columns
     from aviot.evaluation.reading import read_items
 
     items = read_items(config.items, videos=config.videos, split=config.split)
@@ -239,9 +239,8 @@ def _suite(
     as_json: bool,
     first: bool,
 ) -> None:
-    from aviot.evaluation.suite.files import JSON
-    from aviot.evaluation.suite.files import as_json as plain
-    from aviot.evaluation.suite.markdown import as_markdown
+    from aviot.evaluation.suite.report import JSON, as_markdown
+    from aviot.evaluation.suite.report import as_json as plain
     from aviot.evaluation.suite.suite import paper_ratios, paper_sampling, run_suite
     from aviot.utils.machine import process_device
 

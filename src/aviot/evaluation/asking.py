@@ -11,11 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from aviot.evaluation.batching import Batch, Key, Visit
 from aviot.evaluation.config import Setting
-from aviot.evaluation.item import Item
-from aviot.evaluation.plan import Batch, Key, Visit
-from aviot.evaluation.prompts import Instructions, ask_item
-from aviot.evaluation.rows import answered_row, failed_row
+from aviot.evaluation.item import Instructions, Item, ask_item
+from aviot.evaluation.results import answered_row, failed_row
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.utils.journal import Row
 from aviot.video import ReadLimits, Video, read_isolated, stop_reading

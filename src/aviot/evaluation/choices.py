@@ -8,10 +8,8 @@ from typing import Literal
 from aviot.evaluation.replies.clauses import Clauses
 from aviot.evaluation.replies.discourse import is_unsettled, is_withdrawn
 from aviot.evaluation.replies.judgement import is_beside, judge_references, judge_texts
-from aviot.evaluation.replies.letters import find_letters
-from aviot.evaluation.replies.mention import Mention
 from aviot.evaluation.replies.option_texts import as_count, mask_texts
-from aviot.evaluation.replies.places import find_numbers, find_places
+from aviot.evaluation.replies.references import Mention, find_letters, find_numbers, find_places
 from aviot.evaluation.replies.small_words import becomes_opposite, polarity, stated_polarity
 from aviot.evaluation.replies.stance import is_denied_after, is_denied_before
 from aviot.evaluation.replies.verdicts import CROSSES

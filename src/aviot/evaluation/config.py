@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aviot.evaluation.benchmarks.ten import BY_NAME
+from aviot.evaluation.benchmarks.definitions import BY_NAME
 from aviot.evaluation.endpoint import Endpoint
-from aviot.evaluation.prompts import Instructions
+from aviot.evaluation.item import Instructions
 from aviot.methods.aviot.schedule import support_count
 from aviot.request import COMPRESSORS, MAX_NEW_TOKENS, check_compressor, check_sampling, checkpoint_folder
 from aviot.utils.files import check_folder

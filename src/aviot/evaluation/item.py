@@ -1,17 +1,23 @@
-"""One item: a question about a video, its options if it has any, and what is right."""
+"""An evaluation item: a question about a video with its options and answer, and the prompt made from it.
+
+The question span of a prompt, which conditions the compression, is question and options without the instruction.
+"""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from aviot.data.json_values import check_keys, check_text
-from aviot.evaluation.answers import indexed_option, right_option
-from aviot.evaluation.errors import ItemError as ItemError
-from aviot.evaluation.keys import FIELDS, Keys, Scalar, sort_keys
-from aviot.evaluation.options import Options, as_text, parse_options
+from aviot.evaluation.fields import FIELDS, Keys, Scalar, sort_keys
+from aviot.evaluation.fields import ItemError as ItemError
+from aviot.evaluation.options import Options, as_text, indexed_option, parse_options, right_option
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+CHOICE_INSTRUCTION = "Answer with the option's letter from the given choices directly."
+OPEN_INSTRUCTION = "Answer the question using a single word or phrase."
 
 
 @dataclass(frozen=True)
@@ -145,3 +151,25 @@ def _one_answer(answers: Mapping[str, Any]) -> tuple[str, Any]:
         if said != value:
             raise ItemError(f"the item has answers that differ under {key!r} and {other!r}; keep one of them")
     return key, value
+
+
+@dataclass(frozen=True)
+class Instructions:
+    """Sentences after a question that say how to answer; empty for none."""
+
+    choice: str = CHOICE_INSTRUCTION
+    open: str = OPEN_INSTRUCTION
+
+
+def ask(question: str, options: Sequence[str], instruction: str) -> Asked:
+    """Question, lettered options a line each, instruction; the span ends before the instruction."""
+    lines = [question, *(f"{chr(ord('A') + i)}. {option}" for i, option in enumerate(options))]
+    asked = "\n".join(lines)
+    return Asked(f"{asked}\n{instruction}" if instruction else asked, (0, len(asked)))
+
+
+def ask_item(item: Item, instructions: Instructions) -> Asked:
+    """The user turn of an item: a benchmark's, or ours."""
+    if item.asked is not None:
+        return item.asked
+    return ask(item.question, item.options, instructions.choice if item.is_choice else instructions.open)

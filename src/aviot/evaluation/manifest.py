@@ -12,9 +12,14 @@ from typing import Any, NoReturn
 
 import torch
 
+from aviot.evaluation.batching import Shard
 from aviot.evaluation.config import EvaluationConfig, Setting
 from aviot.evaluation.endpoint import Endpoint
-from aviot.evaluation.forms import (
+from aviot.evaluation.item import Instructions, ask
+from aviot.evaluation.judge import SYSTEM as JUDGE_SYSTEM
+from aviot.evaluation.judge import USER as JUDGE_USER
+from aviot.evaluation.reading import Items
+from aviot.evaluation.schema import (
     Form,
     has_form,
     is_amount,
@@ -26,11 +31,6 @@ from aviot.evaluation.forms import (
     names_to,
     or_none,
 )
-from aviot.evaluation.judge import SYSTEM as JUDGE_SYSTEM
-from aviot.evaluation.judge import USER as JUDGE_USER
-from aviot.evaluation.plan import Shard
-from aviot.evaluation.prompts import Instructions, ask
-from aviot.evaluation.reading import Items
 from aviot.models import AviotProcessor
 from aviot.models.prompt import chat_prompt
 from aviot.models.shards import read_shards

@@ -10,19 +10,17 @@ import torch
 
 from aviot.evaluation import manifest
 from aviot.evaluation.asking import Interviewer, ask_visits
-from aviot.evaluation.benchmarks.folder import read_benchmark
-from aviot.evaluation.benchmarks.ten import BY_NAME
+from aviot.evaluation.batching import Key, Shard, Visit, plan, share
+from aviot.evaluation.benchmarks.benchmark import read_benchmark
+from aviot.evaluation.benchmarks.definitions import BY_NAME
 from aviot.evaluation.config import EvaluationConfig, Setting
 from aviot.evaluation.endpoint import Endpoint
-from aviot.evaluation.export import results_csv, summary_csv, summary_markdown
-from aviot.evaluation.grouping import check_columns
-from aviot.evaluation.judging import judge_rows, verdicts, wants_judge, with_verdict
-from aviot.evaluation.plan import Key, Shard, Visit, plan, share
+from aviot.evaluation.judge import judge_rows, verdicts, wants_judge, with_verdict
+from aviot.evaluation.measures import check_columns
 from aviot.evaluation.progress import Display, RunningScore
 from aviot.evaluation.reading import Items, read_items
-from aviot.evaluation.report import as_plain
-from aviot.evaluation.row_checks import Expected, contradicted
-from aviot.evaluation.rows import has_failed, key_of, settled
+from aviot.evaluation.report import as_plain, results_csv, summary_csv, summary_markdown
+from aviot.evaluation.results import Expected, contradicted, has_failed, key_of, settled
 from aviot.evaluation.summary import Summary, summarise
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.models.checkpoint import read_source

@@ -5,11 +5,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from aviot.evaluation.grouping import group_items
 from aviot.evaluation.intervals import Interval
 from aviot.evaluation.item import Item
-from aviot.evaluation.measures import Difference, Measure, Scored, differences, measure, scored
-from aviot.evaluation.rows import ANSWERED, has_failed
+from aviot.evaluation.measures import Difference, Measure, Scored, differences, group_items, measure, scored
+from aviot.evaluation.results import ANSWERED, has_failed
 from aviot.utils.journal import Row
 from aviot.video.result import Damage
 

@@ -1,7 +1,8 @@
-"""Text made comparable: one form for every way of writing the same answer."""
+"""Text normalisation for comparing answers, and exact match."""
 
 import re
 import unicodedata
+from collections.abc import Iterable
 
 ARTICLES = ("a", "an", "the")
 
@@ -77,3 +78,9 @@ def normal(text: str) -> str:
     """
     found = words(text)
     return " ".join(NUMBERS.get(word, word) for word in found) or fold(text).casefold().strip()
+
+
+def is_exact(reply: str, answers: Iterable[str]) -> bool:
+    """Whether a reply is one of the answers, case, articles, punctuation and the spelling of small numbers aside."""
+    said = normal(reply)
+    return bool(said) and any(said == normal(answer) for answer in answers)

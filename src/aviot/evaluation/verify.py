@@ -11,14 +11,12 @@ import torch
 
 from aviot.evaluation import manifest
 from aviot.evaluation.asking import ask_visits
+from aviot.evaluation.batching import Batch, Key, Visit
 from aviot.evaluation.config import EvaluationConfig
-from aviot.evaluation.plan import Batch, Key, Visit
+from aviot.evaluation.item import Instructions
 from aviot.evaluation.progress import Display
-from aviot.evaluation.prompts import Instructions
-from aviot.evaluation.row_checks import well_formed_rows
-from aviot.evaluation.rows import ANSWERED, key_of
+from aviot.evaluation.results import ANSWERED, key_of, score_reply, well_formed_rows
 from aviot.evaluation.run import RESULTS, SUMMARY, Load, Prepared
-from aviot.evaluation.scoring import score_reply
 from aviot.utils.journal import Row
 
 LISTED = 10

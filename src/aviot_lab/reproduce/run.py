@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from aviot.evaluation.forms import Form, has_form, is_amount, is_count, is_number, is_text, list_of, names_to
 from aviot.evaluation.manifest import differences, weight_hashes
 from aviot.evaluation.progress import RunningScore
+from aviot.evaluation.schema import Form, has_form, is_amount, is_count, is_number, is_text, list_of, names_to
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.utils.files import naming_failures, only_writer
 from aviot.utils.journal import Journal, read_rows

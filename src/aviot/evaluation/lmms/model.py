@@ -11,14 +11,13 @@ from lmms_eval.api.model import lmms
 from loguru import logger
 
 from aviot.evaluation.asking import Interviewer, ask_visits
+from aviot.evaluation.batching import plan_items
 from aviot.evaluation.config import EvaluationConfig
-from aviot.evaluation.item import Item
+from aviot.evaluation.item import Instructions, Item
 from aviot.evaluation.lmms.requests import Decoding, read_decoding, read_request
 from aviot.evaluation.manifest import environment, sampling_of, weight_hashes
-from aviot.evaluation.plan import plan_items
 from aviot.evaluation.progress import Display
-from aviot.evaluation.prompts import Instructions
-from aviot.evaluation.rows import has_failed
+from aviot.evaluation.results import has_failed
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.utils.files import write_durably
 from aviot.utils.journal import Row

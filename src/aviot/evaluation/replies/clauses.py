@@ -1,9 +1,15 @@
-"""A reply cut into clauses: where each begins and ends, how it is connected, and whether it asks."""
+"""Split a reply into clauses: where each begins and ends, how it is connected, and whether it is a question."""
 
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+MASK = "\ue000"
+"""Stands where an option's text stood, so that no letter is found inside it."""
+
+REACH = 120
+"""Characters before a mention that can say something about it; a bound that keeps the reading of long replies fast."""
 
 _CONNECTIVES = (
     r"but|however|yet|nevertheless|nonetheless|although|though|even\s+though|whereas|because|since|so|therefore|thus|"

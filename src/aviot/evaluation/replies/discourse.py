@@ -3,8 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from aviot.evaluation.replies.clauses import Clause, segment
-from aviot.evaluation.replies.mention import MASK, REACH
+from aviot.evaluation.replies.clauses import MASK, REACH, Clause, segment
 
 _GUESS = (
     r"guess|thought|answer|impression|choice|instinct|reaction|inclination|assumption|belief|hypothesis|view|reading|pick|"

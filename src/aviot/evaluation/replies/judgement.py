@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from aviot.evaluation.replies import discourse, stance, verdicts
-from aviot.evaluation.replies.clauses import Clause, Clauses
-from aviot.evaluation.replies.mention import REACH, Mention
-from aviot.evaluation.replies.numbers import is_total
-from aviot.evaluation.replies.scores import weighed
+from aviot.evaluation.replies.clauses import REACH, Clause, Clauses
+from aviot.evaluation.replies.option_texts import is_total
+from aviot.evaluation.replies.references import Mention
+from aviot.evaluation.replies.verdicts import weighed
 
 _JOINED = re.compile(
     r"[\s)(\].\"',]*(?:,|/|&|\+|\b(?:and/or|and|or|nor|as well as|plus|vs\.?|versus|then|followed by)\b|"

@@ -7,9 +7,8 @@ The rules know classes of words, never one of a pair of opposites alone: what re
 import re
 from collections.abc import Sequence
 
-from aviot.evaluation.replies.clauses import Clauses
+from aviot.evaluation.replies.clauses import REACH, Clauses
 from aviot.evaluation.replies.discourse import is_bare
-from aviot.evaluation.replies.mention import REACH
 from aviot.evaluation.replies.stance import ASSERTED_BEFORE, is_denied_before
 from aviot.evaluation.text import fold
 

@@ -2,7 +2,7 @@
 
 import re
 
-from aviot.evaluation.replies.mention import MASK, REACH
+from aviot.evaluation.replies.clauses import MASK, REACH
 from aviot.evaluation.text import LETTER
 
 _ASSERTING = (

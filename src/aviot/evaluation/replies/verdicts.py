@@ -1,8 +1,11 @@
-"""Verdicts on options in the form of a table: "A: no", "B) the cat: seen", "Incorrect: A, C", "✓ B", "A? No."."""
+"""Verdicts on options in tables ("A: no", "✓ B"), scores ("A: 70 %, B: 30 %") and rankings ("C > A > B")."""
 
+import itertools
 import re
+from collections.abc import Sequence
 
-from aviot.evaluation.replies.mention import MASK, REACH
+from aviot.evaluation.replies.clauses import MASK, REACH
+from aviot.evaluation.replies.references import Mention
 
 TICKS, CROSSES = "\u2713\u2714\u2705\u2611\u221a", "\u2717\u2718\u274c\u2716\u00d7\u2612"
 _YES = (
@@ -50,6 +53,15 @@ _TO_NEXT = re.compile(r"[^,;.|/\n]*$")
 _LINE_START = re.compile(r"(?:^|\n)[\s\-|>#\u2022]*(?:options?\s+|choices?\s+)?[(\[]?$", re.IGNORECASE)
 
 
+_SCORE = re.compile(
+    rf"[\s)\].:\-]*{MASK}*[\s)\].]*(?:[:=(|,\-]|\u2192|=>|\b(?:is|has|gets|at|with)\b)*[\s(]*(?:an?\s+)?(?:about\s+|~\s*)?"
+    r"(?:(?P<percent>\d+(?:\.\d+)?)\s*(?:%|percent\b)(?!\s+of\b)|(?P<part>\d+(?:\.\d+)?)\s*/\s*(?P<whole>\d+)\b|"
+    r"(?P<share>[01]?\.\d+)(?![\d%.]))",
+    re.IGNORECASE,
+)
+_ABOVE = re.compile(r"[\s)\].]*(?:>+|\u227b)[\s(\[]*")
+
+
 def heading_verdict(text: str, start: int) -> bool | None:
     """Return what a heading or a sign before an option says of it ("Incorrect: A", "✓ B"); None if nothing.
 
@@ -81,3 +93,49 @@ def question_verdict(text: str, clause_end: int) -> bool | None:
     """Return the answer to a question that ends at a place ("A? No."); None if there is none."""
     found = _AFTER_QUESTION.match(text, clause_end)
     return None if found is None else found["no"] is None
+
+
+def weighed(text: str, mentions: Sequence[Mention]) -> dict[int, bool]:
+    """Return the verdict of a reply's scores or ranking on the mentions, by their starts; empty where there is none.
+
+    The one option with the highest score is affirmed, the others are ruled out; nothing is said where two are highest.
+    """
+    return _by_rank(text, mentions) or _by_score(text, mentions)
+
+
+def _by_score(text: str, mentions: Sequence[Mention]) -> dict[int, bool]:
+    scores: dict[int, tuple[str, float]] = {}
+    for mention in mentions:
+        if found := _SCORE.match(text, mention.end):
+            scores[mention.start] = _value(found)
+    options = {mention.option for mention in mentions if mention.start in scores}
+    kinds = {kind for kind, _ in scores.values()}
+    if len(options) < 2 or len(options) < len(scores) or len(kinds) > 1:
+        return {}
+    highest = max(value for _, value in scores.values())
+    if sum(value == highest for _, value in scores.values()) > 1:
+        return {}
+    return {start: value == highest for start, (_, value) in scores.items()}
+
+
+def _value(found: re.Match[str]) -> tuple[str, float]:
+    """Return the kind of a score, and the score."""
+    if found["percent"]:
+        return "percent", float(found["percent"])
+    if found["share"]:
+        return "share", float(found["share"])
+    return f"of {found['whole']}", float(found["part"])
+
+
+def _by_rank(text: str, mentions: Sequence[Mention]) -> dict[int, bool]:
+    """Return the verdict of the only ranking: each option stands above the next."""
+    ranked: list[Mention] = []
+    for upper, lower in itertools.pairwise(mentions):
+        if not _ABOVE.fullmatch(text, upper.end, lower.start):
+            continue
+        if ranked and ranked[-1] is not upper:
+            return {}
+        ranked += [lower] if ranked else [upper, lower]
+    if len({mention.option for mention in ranked}) < len(ranked):
+        return {}
+    return {mention.start: place == 0 for place, mention in enumerate(ranked)}

@@ -1,15 +1,74 @@
-"""A run's figures beside the paper's."""
+"""Scores of a run next to those of the paper."""
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 from aviot.evaluation.benchmarks.benchmark import Benchmark
 from aviot.evaluation.config import Setting
 from aviot.evaluation.intervals import Interval
 from aviot.evaluation.measures import Difference, Scored, differences, measure
-from aviot.evaluation.rows import has_failed
-from aviot.evaluation.suite.reference import UNCOMPRESSED, figure
+from aviot.evaluation.results import has_failed
 from aviot.utils.journal import Row
+
+DENSE = {"fps": 2.0, "max_frames": 224}
+FIXED = {"frames": 64}
+TABLE_RATIO = 4.0
+"""Of the paper's table of models."""
+
+CONTROLLED_RATIOS = (2.0, 4.0, 10.0)
+"""Of its controlled comparison."""
+
+UNCOMPRESSED = "the paper's uncompressed row is LLaVA-Video-7B, another checkpoint"
+_FILE = Path(__file__).parent / "paper.json"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A percentage that the paper prints, and where."""
+
+    score: float
+    source: str
+
+
+@cache
+def tables() -> list[dict[str, Any]]:
+    """The paper's tables."""
+    stored: dict[str, Any] = json.loads(_FILE.read_text(encoding="utf-8"))
+    return list(stored["tables"])
+
+
+def sampling_name(sampling: Mapping[str, Any]) -> str:
+    """A way of taking frames, as the tables name it."""
+    if sampling.get("frames") is not None:
+        return f"frames={sampling['frames']}"
+    return f"fps={sampling.get('fps'):g},max_frames={sampling.get('max_frames')}"
+
+
+def figure(benchmark: str, sampling: str, setting: Setting, part: str | None = None) -> Figure | None:
+    """What the paper says for a setting: of a whole benchmark, or of a part of one."""
+    for table in tables():
+        if table["sampling"] != sampling or table.get("benchmark") != (benchmark if part else None):
+            continue
+        ratio = "" if setting.ratio is None else f"{setting.ratio:g}"
+        score = table["scores"].get(setting.compressor, {}).get(ratio, {}).get(part or benchmark)
+        if score is not None:
+            return Figure(score, f"{table['title']} ({table['label']})")
+    return None
+
+
+def sweep(benchmark: str, sampling: str) -> Iterator[tuple[float, float]]:
+    """Ratio and score of AVIOT wherever the paper gives them, ratios rising."""
+    found: dict[float, float] = {}
+    for table in tables():
+        if table["sampling"] == sampling and "benchmark" not in table:
+            for ratio, scores in table["scores"].get("aviot", {}).items():
+                if benchmark in scores:
+                    found[float(ratio)] = scores[benchmark]
+    yield from sorted(found.items())
 
 
 @dataclass(frozen=True)

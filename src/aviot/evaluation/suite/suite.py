@@ -7,18 +7,23 @@ from typing import Any
 
 import torch
 
-from aviot.evaluation.benchmarks.benchmark import Benchmark
-from aviot.evaluation.benchmarks.folder import record_files
-from aviot.evaluation.benchmarks.ten import TEN
+from aviot.evaluation.batching import Shard
+from aviot.evaluation.benchmarks.benchmark import Benchmark, record_files
+from aviot.evaluation.benchmarks.definitions import BENCHMARKS
 from aviot.evaluation.config import EvaluationConfig, Setting
 from aviot.evaluation.manifest import FILE
-from aviot.evaluation.plan import Shard
 from aviot.evaluation.run import LOCK, RESULTS, Begun, Load, Report, begin, carry_out, read_results
-from aviot.evaluation.suite.comparison import compare, compare_settings
-from aviot.evaluation.suite.files import write_report
-from aviot.evaluation.suite.model import about_model
-from aviot.evaluation.suite.reference import CONTROLLED_RATIOS, DENSE, FIXED, TABLE_RATIO, figure, sampling_name
-from aviot.evaluation.suite.report import NOTHING, Missing, SuiteReport
+from aviot.evaluation.suite.comparison import (
+    CONTROLLED_RATIOS,
+    DENSE,
+    FIXED,
+    TABLE_RATIO,
+    compare,
+    compare_settings,
+    figure,
+    sampling_name,
+)
+from aviot.evaluation.suite.report import NOTHING, Missing, SuiteReport, about_model, write_report
 from aviot.evaluation.summary import caveats
 from aviot.utils.journal import alone
 
@@ -58,7 +63,7 @@ def run_suite(
         raise ValueError(
             f"{data} is no folder; --suite paper takes one that holds a folder for each benchmark: {_names()}"
         )
-    there = [benchmark for benchmark in TEN if _reason(benchmark, data) is None]
+    there = [benchmark for benchmark in BENCHMARKS if _reason(benchmark, data) is None]
     if not there:
         raise ValueError(f"{data} holds none of the benchmarks; put the data you have into folders named {_names()}")
     begun = []
@@ -93,7 +98,7 @@ def put_together(base: EvaluationConfig, there: Sequence[Benchmark], begun: Sequ
     lines = [line for each in there for line in compare(each, rows[each.name], name, is_limited=limited)]
     apart = [line for each in there for line in compare_settings(each, rows[each.name])]
     setting = base.settings(TABLE_RATIO)[0]
-    missing = [_missing(each, base.items, name, setting) for each in TEN if each not in there]
+    missing = [_missing(each, base.items, name, setting) for each in BENCHMARKS if each not in there]
     return SuiteReport(
         model=about_model(base.model),
         sampling=name,
@@ -123,7 +128,7 @@ def _reason(benchmark: Benchmark, data: Path) -> str | None:
 
 
 def _names() -> str:
-    return ", ".join(benchmark.name for benchmark in TEN)
+    return ", ".join(benchmark.name for benchmark in BENCHMARKS)
 
 
 def _once(load: Load) -> Load:

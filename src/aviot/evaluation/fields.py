@@ -1,11 +1,14 @@
-"""The keys of an item's record: the names that each field goes by, misspelt names, and further columns."""
+"""Fields of an item's record: the key names accepted for each, misspelt keys, and extra columns."""
 
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from aviot.evaluation.errors import ItemError
+
+class ItemError(ValueError):
+    """A record that cannot be used as an item; the message says why and what to change."""
+
 
 Scalar = str | int | float | bool
 

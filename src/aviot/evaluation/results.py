@@ -1,15 +1,133 @@
-"""Rows on disk, checked before they count: each of this run, and of the form in which a run writes it."""
+"""Result rows, one per item and setting: scoring a reply, building its row, and checking rows read from disk.
+
+Rows hold nothing that changes between runs, so a resumed run writes the same file.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from aviot.evaluation.batching import Key
+from aviot.evaluation.choices import choose
 from aviot.evaluation.config import Setting
-from aviot.evaluation.forms import Check, is_amount, is_count, is_text, is_truth, or_none
 from aviot.evaluation.item import Item
-from aviot.evaluation.plan import Key
-from aviot.evaluation.rows import ANSWERED, FAILED, has_failed, key_of
+from aviot.evaluation.schema import Check, is_amount, is_count, is_text, is_truth, or_none
+from aviot.evaluation.text import is_exact
 from aviot.utils.journal import JournalError, Row, read_rows
+from aviot.video import Video
+
+ANSWERED, FAILED = "answered", "failed"
+PLACE: dict[str, Check] = {"item": is_count, "id": is_text, "setting": is_text}
+ALWAYS: dict[str, Check] = PLACE | {
+    "status": lambda value: value in (ANSWERED, FAILED),
+    "correct": or_none(is_truth),
+    "video": is_text,
+    "compressor": is_text,
+    "ratio": or_none(is_amount),
+    "kind": lambda value: value in ("choice", "open"),
+    "answer": or_none(is_text),
+}
+BY_STATUS: dict[str, dict[str, Check]] = {
+    ANSWERED: {
+        "prediction": is_text,
+        "frames": is_count,
+        "supports": is_count,
+        "read_as": or_none(is_text),
+        "how": is_text,
+    },
+    FAILED: {"reason": is_text},
+}
+
+
+@dataclass(frozen=True)
+class Score:
+    """Whether a reply is right (None where the item has no answer), what it was read as, and how."""
+
+    correct: bool | None
+    read_as: str | None
+    how: str
+
+
+def score_reply(item: Item, reply: str) -> Score:
+    """Multiple choice by the option a reply chooses, open answers by exact match."""
+    if item.is_choice:
+        choice = choose(reply, item.options)
+        letter = None if choice.index is None else chr(ord("A") + choice.index)
+        return Score(None if item.right is None else choice.index == item.right, letter, choice.how)
+    if not item.answers:
+        return Score(None, None, "exact")
+    return Score(is_exact(reply, item.answers), None, "exact")
+
+
+def answer_text(item: Item) -> str | None:
+    """What is right, in words for a person or a judge."""
+    if item.right is not None:
+        return f"{chr(ord('A') + item.right)}. {item.options[item.right]}"
+    return " / ".join(item.answers) or None
+
+
+def answered_row(number: int, item: Item, setting: Setting, reply: str, *, video: Video, tokens_per_frame: int) -> Row:
+    """Return the row of a reply, scored, with the visual tokens that the decoder would and did read."""
+    score, frames = score_reply(item, reply), len(video)
+    return _common(number, item, setting, video) | {
+        "status": ANSWERED,
+        "frames": frames,
+        "supports": setting.supports(frames),
+        "tokens_before": frames * tokens_per_frame,
+        "tokens_after": setting.supports(frames) * tokens_per_frame,
+        "prediction": reply,
+        "read_as": score.read_as,
+        "how": score.how,
+        "correct": score.correct,
+    }
+
+
+def failed_row(number: int, item: Item, setting: Setting, reason: str, video: Video | None = None) -> Row:
+    """Return the row of a question that could not be asked; it counts as wrong."""
+    return _common(number, item, setting, video) | {
+        "status": FAILED,
+        "reason": reason,
+        "correct": False if item.has_answer else None,
+    }
+
+
+def key_of(row: Mapping[str, Any]) -> Key:
+    """Which row it is."""
+    return row["item"], row["setting"]
+
+
+def settled(rows: Iterable[Row], is_open: Callable[[Row], bool]) -> dict[Key, Row]:
+    """What holds for each key: the first row that is not open, or else the last there is."""
+    found: dict[Key, Row] = {}
+    for row in rows:
+        key = key_of(row)
+        if key not in found or is_open(found[key]):
+            found[key] = row
+    return found
+
+
+def has_failed(row: Mapping[str, Any]) -> bool:
+    """Whether a row's question could not be asked."""
+    return bool(row["status"] == FAILED)
+
+
+def _common(number: int, item: Item, setting: Setting, video: Video | None) -> Row:
+    """Return what every row holds; `damage` only where the video has some."""
+    damage = None if video is None else video.damage
+    return {
+        "item": number,
+        "id": item.id,
+        "video": item.video,
+        "setting": setting.name,
+        "compressor": setting.compressor,
+        "ratio": setting.ratio,
+        **({"part": item.part} if item.part else {}),
+        "kind": "choice" if item.is_choice else "open",
+        "answer": answer_text(item),
+        **({"unscored": item.problem} if item.problem else {}),
+        **({"damage": asdict(damage)} if damage is not None else {}),
+    }
 
 
 def _is_damage(value: Any) -> bool:
@@ -32,26 +150,6 @@ def _is_score(value: Any) -> bool:
     return is_amount(value) and value <= 5
 
 
-PLACE: dict[str, Check] = {"item": is_count, "id": is_text, "setting": is_text}
-ALWAYS: dict[str, Check] = PLACE | {
-    "status": lambda value: value in (ANSWERED, FAILED),
-    "correct": or_none(is_truth),
-    "video": is_text,
-    "compressor": is_text,
-    "ratio": or_none(is_amount),
-    "kind": lambda value: value in ("choice", "open"),
-    "answer": or_none(is_text),
-}
-BY_STATUS: dict[str, dict[str, Check]] = {
-    ANSWERED: {
-        "prediction": is_text,
-        "frames": is_count,
-        "supports": is_count,
-        "read_as": or_none(is_text),
-        "how": is_text,
-    },
-    FAILED: {"reason": is_text},
-}
 SOMETIMES: dict[str, Check] = {
     "part": is_text,
     "unscored": is_text,

@@ -1,4 +1,4 @@
-"""The ten, as lmms-eval 0.7.3 words them; the sentences are its protocol and must not be bettered."""
+"""The paper's ten benchmarks, worded as in lmms-eval 0.7.3; the prompts are its protocol, so do not reword them."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -148,7 +148,7 @@ _AFTER_A_LINE = Wording(label="", after=f"\n{LETTER_DIRECTLY}")
 _VIDEO_MME = Wording(VIDEO_MME, label="", after=f"\n\n{LETTER_DIRECTLY}")
 _OPTION_LETTER = Wording(label="(L) ", after="\nAnswer the question with the option letter")
 
-TEN = (
+BENCHMARKS = (
     Benchmark(
         "videomme",
         "Video-MME w/o sub.",
@@ -233,4 +233,4 @@ TEN = (
         max_new_tokens=16,
     ),
 )
-BY_NAME = {benchmark.name: benchmark for benchmark in TEN}
+BY_NAME = {benchmark.name: benchmark for benchmark in BENCHMARKS}
