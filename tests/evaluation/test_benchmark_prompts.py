@@ -8,7 +8,7 @@ import pytest
 
 from aviot.evaluation.benchmarks.definitions import BENCHMARKS
 from aviot.evaluation.fields import ItemError
-from aviot.evaluation.lmms.requests import span_in
+from aviot.evaluation.lmms.requests import question_span
 
 RECORDED = json.loads((Path(__file__).parent / "task_prompts.json").read_text())
 PROMPTS = RECORDED["prompts"]
@@ -28,7 +28,7 @@ def test_every_benchmark_is_recorded():
 
 @pytest.mark.parametrize("entry", PROMPTS, ids=named)
 def test_the_span_found_in_a_prompt_is_what_asks(entry):
-    low, high = span_in(entry["prompt"], entry["record"])
+    low, high = question_span(entry["prompt"], entry["record"])
     assert entry["prompt"][low:high] == entry["asks"]
 
 
@@ -36,8 +36,8 @@ def test_the_span_found_in_a_prompt_is_what_asks(entry):
 def test_our_prompt_is_the_harness_own(entry):
     benchmark, part = PARTS[entry["task"]]
     item = benchmark.item(entry["record"], part, "1")
-    assert item.asked.text == entry["prompt"]
-    assert item.asked.text[slice(*item.asked.span)] == entry["asks"]
+    assert item.prompt.text == entry["prompt"]
+    assert item.prompt.text[slice(*item.prompt.span)] == entry["asks"]
     assert item.has_answer, item.problem
 
 
@@ -62,7 +62,7 @@ def test_answers_are_the_right_ones():
 
 def test_a_record_of_another_benchmark_is_refused():
     benchmark, part = PARTS["nextqa_mc_test"]
-    with pytest.raises(ItemError, match="it is no record of nextqa_mc_test: KeyError 'a0'"):
+    with pytest.raises(ItemError, match="it is not a record of nextqa_mc_test: KeyError 'a0'"):
         benchmark.item({"video": "x", "question": "What?", "options": ["a", "b"]}, part, "1")
 
 
@@ -94,8 +94,8 @@ def test_the_span_that_is_found_is_the_one_the_prompt_was_made_with(benchmark):
     draw = random.Random(0)
     for _ in range(100):
         record = drawn(draw, benchmark.name)
-        asked = benchmark.item(record, draw.choice(benchmark.parts), "1").asked
-        assert span_in(asked.text, record) == asked.span, asked.text
+        asked = benchmark.item(record, draw.choice(benchmark.parts), "1").prompt
+        assert question_span(asked.text, record) == asked.span, asked.text
 
 
 @pytest.mark.parametrize(
@@ -119,5 +119,5 @@ def test_the_span_that_is_found_is_the_one_the_prompt_was_made_with(benchmark):
     ],
 )
 def test_spans_of_other_prompts(text, record, asks):
-    low, high = span_in(text, record)
+    low, high = question_span(text, record)
     assert text[low:high] == asks

@@ -54,15 +54,23 @@ def test_nothing_that_can_be_asked_is_exit_code_1(made, tmp_path):
         (("{made}/items.jsonl", "-m", "{made}/model", "--compressor", "magic"), "compressor must be one of"),
         (("{made}/items.jsonl", "-m", "{made}/model", "--batch", "0"), "batch must be"),
         (("{made}/items.jsonl", "-m", "{made}/model", "--out", "{made}/items.jsonl"), "is a file"),
-        (("{made}/items.jsonl", "-m", "{made}/model", "--out", "{made}/none", "--resume"), "no run to resume"),
+        (
+            ("{made}/items.jsonl", "-m", "{made}/model", "--out", "{made}/none", "--resume"),
+            "no run to resume; start a new one (without --resume)",
+        ),
+        (("{made}/items.jsonl", "-m", "{made}/model", "--out", "{made}/whole"), "another output directory (--resume)"),
         (("{made}/items.jsonl", "-m", "{made}/model", "--retry"), "say --resume too"),
+        (
+            ("{made}/items.jsonl", "-m", "{made}/model", "--judge", "http://x", "--judge-model", " "),
+            "--judge-model must name the judge's model",
+        ),
         (("{made}/items.jsonl", "-m", "{made}/model", "--judge", "ftp://x"), "http or https"),
         (("{made}/items.jsonl", "-m", "{made}/model", "--judge", "http://x", "--judge-key", "NOPE"), "it is not set"),
-        (("--verify", "{made}"), "is no whole run of aviot evaluate"),
+        (("--verify", "{made}"), "is not a complete evaluation run"),
         (("--verify", "{made}", "-r", "2", "--frames", "8"), "leave out the options for ratio, sampling"),
     ],
 )
-def test_mistakes(made, words, sentence):
+def test_mistakes(made, whole, words, sentence):
     done = aviot(*(word.format(made=made) for word in words))
     assert (done.exit_code, done.stdout) == (2, "")
     assert sentence in done.stderr
@@ -84,17 +92,25 @@ def test_verify_finds_what_was_changed(whole, tmp_path):
     done = aviot("--verify", out, "--sample", 36, "--json")
     told = json.loads(done.stdout)
     assert (done.exit_code, told["holds"], told["rerun"], told["repeated"]) == (1, False, 36, 6)
-    assert any("is not the file that summary.json sums up" in line for line in told["broken"])
+    assert any("is not the file that summary.json summarises" in line for line in told["broken"])
     assert any("its answer scores" in line for line in told["broken"])
     assert "now" in told["changed"][0]
+
+
+def test_a_split_that_is_not_chosen_is_refused_with_its_flag(made, tmp_path):
+    for split in ("train", "test"):
+        write_items(tmp_path / f"{split}.jsonl", [{"video": "v0.mp4", "question": "What?", "answer": "red"}])
+    done = aviot(tmp_path, "-m", made / "model")
+    assert done.exit_code == 2
+    assert "has the splits test, train; choose one of them (--split)" in " ".join(done.stderr.split())
 
 
 @pytest.mark.parametrize(
     ("name", "text", "sentence"),
     [
         ("manifest.json", '{"format": 1, "judge": null}', "must hold .* it lacks identity, places, starts"),
-        ("results.jsonl", '{"item": 0, "status": "answered"}\n', "line 1 is no row .* lacks id, setting, correct"),
-        ("results.jsonl", "", "holds no results.jsonl; finish it with --resume"),
+        ("results.jsonl", '{"item": 0, "status": "answered"}\n', "line 1 is not a row .* lacks id, setting, correct"),
+        ("results.jsonl", "", "has no results.jsonl; resume the run and let it finish first \\(--resume\\)"),
     ],
 )
 def test_a_run_that_is_none_cannot_be_verified(whole, tmp_path, name, text, sentence):

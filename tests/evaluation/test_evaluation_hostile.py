@@ -6,7 +6,7 @@ from bombs import BOMBS, slow
 from evaluation_sets import load, rows, run, write_items
 
 from aviot.evaluation import asking
-from aviot.evaluation.batching import Visit
+from aviot.evaluation.batching import VideoBatches
 from aviot.evaluation.item import Instructions
 from aviot.video import ReadLimits
 
@@ -32,7 +32,7 @@ def test_an_interrupted_run_does_not_wait_for_a_file_that_hangs(made, tmp_path):
     path = tmp_path / "slow.gif"
     path.write_bytes(slow())
     who = asking.Interviewer(*load(made / "model"), Instructions(), 3)
-    visits = [Visit(made / "v0.mp4", "v0.mp4", ()), Visit(path, "slow.gif", ())]
+    visits = [VideoBatches(made / "v0.mp4", "v0.mp4", ()), VideoBatches(path, "slow.gif", ())]
     reading = asking._read_ahead(visits, who.read)
     assert len(next(reading)[1]) > 1
     begin = time.monotonic()

@@ -110,5 +110,5 @@ def test_bootstrap_by_video():
     assert independent == bootstrap(values, list(range(100)), 0)
     assert independent[0] < 2.5 < independent[1]
     assert clustered == (2.5, 2.5)  # every video has the same mean
-    with pytest.raises(ValueError, match="one group a value"):
+    with pytest.raises(ValueError, match="one group per value"):
         bootstrap([1.0], [], 0)

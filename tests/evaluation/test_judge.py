@@ -9,7 +9,7 @@ import pytest
 
 from aviot.evaluation.endpoint import Endpoint, EndpointError
 from aviot.evaluation.item import Item
-from aviot.evaluation.judge import GIVEN_UP_AFTER, judge_messages, judge_rows, parse_verdict
+from aviot.evaluation.judge import MAX_FAILURES_IN_A_ROW, judge_messages, judge_rows, parse_verdict
 
 
 class Server:
@@ -235,12 +235,12 @@ def test_retry_after_as_a_date(serve):
     assert 25 < waits[0] <= 30
 
 
-@pytest.mark.parametrize(("status", "hopeless"), [(400, False), (401, True), (403, True), (404, True), (302, False)])
-def test_what_will_not_pass_is_not_retried(serve, status, hopeless):
+@pytest.mark.parametrize(("status", "permanent"), [(400, False), (401, True), (403, True), (404, True), (302, False)])
+def test_what_will_not_pass_is_not_retried(serve, status, permanent):
     server = serve(reply({"error": "no"}, status, Location="http://127.0.0.1:9/elsewhere"))
     with pytest.raises(EndpointError, match=f"HTTP {status}") as error:
         asked(server)
-    assert error.value.hopeless is hopeless
+    assert error.value.permanent is permanent
     assert len(server.requests) == 1
 
 
@@ -333,7 +333,7 @@ def test_a_judge_that_never_answers_is_given_up(serve):
     found = list(judge_rows(endpoint, open_rows(60), open_items(60)))
     assert len(found) == 60
     assert all("HTTP 503" in row["unjudged"] for row in found)
-    assert GIVEN_UP_AFTER <= len(server.requests) < GIVEN_UP_AFTER + 4
+    assert MAX_FAILURES_IN_A_ROW <= len(server.requests) < MAX_FAILURES_IN_A_ROW + 4
     assert sum("not asked, after 24 answers in a row" in row["unjudged"] for row in found) == 60 - len(server.requests)
 
 

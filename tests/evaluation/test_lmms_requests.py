@@ -20,8 +20,8 @@ VIDEO = {"type": "video", "url": "/v/x.mp4"}
 
 def test_a_request_is_one_video_and_its_text():
     item = read_request([turn(VIDEO, said("Look.\nWhat?\nBe brief."))], RECORD, "task 3")
-    assert (item.id, item.video, item.asked.text) == ("task 3", "/v/x.mp4", "Look.\nWhat?\nBe brief.")
-    assert item.asked.text[slice(*item.asked.span)] == "What?"
+    assert (item.id, item.video, item.prompt.text) == ("task 3", "/v/x.mp4", "Look.\nWhat?\nBe brief.")
+    assert item.prompt.text[slice(*item.prompt.span)] == "What?"
 
 
 @pytest.mark.parametrize(("kind", "name"), [("audio", "x.webm"), ("audio", "X.WEBM"), ("image", "x.gif")])

@@ -10,9 +10,9 @@ from aviot.evaluation.benchmarks.definitions import BY_NAME
 from aviot.evaluation.intervals import difference_interval, share_interval
 from aviot.evaluation.item import Item, parse_item
 from aviot.evaluation.measures import check_columns, group_items
-from aviot.evaluation.report import as_plain, print_summary, results_csv, summary_csv, summary_markdown
+from aviot.evaluation.report import as_dict, print_summary, results_csv, summary_csv, summary_markdown
 from aviot.evaluation.suite.comparison import compare, compare_settings
-from aviot.evaluation.suite.report import Model, SuiteReport, as_markdown
+from aviot.evaluation.suite.report import ModelMatch, SuiteReport, as_markdown
 from aviot.evaluation.summary import summarise
 
 SETTINGS = ["none", *(f"{name}@{ratio:g}" for name in ("aviot", "uniform", "segment-mean") for ratio in (2, 12.5, 20))]
@@ -122,7 +122,7 @@ def test_few_videos_are_said():
     assert "no interval where all questions are about one video" in printed(one)
     few = summed_up(made_rows(["none"], questions=6))
     assert "intervals from fewer than 10 videos (here 2) are rough" in printed(few)
-    assert as_plain(few)["caveats"]
+    assert as_dict(few)["caveats"]
     assert not summed_up(made_rows(["none"], questions=30)).caveats
 
 
@@ -202,7 +202,7 @@ def test_a_limited_suite_says_so():
     rows[0]["damage"] = {"claimed_seconds": 9.0, "missing_seconds": 3.0, "decoder_errors": 0}
     (whole, _) = compare(BY_NAME["mvbench"], rows, "frames=64")
     assert "damaged videos: 1; mvbench/summary.json lists them" in whole.notes
-    report = SuiteReport(Model(False, "Another model."), "frames=64", (whole,), (), limit=24)
+    report = SuiteReport(ModelMatch(False, "Another model."), "frames=64", (whole,), (), limit=24)
     assert "Only the first 24 questions of each benchmark were asked." in as_markdown(report)
 
 

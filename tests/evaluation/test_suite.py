@@ -17,8 +17,8 @@ from aviot.evaluation.benchmarks.definitions import BENCHMARKS, BY_NAME
 from aviot.evaluation.config import Setting
 from aviot.evaluation.fields import ItemError
 from aviot.evaluation.run import Prepared, read_results
-from aviot.evaluation.suite.comparison import Line, compare, figure, sweep, tables
-from aviot.evaluation.suite.report import Missing, Model, SuiteReport, as_markdown
+from aviot.evaluation.suite.comparison import BenchmarkScore, compare, paper_score, paper_sweep, paper_tables
+from aviot.evaluation.suite.report import ModelMatch, NotRun, SuiteReport, as_markdown
 from aviot.evaluation.verify import recorded_config
 from aviot.utils.journal import JournalError
 
@@ -28,17 +28,17 @@ NAMES = [benchmark.name for benchmark in BENCHMARKS]
 
 
 def scores(label):
-    return next(table["scores"] for table in tables() if table["label"] == label)
+    return next(table["scores"] for table in paper_tables() if table["label"] == label)
 
 
 def at(name, sampling, compressor, ratio, part=None):
-    return figure(name, sampling, Setting(compressor, ratio), part).score
+    return paper_score(name, sampling, Setting(compressor, ratio), part).score
 
 
 def test_the_tables_agree_with_each_other_and_with_the_papers_sentences():
     for name in NAMES:
         assert at(name, DENSE, "aviot", 4.0) == scores("tab:supp_ratio_results")["aviot"]["4"][name]
-        assert len(list(sweep(name, DENSE))) in (10, 16)
+        assert len(list(paper_sweep(name, DENSE))) in (10, 16)
     five = ("videomme", "videommmu", "mvbench", "nextqa", "perceptiontest")
     for ratio, said in ((2, 64.38), (10, 62.27), (20, 60.74)):
         assert mean(at(name, DENSE, "aviot", ratio) for name in five) == pytest.approx(said, abs=0.006)
@@ -62,9 +62,9 @@ def test_every_part_of_mvbench_and_tempcompass_has_its_figure():
         for part in BY_NAME[name].parts:
             assert at(name, FIXED, "aviot", 10.0, part.name) > 0
     assert at("mvbench", FIXED, "aviot", 10.0, "moving_direction") == 29.5
-    assert figure("mvbench", DENSE, Setting("aviot", 10.0), "moving_direction") is None
-    assert figure("lvbench", FIXED, Setting("aviot", 4.0)) is None
-    assert figure("videomme", DENSE, Setting("none", None)).score == 63.3
+    assert paper_score("mvbench", DENSE, Setting("aviot", 10.0), "moving_direction") is None
+    assert paper_score("lvbench", FIXED, Setting("aviot", 4.0)) is None
+    assert paper_score("videomme", DENSE, Setting("none", None)).score == 63.3
 
 
 @pytest.fixture(scope="module")
@@ -144,14 +144,14 @@ def test_the_table_says_whose_model_it_is_and_what_is_missing(ran):
     assert text.strip() == done.stdout.strip()
     assert "This model is not the paper's (decoder hidden_size 32 instead of 3584" in text
     assert "score (not the paper's model)" in text
-    missing = set(re.findall(r"^\| ([^|]+) \| no (?:folder|records)[^|]* \| [\d.]+ \(aviot@4\) \|$", text, re.M))
+    missing = set(re.findall(r"^\| ([^|]+) \| no (?:directory|records)[^|]* \| [\d.]+ \(aviot@4\) \|$", text, re.M))
     assert missing == {"Video-MMMU", "NExT-QA", "Perception Test", "LongVideoBench"}
     assert "no records in nextqa (split test)" in text
     assert "exact match; the paper's figure is a GPT-4o judge's" in text
     assert "another checkpoint" in text
-    assert "1 of 3 questions could not be asked, like videomme-3: there is no file gone.mp4" in text
+    assert "1 of 3 questions could not be asked, such as videomme-3: there is no file gone.mp4" in text
     assert re.search(r"\| MVBench \[\d\] \| aviot@4 \| .* \| 61.58 \| ", text)
-    assert "2 of 20 parts: the folder holds only action_count, moving_count" in text
+    assert "2 of 20 parts: the directory holds only action_count, moving_count" in text
     assert "caption matching and captioning are left to lmms-eval" in text
     assert all((out / name).stat().st_size > 1000 for name in ("scores.png", "ratios.png"))
 
@@ -211,7 +211,7 @@ def test_a_suite_does_not_count_what_was_edited(ran, data):
     assert (out / "suite.json").read_bytes() == before
     part = out / "videomme" / "parts" / "rows-0000.jsonl"
     whole = part.read_bytes()
-    for change, sentence in (({"item": 9999}, "it is of item 9999"), ({"setting": "magic"}, "its setting is 'magic'")):
+    for change, sentence in (({"item": 9999}, "its item is 9999"), ({"setting": "magic"}, "its setting is 'magic'")):
         write_items(part, [*rows(part), first | change])
         done = aviot(*again)
         part.write_bytes(whole)
@@ -234,10 +234,10 @@ def test_what_the_suite_reads_is_checked_once_more(ran, data):
 
 def test_strangers_words_in_the_table_are_text(ran):
     row_id = "a|b<c>[d](http://e)\x1b[2J\n# f"
-    line = Line(
+    line = BenchmarkScore(
         "b", "t", "p|q", "s", None, None, None, 0, 0, 0, 0, None, None, None, None, notes=(f"like {row_id}: r",)
     )
-    text = as_markdown(SuiteReport(Model(False, "."), "fps=2", (line,), (Missing("m", "M", row_id, ""),)))
+    text = as_markdown(SuiteReport(ModelMatch(False, "."), "fps=2", (line,), (NotRun("m", "M", row_id, ""),)))
     assert text.count(r"a\|b&lt;c>\[d](http://e)" + "\N{REPLACEMENT CHARACTER}" + r"\[2J # f") == 2
     assert r"t: p\|q" in text
 
@@ -290,8 +290,8 @@ def test_a_judge_decides_where_there_is_one():
     (line,) = compare(BY_NAME["activitynetqa"], said, DENSE)
     assert (line.counted, line.score, line.paper, line.answered) == (4, 50.0, 68.23, 4)
     assert line.notes == (
-        "1 of 5 questions could not be asked, like x-5: no file; activitynetqa/summary.json has all",
-        "1 of 5 answers were not judged and are not in the figure; --resume asks again",
+        "1 of 5 questions could not be asked, such as x-5: no file; activitynetqa/summary.json lists all",
+        "1 of 5 answers were not judged and are not in the figure; resume the run to ask the judge again",
     )
 
 
@@ -299,7 +299,7 @@ def test_a_judge_decides_where_there_is_one():
     ("words", "sentence"),
     [
         (("{data}", "--suite", "other"), "--suite must be paper"),
-        (("{data}/nowhere", "--suite", "paper"), "is no folder"),
+        (("{data}/nowhere", "--suite", "paper"), "is not a directory"),
         (("{data}/nextqa", "--suite", "paper"), "holds none of the benchmarks"),
         (("{data}", "--suite", "paper", "--split", "test"), "leave out the options for split"),
         (("{data}", "--suite", "paper", "--max-new-tokens", "0"), "max_new_tokens must be"),
@@ -326,10 +326,10 @@ def test_another_split_is_not_taken_for_the_benchmarks(tmp_path):
     names = ("test-00000-of-00001.jsonl", "lvb_val.jsonl", "validation-00000-of-00001.jsonl")
     for count, found in enumerate(([], ["lvb_val.jsonl"], ["validation-00000-of-00001.jsonl"]), 1):
         (tmp_path / names[count - 1]).touch()
-        assert [path.name for path in record_files(tmp_path, part, alone=True)] == found
+        assert [path.name for path in record_files(tmp_path, part, is_only_part=True)] == found
 
 
 def test_what_is_no_record_is_named(tmp_path):
     write_items(tmp_path / "test.jsonl", [{"question": "What?", "options": ["a", "b"], "answer": "A"}])
-    with pytest.raises(ItemError, match=r"test.jsonl, line 1: it is no record of videomme: KeyError 'videoID'"):
+    with pytest.raises(ItemError, match=r"test.jsonl, line 1: it is not a record of videomme: KeyError 'videoID'"):
         read_benchmark(BY_NAME["videomme"], tmp_path)

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aviot.evaluation.batching import Batch, Key, Visit
+from aviot.evaluation.batching import Batch, RowKey, VideoBatches
 from aviot.evaluation.config import Setting
-from aviot.evaluation.item import Instructions, Item, ask_item
+from aviot.evaluation.item import Instructions, Item, item_prompt
 from aviot.evaluation.results import answered_row, failed_row
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.utils.journal import Row
@@ -52,7 +52,7 @@ class Interviewer:
         """Greedy answers to several questions about one video; deterministic on one machine."""
         prompts = []
         for item in items:
-            asked = ask_item(item, self.instructions)
+            asked = item_prompt(item, self.instructions)
             prompts.append(self.processor.encode_prompt(self.processor.prompt(asked.text, video, span=asked.span)))
         padded = {name: tensor.to(self.model.device) for name, tensor in self.processor.pad_prompts(prompts).items()}
         tokens = self.model.generate(
@@ -67,7 +67,9 @@ class Interviewer:
         return [text.strip() for text in self.processor.tokenizer.batch_decode(tokens, skip_special_tokens=True)]
 
 
-def ask_visits(who: Interviewer, items: Sequence[Item], visits: Iterable[Visit], done: frozenset[Key]) -> Iterator[Row]:
+def ask_visits(
+    who: Interviewer, items: Sequence[Item], visits: Iterable[VideoBatches], done: frozenset[RowKey]
+) -> Iterator[Row]:
     """Rows of everything that is not done, visit after visit; a batch that is half done is asked whole again."""
     pending = [visit for each in visits if (visit := each.without(done)).batches]
     for visit, video in _read_ahead(pending, who.read):
@@ -111,10 +113,10 @@ def _failed(batch: Batch, items: Sequence[Item], reason: str, video: Video | Non
     return [failed_row(number, items[number], batch.setting, reason, video) for number in batch.items]
 
 
-def _read_ahead(visits: Sequence[Visit], read: Read) -> Iterator[tuple[Visit, Video | str]]:
+def _read_ahead(visits: Sequence[VideoBatches], read: Read) -> Iterator[tuple[VideoBatches, Video | str]]:
     """Each visit with its video, or why there is none; the next one is decoded meanwhile."""
 
-    def load(visit: Visit) -> Video | str:
+    def load(visit: VideoBatches) -> Video | str:
         try:
             return read(visit.video)
         except Exception as error:  # told by the item's name: rows are the same wherever the videos lie

@@ -18,7 +18,7 @@ from aviot.utils.printing import one_line, printable
 from aviot.video.result import Damage
 
 LISTED = 10
-"""Problems of one kind that are named at a terminal; the summary's files have all."""
+"""Problems of one kind that the terminal lists; the summary's files list all."""
 
 NOTHING = "none"
 WITHOUT_SCORES = "No item has an answer: there are predictions, and no score."
@@ -35,14 +35,14 @@ SUMMARY_FIELDS = (
 )  # fmt: skip
 FORMULAS = ("=", "+", "-", "@", "\N{FULLWIDTH EQUALS SIGN}", "\N{FULLWIDTH PLUS SIGN}", "\N{FULLWIDTH HYPHEN-MINUS}",
             "\N{FULLWIDTH COMMERCIAL AT}")  # fmt: skip
-"""Beginnings of text that a spreadsheet would run as a formula."""
+"""Prefixes of text that a spreadsheet would evaluate as a formula."""
 
-EVERYTHING = 10**9
+NO_LIMIT = 10**9
 
 
 @dataclass(frozen=True)
 class Table:
-    """Cells under headings; the first `labels` columns are text, the others numbers."""
+    """A table of texts; the first `labels` columns are left-aligned labels, the others numbers."""
 
     title: str
     headings: tuple[str, ...]
@@ -50,19 +50,19 @@ class Table:
     labels: int = 1
 
 
-def as_plain(summary: Summary) -> dict[str, Any]:
-    """Return the whole summary as JSON knows it."""
+def as_dict(summary: Summary) -> dict[str, Any]:
+    """Return the summary as plain values for JSON."""
     return asdict(summary)
 
 
 def print_summary(summary: Summary, console: Console) -> None:
-    """Print what went wrong, then the figures; nothing is cut, however narrow the terminal or the pipe."""
-    for line in [*problem_lines(summary, LISTED), *_figures(summary)]:
+    """Print problems, then scores; lines are never truncated, however narrow the terminal."""
+    for line in [*problem_lines(summary, LISTED), *_table_lines(summary)]:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def problem_lines(summary: Summary, listed: int) -> Iterator[str]:
-    """Return notes and problems in sentences, at most so many of a kind."""
+    """Yield notes and problems as sentences, at most `listed` per kind."""
     yield from (f"note: {one_line(note)}" for note in summary.notes)
     what = f"could not be asked and count as wrong (videos in {summary.videos})"
     yield from _problems(summary.failed, summary, what, listed)
@@ -74,23 +74,23 @@ def problem_lines(summary: Summary, listed: int) -> Iterator[str]:
 
 
 def summary_tables(summary: Summary) -> list[Table]:
-    """Return every figure: scores by measure, differences, scores by column, visual tokens."""
+    """Return the tables of scores, differences, scores by column, and visual tokens."""
     names = list(dict.fromkeys(measure.name for measure in summary.measures))
     tables = []
     for name in names:
-        tables.append(_scores(name, [each for each in summary.measures if each.name == name]))
-        apart = [each for each in summary.differences if each.name == name]
-        if apart:
-            tables.append(_differences(name, apart))
+        tables.append(_score_table(name, [each for each in summary.measures if each.name == name]))
+        differences = [each for each in summary.differences if each.name == name]
+        if differences:
+            tables.append(_difference_table(name, differences))
     for column in dict.fromkeys(group.column for group in summary.groups):
-        tables += [table for name in names if (table := _by_column(summary, column, name)).rows]
+        tables += [table for name in names if (table := _column_table(summary, column, name)).rows]
     if summary.tokens:
         cells = tuple((each.setting, f"{each.before:,.0f}", f"{each.after:,.0f}") for each in summary.tokens)
         tables.append(Table("visual tokens per answer, mean", ("setting", "before", "after"), cells))
     return tables
 
 
-def _figures(summary: Summary) -> Iterator[str]:
+def _table_lines(summary: Summary) -> Iterator[str]:
     tables = summary_tables(summary)
     if not summary.measures:
         yield WITHOUT_SCORES
@@ -104,7 +104,7 @@ def _figures(summary: Summary) -> Iterator[str]:
 
 
 def _aligned(table: Table) -> Iterator[str]:
-    """Return lines of columns as wide as their widest cell."""
+    """Yield the table's lines, each column as wide as its widest cell."""
     lines = (table.headings, *table.rows)
     widths = [max(len(line[place]) for line in lines) for place in range(len(table.headings))]
     for line in lines:
@@ -115,7 +115,7 @@ def _aligned(table: Table) -> Iterator[str]:
         yield f"  {'  '.join(cells)}".rstrip()
 
 
-def _scores(name: str, measures: Sequence[Measure]) -> Table:
+def _score_table(name: str, measures: Sequence[Measure]) -> Table:
     unjudged = ("unjudged",) if any(each.unjudged for each in measures) else ()
     rows = tuple(
         (
@@ -128,7 +128,7 @@ def _scores(name: str, measures: Sequence[Measure]) -> Table:
     return Table(name, ("setting", "score", "95 % interval", "items", "videos", "failed", *unjudged), rows)
 
 
-def _differences(name: str, apart: Sequence[Difference]) -> Table:
+def _difference_table(name: str, differences: Sequence[Difference]) -> Table:
     unit = "score" if name == JUDGED_SCORE else "points"
     factor, form = (1.0, "+.2f") if name == JUDGED_SCORE else (100.0, "+.1f")
     rows = tuple(
@@ -139,13 +139,13 @@ def _differences(name: str, apart: Sequence[Difference]) -> Table:
             str(each.counted),
             str(each.videos),
         )
-        for each in apart
+        for each in differences
     )
-    title = f"{name}: difference from {apart[0].against}, over the same questions"
+    title = f"{name}: difference from {differences[0].against}, over the same questions"
     return Table(title, ("setting", unit, "95 % interval", "items", "videos"), rows)
 
 
-def _by_column(summary: Summary, column: str, name: str) -> Table:
+def _column_table(summary: Summary, column: str, name: str) -> Table:
     rows = tuple(
         (one_line(group.value), each.setting, *_figure(each), str(each.counted), str(each.videos))
         for group in summary.groups
@@ -167,16 +167,16 @@ def _ends(interval: Interval | None, form: Callable[[float], str]) -> str:
 
 
 def _problems(problems: Sequence[Problem], summary: Summary, what: str, listed: int) -> Iterator[str]:
-    """Return the first of a kind; with their settings, where it is not all of them."""
+    """Yield the first `listed` problems of a kind, with their settings unless these are all."""
     if not problems:
         return
     yield f"{len({problem.id for problem in problems})} of {summary.items} items {what}:"
-    told = []
+    lines = []
     for problem in problems:
         some = len(problem.settings) < len(summary.read_as)
         where = f"{problem.video}; {', '.join(problem.settings)}" if some else problem.video
-        told.append(f"{one_line(problem.id)} ({one_line(where)}): {one_line(problem.reason)}")
-    yield from _first(told, listed)
+        lines.append(f"{one_line(problem.id)} ({one_line(where)}): {one_line(problem.reason)}")
+    yield from _first(lines, listed)
 
 
 def _first(lines: Sequence[str], listed: int) -> Iterator[str]:
@@ -186,7 +186,7 @@ def _first(lines: Sequence[str], listed: int) -> Iterator[str]:
 
 
 def results_csv(rows: Iterable[Row], items: Sequence[Item]) -> bytes:
-    """Return a run's rows with the columns of their items; text that would be a formula begins with an apostrophe."""
+    """Return result rows with their items' columns as CSV; text that looks like a formula gets an apostrophe."""
     names = list(dict.fromkeys(name for item in items for name in item.columns))
     headings = [f"item.{name}" if name in RESULT_FIELDS else name for name in names]
     lines = ([*_result(row), *(items[row["item"]].columns.get(name) for name in names)] for row in rows)
@@ -194,18 +194,18 @@ def results_csv(rows: Iterable[Row], items: Sequence[Item]) -> bytes:
 
 
 def summary_csv(summary: Summary) -> bytes:
-    """Return every figure of a summary on a line of its own, then notes and damaged videos."""
+    """Return a summary as CSV: one line per score, difference, note and damaged video."""
     return _csv(SUMMARY_FIELDS, ([line.get(name) for name in SUMMARY_FIELDS] for line in _summary_lines(summary)))
 
 
 def summary_markdown(summary: Summary) -> str:
-    """Return a summary as Markdown: figures, notes, and every problem."""
+    """Return a summary as Markdown: tables, notes, and every problem."""
     lines = ["# Evaluation", "", f"{summary.items} items about {summary.video_count} videos, {summary.rows} answers."]
     for table in summary_tables(summary):
         lines += ["", f"## {markdown_text(table.title)}", "", *_markdown_table(table)]
     if not summary.measures:
         lines += ["", WITHOUT_SCORES]
-    notes = [*summary.caveats, *problem_lines(summary, EVERYTHING)]
+    notes = [*summary.caveats, *problem_lines(summary, NO_LIMIT)]
     if notes:
         lines += ["", "## Notes", ""]
         lines += [
@@ -224,10 +224,19 @@ def _result(row: Row) -> list[Any]:
 
 def _summary_lines(summary: Summary) -> Iterator[dict[str, Any]]:
     yield from ({"table": "score"} | _measured(each) for each in summary.measures)
-    for apart in summary.differences:
-        low, high = apart.interval or (None, None)
-        told = {"measure": apart.name, "setting": apart.setting, "against": apart.against, "score": apart.value}
-        yield {"table": "difference", "low": low, "high": high, "items": apart.counted, "videos": apart.videos} | told
+    for each in summary.differences:
+        low, high = each.interval or (None, None)
+        yield {
+            "table": "difference",
+            "measure": each.name,
+            "setting": each.setting,
+            "against": each.against,
+            "score": each.value,
+            "low": low,
+            "high": high,
+            "items": each.counted,
+            "videos": each.videos,
+        }
     for group in summary.groups:
         place = {"table": "group", "column": group.column, "value": group.value}
         yield from (place | _measured(each) for each in group.measures)
@@ -252,14 +261,14 @@ def _measured(measure: Measure) -> dict[str, Any]:
 
 def _csv(headings: Sequence[str], lines: Iterable[Sequence[Any]]) -> bytes:
     text = io.StringIO(newline="")
-    writer = csv.writer(text)  # lines end in CR LF (RFC 4180), so that either of them inside a cell is quoted
+    writer = csv.writer(text)  # lines end in CR LF (RFC 4180), so a cell with either of them is quoted
     writer.writerow(map(_cell, headings))
     writer.writerows(map(_cell, line) for line in lines)
     return text.getvalue().encode()
 
 
 def _cell(value: Any) -> Any:
-    """Return a value that no spreadsheet runs and no terminal obeys: text like a formula is marked as text."""
+    """Return a cell without control characters; text that looks like a formula gets an apostrophe."""
     if isinstance(value, str):
         return ("'" if value.lstrip().startswith(FORMULAS) else "") + printable(value)
     return str(value).lower() if isinstance(value, bool) else value
@@ -272,5 +281,5 @@ def _markdown_table(table: Table) -> Iterator[str]:
 
 
 def markdown_text(text: str) -> str:
-    """Return text of any source on one line, in which nothing ends a table's cell or begins a tag, link or picture."""
+    """Return text on one line with the characters escaped that end a cell or begin a tag, link or image."""
     return re.sub(r"[\\|\[`]", r"\\\g<0>", one_line(text)).replace("<", "&lt;")

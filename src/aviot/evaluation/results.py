@@ -8,27 +8,29 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from aviot.evaluation.batching import Key
+from aviot.evaluation.batching import RowKey
 from aviot.evaluation.choices import choose
 from aviot.evaluation.config import Setting
 from aviot.evaluation.item import Item
-from aviot.evaluation.schema import Check, is_amount, is_count, is_text, is_truth, or_none
+from aviot.evaluation.schema import Check, is_bool, is_count, is_nonnegative, is_text, or_none
 from aviot.evaluation.text import is_exact
 from aviot.utils.journal import JournalError, Row, read_rows
 from aviot.video import Video
 
 ANSWERED, FAILED = "answered", "failed"
-PLACE: dict[str, Check] = {"item": is_count, "id": is_text, "setting": is_text}
-ALWAYS: dict[str, Check] = PLACE | {
+REQUIRED: dict[str, Check] = {
+    "item": is_count,
+    "id": is_text,
+    "setting": is_text,
     "status": lambda value: value in (ANSWERED, FAILED),
-    "correct": or_none(is_truth),
+    "correct": or_none(is_bool),
     "video": is_text,
     "compressor": is_text,
-    "ratio": or_none(is_amount),
+    "ratio": or_none(is_nonnegative),
     "kind": lambda value: value in ("choice", "open"),
     "answer": or_none(is_text),
 }
-BY_STATUS: dict[str, dict[str, Check]] = {
+REQUIRED_BY_STATUS: dict[str, dict[str, Check]] = {
     ANSWERED: {
         "prediction": is_text,
         "frames": is_count,
@@ -42,7 +44,7 @@ BY_STATUS: dict[str, dict[str, Check]] = {
 
 @dataclass(frozen=True)
 class Score:
-    """Whether a reply is right (None where the item has no answer), what it was read as, and how."""
+    """The score of a reply: `correct` (None if the item has no answer), the option letter it was read as, and how."""
 
     correct: bool | None
     read_as: str | None
@@ -50,7 +52,7 @@ class Score:
 
 
 def score_reply(item: Item, reply: str) -> Score:
-    """Multiple choice by the option a reply chooses, open answers by exact match."""
+    """Score multiple choice by the option that a reply chooses, open answers by exact match."""
     if item.is_choice:
         choice = choose(reply, item.options)
         letter = None if choice.index is None else chr(ord("A") + choice.index)
@@ -61,14 +63,14 @@ def score_reply(item: Item, reply: str) -> Score:
 
 
 def answer_text(item: Item) -> str | None:
-    """What is right, in words for a person or a judge."""
+    """Return the right answer as text for a person or a judge."""
     if item.right is not None:
         return f"{chr(ord('A') + item.right)}. {item.options[item.right]}"
     return " / ".join(item.answers) or None
 
 
 def answered_row(number: int, item: Item, setting: Setting, reply: str, *, video: Video, tokens_per_frame: int) -> Row:
-    """Return the row of a reply, scored, with the visual tokens that the decoder would and did read."""
+    """Return the row of a scored reply, with the visual token counts before and after compression."""
     score, frames = score_reply(item, reply), len(video)
     return _common(number, item, setting, video) | {
         "status": ANSWERED,
@@ -84,7 +86,7 @@ def answered_row(number: int, item: Item, setting: Setting, reply: str, *, video
 
 
 def failed_row(number: int, item: Item, setting: Setting, reason: str, video: Video | None = None) -> Row:
-    """Return the row of a question that could not be asked; it counts as wrong."""
+    """Return the row of a question that could not be answered; it counts as wrong."""
     return _common(number, item, setting, video) | {
         "status": FAILED,
         "reason": reason,
@@ -92,28 +94,28 @@ def failed_row(number: int, item: Item, setting: Setting, reason: str, video: Vi
     }
 
 
-def key_of(row: Mapping[str, Any]) -> Key:
-    """Which row it is."""
+def row_key(row: Mapping[str, Any]) -> RowKey:
+    """Return a row's key."""
     return row["item"], row["setting"]
 
 
-def settled(rows: Iterable[Row], is_open: Callable[[Row], bool]) -> dict[Key, Row]:
-    """What holds for each key: the first row that is not open, or else the last there is."""
-    found: dict[Key, Row] = {}
+def resolve_rows(rows: Iterable[Row], is_pending: Callable[[Row], bool]) -> dict[RowKey, Row]:
+    """Return one row per key: the first that is not pending (failed or unjudged), else the last."""
+    found: dict[RowKey, Row] = {}
     for row in rows:
-        key = key_of(row)
-        if key not in found or is_open(found[key]):
+        key = row_key(row)
+        if key not in found or is_pending(found[key]):
             found[key] = row
     return found
 
 
 def has_failed(row: Mapping[str, Any]) -> bool:
-    """Whether a row's question could not be asked."""
+    """Return whether a row's question could not be answered."""
     return bool(row["status"] == FAILED)
 
 
 def _common(number: int, item: Item, setting: Setting, video: Video | None) -> Row:
-    """Return what every row holds; `damage` only where the video has some."""
+    """Return the keys that answered and failed rows share; `damage` only if the video is damaged."""
     damage = None if video is None else video.damage
     return {
         "item": number,
@@ -135,7 +137,7 @@ def _is_damage(value: Any) -> bool:
     if not isinstance(value, Mapping) or sorted(value) != sorted(names):
         return False
     claimed, missing, errors = (value[name] for name in names)
-    return is_amount(claimed) and is_amount(missing) and is_count(errors) and (claimed > 0 or not missing)
+    return is_nonnegative(claimed) and is_nonnegative(missing) and is_count(errors) and (claimed > 0 or not missing)
 
 
 def _is_verdict(value: Any) -> bool:
@@ -147,10 +149,10 @@ def _is_verdict(value: Any) -> bool:
 
 
 def _is_score(value: Any) -> bool:
-    return is_amount(value) and value <= 5
+    return is_nonnegative(value) and value <= 5
 
 
-SOMETIMES: dict[str, Check] = {
+OPTIONAL: dict[str, Check] = {
     "part": is_text,
     "unscored": is_text,
     "damage": _is_damage,
@@ -160,96 +162,96 @@ SOMETIMES: dict[str, Check] = {
 
 
 def malformed(row: Row, *, final: bool = False) -> str | None:
-    """Return what is wrong with a row's form; a `final` row may hold a verdict."""
+    """Return which key of a row is missing, unknown or invalid, in words; a `final` row may hold a verdict."""
     status = row.get("status", ANSWERED)
-    if not isinstance(status, str) or status not in BY_STATUS:
+    if not isinstance(status, str) or status not in REQUIRED_BY_STATUS:
         return f"its status is {status!r:.80}"
-    return _misshapen(row, ALWAYS | BY_STATUS[status], SOMETIMES | ({"judge": _is_verdict} if final else {}))
+    return _wrong_key(row, REQUIRED | REQUIRED_BY_STATUS[status], OPTIONAL | ({"judge": _is_verdict} if final else {}))
 
 
 def malformed_verdict(row: Row) -> str | None:
-    """Return what is wrong with the form of a verdict on disk."""
-    said = {name: value for name, value in row.items() if name not in ("item", "setting")}
-    place = {"item": is_count, "setting": is_text}
-    wrong = _misshapen({name: row[name] for name in place if name in row}, place, {})
-    return wrong or (None if _is_verdict(said) else "it must hold unjudged, or correct and a score from 0 to 5")
+    """Return which key of a verdict row is missing or invalid, in words."""
+    verdict = {name: value for name, value in row.items() if name not in ("item", "setting")}
+    key = {"item": is_count, "setting": is_text}
+    wrong = _wrong_key({name: row[name] for name in key if name in row}, key, {})
+    return wrong or (None if _is_verdict(verdict) else "it must hold unjudged, or correct and a score from 0 to 5")
 
 
-def _misshapen(row: Row, wanted: Mapping[str, Check], allowed: Mapping[str, Check]) -> str | None:
-    if lacks := [name for name in wanted if name not in row]:
-        return f"it lacks {', '.join(lacks)}"
-    if more := [name for name in row if name not in wanted and name not in allowed]:
-        return f"it holds {', '.join(map(repr, more[:3]))}, which no row has"
-    checks = {**allowed, **wanted}
+def _wrong_key(row: Row, required: Mapping[str, Check], optional: Mapping[str, Check]) -> str | None:
+    if missing := [name for name in required if name not in row]:
+        return f"it lacks {', '.join(missing)}"
+    if unknown := [name for name in row if name not in required and name not in optional]:
+        return f"it holds {', '.join(map(repr, unknown[:3]))}, which no row has"
+    checks = {**optional, **required}
     wrong = next((name for name, value in row.items() if not checks[name](value)), None)
     return None if wrong is None else f"its {wrong} is {row[wrong]!r:.80}"
 
 
-class Expected:
-    """The rows that a run can have: one for each of its items and settings."""
+class ExpectedRows:
+    """The rows that a run may contain, one per item and setting; reads and validates its files."""
 
     def __init__(self, items: Sequence[Item], settings: Iterable[Setting]) -> None:
         self._items, self._settings = items, {setting.name: setting for setting in settings}
 
-    def misfit(self, row: Row) -> str | None:
-        """Return why a well-formed row is none of the run's."""
-        if wrong := self._misplaced(row):
+    def mismatch(self, row: Row) -> str | None:
+        """Return why a well-formed row does not belong to the run; None if it does."""
+        if wrong := self._key_mismatch(row):
             return wrong
         item, setting = self._items[row["item"]], self._settings[row["setting"]]
-        told = {"id": item.id, "video": item.video, "compressor": setting.compressor, "ratio": setting.ratio}
+        expected = {"id": item.id, "video": item.video, "compressor": setting.compressor, "ratio": setting.ratio}
         if item.part:
-            told["part"] = item.part
-        wrong = next((name for name, value in told.items() if row.get(name) != value), None)
-        return None if wrong is None else f"its {wrong} is {row.get(wrong)!r:.80} and must be {told[wrong]!r:.80}"
+            expected["part"] = item.part
+        wrong = next((name for name, value in expected.items() if row.get(name) != value), None)
+        return None if wrong is None else f"its {wrong} is {row.get(wrong)!r:.80} and must be {expected[wrong]!r:.80}"
 
-    def misfit_verdict(self, row: Row) -> str | None:
-        """Return why a well-formed verdict is on none of the run's answers."""
-        if wrong := self._misplaced(row):
+    def verdict_mismatch(self, row: Row) -> str | None:
+        """Return why a well-formed verdict belongs to none of the run's answers; None if it belongs to one."""
+        if wrong := self._key_mismatch(row):
             return wrong
         item = self._items[row["item"]]
         return (
             None
             if item.has_answer and not item.is_choice
-            else f"item {row['item']} is none that a judge is asked about"
+            else f"item {row['item']} is not one that a judge is asked about"
         )
 
-    def _misplaced(self, row: Row) -> str | None:
+    def _key_mismatch(self, row: Row) -> str | None:
         if row["item"] >= len(self._items):
-            return f"it is of item {row['item']}, the run has items 0 to {len(self._items) - 1}"
+            return f"its item is {row['item']}, the run has items 0 to {len(self._items) - 1}"
         if row["setting"] not in self._settings:
             return f"its setting is {row['setting']!r:.80}, the run has {', '.join(self._settings)}"
         return None
 
     def rows(self, path: Path, *, final: bool = False) -> list[Row]:
-        """Read the rows of a file; JournalError for one that this run has not written."""
-        return _read(path, lambda row: malformed(row, final=final) or self.misfit(row))
+        """Read the rows of a file; raise JournalError for a row that does not belong to the run."""
+        return _read(path, lambda row: malformed(row, final=final) or self.mismatch(row))
 
     def verdicts(self, path: Path) -> list[Row]:
-        """Read the verdicts of a file; JournalError for one that this run has not written."""
-        return _read(path, lambda row: malformed_verdict(row) or self.misfit_verdict(row))
+        """Read the verdicts of a file; raise JournalError for a verdict that does not belong to the run."""
+        return _read(path, lambda row: malformed_verdict(row) or self.verdict_mismatch(row))
 
 
-def well_formed_rows(path: Path) -> list[Row]:
-    """Read the rows of a finished run; JournalError for one that no run could have written."""
+def read_finished_rows(path: Path) -> list[Row]:
+    """Read the rows of a finished run; raise JournalError for a malformed one."""
     return _read(path, lambda row: malformed(row, final=True))
 
 
-def _read(path: Path, wrong: Callable[[Row], str | None]) -> list[Row]:
+def _read(path: Path, problem_of: Callable[[Row], str | None]) -> list[Row]:
     rows = read_rows(path)
     for number, row in enumerate(rows, 1):
-        if said := wrong(row):
+        if problem := problem_of(row):
             raise JournalError(
-                f"{path}, line {number} is no row of this run: {said}; the file was changed, put it back or name "
-                "another folder"
+                f"{path}, line {number} is not a row of this run: {problem}; the file was edited, restore it or choose "
+                "another output directory"
             )
     return rows
 
 
-def contradicted(rows: Iterable[Row]) -> list[Key]:
-    """Return what was answered more than once, and not alike: of each the first row counts."""
-    first: dict[Key, Row] = {}
-    found: dict[Key, None] = {}
+def conflicting_keys(rows: Iterable[Row]) -> list[RowKey]:
+    """Return the keys that have several answered rows with different content; the first row of each counts."""
+    first: dict[RowKey, Row] = {}
+    found: dict[RowKey, None] = {}
     for row in rows:
-        if not has_failed(row) and first.setdefault(key_of(row), row) != row:
-            found[key_of(row)] = None
+        if not has_failed(row) and first.setdefault(row_key(row), row) != row:
+            found[row_key(row)] = None
     return list(found)

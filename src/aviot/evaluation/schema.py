@@ -1,65 +1,65 @@
-"""The form of what a run wrote, checked where it is read again: what was edited is named, not stumbled over."""
+"""Schema checks for JSON files of a run, which may have been edited since they were written."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from aviot.utils.values import as_number
 
-DEEPEST = 20
-"""Levels of nesting in what a run writes; it has five."""
+MAX_DEPTH = 20
+"""Levels of nesting that are accepted; the files of a run have five."""
 
-MOST = 2**53
-"""Counts that a run can write; a larger one is no count of frames or tokens."""
+MAX_COUNT = 2**53
+"""Upper bound of numbers; no count of frames or tokens reaches it."""
 
-OPTIONAL = "?"
-"""Ends the name of a part that may be missing."""
+OPTIONAL_SUFFIX = "?"
+"""Ends the name of a key that may be missing."""
 
 Check = Callable[[Any], bool]
-Form = Check | Mapping[str, "Form"]
+Schema = Check | Mapping[str, "Schema"]
 
 
 def is_text(value: Any) -> bool:
-    """Return whether it is text."""
+    """Return whether a value is a string."""
     return isinstance(value, str)
 
 
-def is_truth(value: Any) -> bool:
-    """Return whether it is true or false."""
+def is_bool(value: Any) -> bool:
+    """Return whether a value is true or false."""
     return isinstance(value, bool)
 
 
 def is_count(value: Any) -> bool:
-    """Return whether it is a whole number of at least zero."""
-    return type(value) is int and 0 <= value < MOST
+    """Return whether a value is an integer of at least 0."""
+    return type(value) is int and 0 <= value < MAX_COUNT
 
 
 def is_number(value: Any) -> bool:
-    """Return whether it is a finite number."""
+    """Return whether a value is a finite number."""
     return type(value) in (int, float) and as_number(value) is not None
 
 
-def is_amount(value: Any) -> bool:
-    """Return whether it is a finite number of at least zero."""
-    return is_number(value) and 0 <= value < MOST
+def is_nonnegative(value: Any) -> bool:
+    """Return whether a value is a finite number of at least 0."""
+    return is_number(value) and 0 <= value < MAX_COUNT
 
 
 def or_none(check: Check) -> Check:
-    """Return a check that lets null pass too."""
+    """Return a check that also accepts null."""
     return lambda value: value is None or check(value)
 
 
-def names_to(check: Check, *names: str) -> Check:
-    """Return a check of an object's values, and of its names where some are given."""
+def mapping_of(check: Check, *keys: str) -> Check:
+    """Return a check of an object's values; if `keys` are given, the object may have no others."""
 
     def holds(value: Any) -> bool:
-        known = isinstance(value, Mapping) and (not names or set(value) <= set(names))
+        known = isinstance(value, Mapping) and (not keys or set(value) <= set(keys))
         return known and all(map(check, value.values()))
 
     return holds
 
 
 def list_of(check: Check, *, least: int = 1, most: int | None = None) -> Check:
-    """Return a check of a list's values, and of how many there are."""
+    """Return a check of a list's values and of its length."""
 
     def holds(value: Any) -> bool:
         counted = isinstance(value, list) and len(value) >= least and (most is None or len(value) <= most)
@@ -68,44 +68,44 @@ def list_of(check: Check, *, least: int = 1, most: int | None = None) -> Check:
     return holds
 
 
-def has_form(form: Form, *, more: bool = True) -> Check:
-    """Return a check of an object's parts; where there may be no `more`, it has no others."""
+def matches(schema: Schema, *, allow_extra: bool = True) -> Check:
+    """Return a check of a value against a schema; without `allow_extra`, other keys than the schema's are refused."""
 
     def holds(value: Any) -> bool:
-        names = {name.removesuffix(OPTIONAL) for name in form} if isinstance(form, Mapping) else set()
-        return misshapen(value, form) is None and (more or set(value) <= names)
+        keys = {key.removesuffix(OPTIONAL_SUFFIX) for key in schema} if isinstance(schema, Mapping) else set()
+        return first_mismatch(value, schema) is None and (allow_extra or set(value) <= keys)
 
     return holds
 
 
-def misshapen(value: Any, form: Form, name: str = "") -> str | None:
-    """Return the name of the first part of a value that is missing or not of its form; None for a good one."""
-    if not isinstance(form, Mapping):
-        return None if form(value) else name or "it"
+def first_mismatch(value: Any, schema: Schema, path: str = "") -> str | None:
+    """Return the dotted path of the first key that is missing or has a wrong value; None if the value conforms."""
+    if not isinstance(schema, Mapping):
+        return None if schema(value) else path or "it"
     if not isinstance(value, Mapping):
-        return name or "it"
-    for part, wanted in form.items():
-        bare = part.removesuffix(OPTIONAL)
-        place = f"{name}.{bare}".lstrip(".")
+        return path or "it"
+    for key, expected in schema.items():
+        bare = key.removesuffix(OPTIONAL_SUFFIX)
+        inner = f"{path}.{bare}".lstrip(".")
         if bare in value:
-            if wrong := misshapen(value[bare], wanted, place):
+            if wrong := first_mismatch(value[bare], expected, inner):
                 return wrong
-        elif bare == part:
-            return place
+        elif bare == key:
+            return inner
     return None
 
 
-def is_deep(value: Any) -> bool:
+def is_too_deep(value: Any) -> bool:
     """Return whether JSON is nested more deeply than any run writes it."""
     level = [value]
-    for _ in range(DEEPEST):
-        level = [each for one in level for each in _inside(one)]
+    for _ in range(MAX_DEPTH):
+        level = [child for parent in level for child in _children(parent)]
         if not level:
             return False
     return True
 
 
-def _inside(value: Any) -> list[Any]:
+def _children(value: Any) -> list[Any]:
     if isinstance(value, Mapping):
         return list(value.values())
     return value if isinstance(value, list) else []

@@ -30,6 +30,7 @@ MOVED = {
     "aviot.evaluation.replies.numbers": "aviot.evaluation.replies.option_texts",
     "aviot.evaluation.replies.places": "aviot.evaluation.replies.references",
     "aviot.evaluation.replies.scores": "aviot.evaluation.replies.verdicts",
+    "aviot.evaluation.replies.small_words": "aviot.evaluation.replies.common_words",
     "aviot.evaluation.row_checks": "aviot.evaluation.results",
     "aviot.evaluation.rows": "aviot.evaluation.results",
     "aviot.evaluation.scoring": "aviot.evaluation.results",

@@ -11,11 +11,11 @@ from lmms_eval.api.model import lmms
 from loguru import logger
 
 from aviot.evaluation.asking import Interviewer, ask_visits
-from aviot.evaluation.batching import plan_items
+from aviot.evaluation.batching import batch_by_video
 from aviot.evaluation.config import EvaluationConfig
 from aviot.evaluation.item import Instructions, Item
 from aviot.evaluation.lmms.requests import Decoding, read_decoding, read_request
-from aviot.evaluation.manifest import environment, sampling_of, weight_hashes
+from aviot.evaluation.manifest import effective_sampling, environment, weight_hashes
 from aviot.evaluation.progress import Display
 from aviot.evaluation.results import has_failed
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
@@ -135,7 +135,7 @@ class Aviot(lmms):
     def _rows(self, items: Sequence[Item], decoding: Decoding) -> Iterator[Row]:
         """Rows of `aviot evaluate`: the same videos, batches and answers."""
         who = replace(self._who, max_new_tokens=decoding.max_new_tokens)
-        return ask_visits(who, items, plan_items(items, Path(), (self._setting,), self._batch), frozenset())
+        return ask_visits(who, items, batch_by_video(items, Path(), (self._setting,), self._batch), frozenset())
 
     def _write_manifest(self, requests: Sequence[Instance], failed: Sequence[str]) -> None:
         """What ran, of the first process; the harness's own results hold the replies."""
@@ -144,7 +144,7 @@ class Aviot(lmms):
         told: Mapping[str, Any] = {
             "weights": weight_hashes(self._pretrained),
             "setting": asdict(self._setting),
-            "sampling": sampling_of(self._who.processor, self._who.sampling),
+            "sampling": effective_sampling(self._who.processor, self._who.sampling),
             "batch": self._batch,
             "processes": self.world_size,
             "tasks": sorted({request.task_name for request in requests}),

@@ -29,7 +29,7 @@ _BRACKETED = re.compile(rf"(?<!{LETTER})[(\[{{<]\s*([A-Za-z])\s*[.:]?\s*[)\]}}>]
 _STANDALONE = re.compile(
     rf"(?<!{LETTER})(?<!['&])(?<!\w-)(?<![A-Z]\.)([A-Za-z])(?!{LETTER})(?!['&]|-\w|\.[A-Za-z](?![a-z]))"
 )
-_TICKED = re.compile(r"\[[xX]\]\s*[(\[]?[A-Za-z](?![A-Za-z])")  # a box that is ticked, before an option
+_TICKED = re.compile(r"\[[xX]\]\s*[(\[]?[A-Za-z](?![A-Za-z])")  # a ticked box before an option
 _SEPARATOR = re.compile(r"\s*[).:\]>]|\s*-\s|\s*-(?=\ue000)|\s*,|\s*\n|\s*$|\s*\ue000")
 _ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 _NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
@@ -58,39 +58,39 @@ _CHINESE_NUMBERS = "一二三四五六七八九十"
 
 @dataclass(frozen=True)
 class Mention:
-    """One mention of an option, counted from 0, by its letter, its place ("the first option") or its text.
+    """A mention of an option, by its letter, its position ("the first option") or its text; `option` is 0-based.
 
-    The flags are what the reply says of the option; `group` is the same for mentions that are joined ("A or B").
+    The flags describe how the reply mentions it; joined mentions ("A or B") have the same `group`.
     """
 
     option: int
     start: int
     end: int
-    kind: Literal["letter", "place", "text"]
-    is_explicit: bool = False  # cannot be a stray letter: in brackets, before a mark, after "option"
-    is_small: bool = False  # an option of one common word
-    is_number: bool = False  # an option that opens with a number
-    is_labelled: bool = False  # in brackets or before a mark, as in a list of options
+    kind: Literal["letter", "position", "text"]
+    is_explicit: bool = False  # certainly a label: in brackets, before punctuation, or after "option"
+    is_common_word: bool = False  # the option is one common word
+    is_number: bool = False  # the option starts with a number
+    is_labelled: bool = False  # in brackets or before punctuation, as in a list of options
     group: int = 0
-    asserted: bool = False  # said to be the answer
-    bare: bool = False  # asserted in that its clause says nothing else
-    final: bool = False  # said to be the final answer
+    asserted: bool = False  # given as the answer
+    bare: bool = False  # asserted because its clause says nothing else
+    final: bool = False  # given as the final answer
     denied: bool = False  # ruled out
-    withdrawn: bool = False  # said and taken back: a first guess, a concession
-    unsettled: bool = False  # asked, doubted, or said under a condition
-    weak: bool = False  # said with a hedge
-    revisable: bool = False  # said to be the first choice: gives way to any other that stands
+    withdrawn: bool = False  # a first guess, a concession, or corrected later
+    unsettled: bool = False  # in a question, a doubt or a condition
+    weak: bool = False  # hedged
+    revisable: bool = False  # called the first choice: yields to any other that stands
     alternative: bool = False  # one of several that are left open ("A or B")
     listed: bool = False  # part of a list of options
 
     @property
     def stands(self) -> bool:
-        """Whether the reply gives the option as its answer."""
+        """Return whether the reply gives the option as its answer."""
         return self.asserted and not (self.denied or self.withdrawn or self.unsettled or self.listed)
 
 
 def find_letters(text: str) -> list[Mention]:
-    """Return every letter of a folded reply that stands for an option, in order; option texts have to be masked."""
+    """Return every letter of a folded reply that denotes an option, in order; option texts must be masked."""
     bracketed = [match for match in _BRACKETED.finditer(text) if not _TICKED.match(text, match.start())]
     found = {match.start(1): _mention(match, is_labelled=True) for match in bracketed}
     for match in _STANDALONE.finditer(text):
@@ -110,7 +110,7 @@ def _mention(match: re.Match[str], *, is_labelled: bool, is_named: bool = False)
 
 
 def _is_label(text: str, match: re.Match[str]) -> bool:
-    """Return whether a letter that stands alone is an option's and no word: an article, a pronoun, a small letter."""
+    """Return whether a single letter denotes an option and is not an article, a pronoun or a lower-case word."""
     letter, after = match[1], text[match.end() : match.end() + REACH]
     before = text[max(0, match.start() - REACH) : match.start()]
     if letter.isupper() and letter != "I":
@@ -134,20 +134,20 @@ def _is_label(text: str, match: re.Match[str]) -> bool:
     return named or (leads and bool(re.match(r"\s*[).:,\-]|\s+\ue000", after)))
 
 
-def find_places(text: str, count: int) -> list[Mention]:
-    """Return every option that a reply mentions by its place among `count` options."""
+def find_positions(text: str, count: int) -> list[Mention]:
+    """Return every mention by position among `count` options."""
     return sorted(_find(text, count), key=lambda mention: mention.start)
 
 
-def find_numbers(masked: str, count: int, places: Sequence[Mention]) -> list[Mention]:
-    """Return the options that a reply mentions by a number alone ("number 3", "#3"), apart from those found already.
+def find_numbers(masked: str, count: int, positions: Sequence[Mention]) -> list[Mention]:
+    """Return the mentions by a number alone ("number 3", "#3") that are not among the given positions.
 
-    Option texts have to be masked: where an option is "3", "number 3" is that one.
+    Option texts must be masked: if an option is "3", "number 3" means that one.
     """
     return [
-        Mention(_place(match["number"].lower(), count), match.start(), match.end(), "place")
+        Mention(_index(match["number"].lower(), count), match.start(), match.end(), "position")
         for match in _ALONE.finditer(masked)
-        if not any(place.start <= match.start("number") < place.end for place in places)
+        if not any(position.start <= match.start("number") < position.end for position in positions)
     ]
 
 
@@ -159,19 +159,19 @@ def _find(text: str, count: int) -> Iterator[Mention]:
                 start, end = match.start(1) + part.start(), match.start(1) + part.end()
                 last = match.end(1) == end
                 yield Mention(
-                    _place(part[0].lower(), count),
+                    _index(part[0].lower(), count),
                     start,
                     match.end() if last else end,
-                    "place",
+                    "position",
                     is_explicit=noun not in ("one", "ones"),
                 )
     for match in _CHINESE.finditer(text):
-        place = _CHINESE_NUMBERS.index(match[1]) if match[1] in _CHINESE_NUMBERS else int(match[1]) - 1
-        yield Mention(place, match.start(), match.end(), "place", is_explicit=True)
+        index = _CHINESE_NUMBERS.index(match[1]) if match[1] in _CHINESE_NUMBERS else int(match[1]) - 1
+        yield Mention(index, match.start(), match.end(), "position", is_explicit=True)
 
 
-def _place(word: str, count: int) -> int:
-    """Return the place that a word means, counted from 0; -1 for an option 0, which is none."""
+def _index(word: str, count: int) -> int:
+    """Return the 0-based index of an ordinal or number; -1 for "option 0"."""
     if word == "last":
         return count - 1
     if re.fullmatch(_BEFORE_LAST, word):

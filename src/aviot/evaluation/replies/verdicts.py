@@ -63,9 +63,9 @@ _ABOVE = re.compile(r"[\s)\].]*(?:>+|\u227b)[\s(\[]*")
 
 
 def heading_verdict(text: str, start: int) -> bool | None:
-    """Return what a heading or a sign before an option says of it ("Incorrect: A", "✓ B"); None if nothing.
+    """Return the verdict of a heading or sign before an option ("Incorrect: A", "✓ B"); None if there is none.
 
-    A heading on its own line holds for the lines of its list.
+    A heading on its own line applies to all lines of its list.
     """
     first = max(0, start - REACH)
     found = _SIGN_BEFORE.search(text, first, start) or _HEADING.search(text, first, start)
@@ -73,13 +73,13 @@ def heading_verdict(text: str, start: int) -> bool | None:
     return None if found is None else found["no"] is None
 
 
-def row_verdict(text: str, start: int, end: int, limit: int) -> bool | None:
-    """Return the verdict that follows an option in its row, which ends with the line or with the next option."""
+def following_verdict(text: str, start: int, end: int, limit: int) -> bool | None:
+    """Return the verdict that follows an option up to the end of the line or the next option."""
     line = text.find("\n", end)
     stop = min(limit, len(text) if line < 0 else line, end + 3 * REACH)
     row = text[end:stop].rstrip()
     if stop == limit < len(text) and not (row and row[-1] in _ROW_ENDS):
-        row = _TO_NEXT.sub("", row)  # what stands right before the next option is said of that one
+        row = _TO_NEXT.sub("", row)  # words right before the next option refer to that one
     found = _AT_ONCE.match(row) or (_AFTER_BRACKET.match(row) if text[end - 1] in ")]" else None)
     if found is None and _LINE_START.search(text, max(0, start - REACH), start):
         found = (_LABEL_ONLY.match(row) if stop < limit or stop == len(text) else None) or _AT_THE_END.search(row)
@@ -90,15 +90,15 @@ def row_verdict(text: str, start: int, end: int, limit: int) -> bool | None:
 
 
 def question_verdict(text: str, clause_end: int) -> bool | None:
-    """Return the answer to a question that ends at a place ("A? No."); None if there is none."""
+    """Return the answer to a question that ends at an offset ("A? No."); None if there is none."""
     found = _AFTER_QUESTION.match(text, clause_end)
     return None if found is None else found["no"] is None
 
 
-def weighed(text: str, mentions: Sequence[Mention]) -> dict[int, bool]:
-    """Return the verdict of a reply's scores or ranking on the mentions, by their starts; empty where there is none.
+def score_verdicts(text: str, mentions: Sequence[Mention]) -> dict[int, bool]:
+    """Return the verdicts of a reply's scores or ranking by the start of each mention; empty without either.
 
-    The one option with the highest score is affirmed, the others are ruled out; nothing is said where two are highest.
+    The option with the highest score is affirmed and the others are ruled out; a tie gives no verdicts.
     """
     return _by_rank(text, mentions) or _by_score(text, mentions)
 
@@ -119,7 +119,7 @@ def _by_score(text: str, mentions: Sequence[Mention]) -> dict[int, bool]:
 
 
 def _value(found: re.Match[str]) -> tuple[str, float]:
-    """Return the kind of a score, and the score."""
+    """Return the kind of a score and its value."""
     if found["percent"]:
         return "percent", float(found["percent"])
     if found["share"]:
@@ -128,7 +128,7 @@ def _value(found: re.Match[str]) -> tuple[str, float]:
 
 
 def _by_rank(text: str, mentions: Sequence[Mention]) -> dict[int, bool]:
-    """Return the verdict of the only ranking: each option stands above the next."""
+    """Return the verdicts of a reply's ranking ("C > A > B"), if it has exactly one."""
     ranked: list[Mention] = []
     for upper, lower in itertools.pairwise(mentions):
         if not _ABOVE.fullmatch(text, upper.end, lower.start):
