@@ -1,4 +1,4 @@
-"""Our prompts and question spans beside what lmms-eval said for the same records (`made_by` of the file tells how)."""
+"""Our prompts and question spans equal those of lmms-eval for the same records (`made_by` in the file says how)."""
 
 import json
 import random
@@ -42,22 +42,22 @@ def test_our_prompt_is_the_harness_own(entry):
 
 
 def test_answers_are_the_right_ones():
-    said = {}
+    answers = {}
     for entry in PROMPTS:
         if entry["task"] in PARTS:
             benchmark, part = PARTS[entry["task"]]
             item = benchmark.item(entry["record"], part, "1")
-            said.setdefault(entry["task"], []).append(item.right if item.is_choice else item.answers[0])
-    assert said["videomme"] == [1, 0, 0]
-    assert said["mvbench_moving_count"] == [1]
-    assert said["nextqa_mc_test"] == [2]
-    assert said["perceptiontest_val_mc"] == [0, 2]
-    assert said["longvideobench_val_v"] == [1, 1]
-    assert said["video_mmmu_adaptation"] == [2, 2, "12.5"]
-    assert said["tempcompass_multi_choice"] == [0]
-    assert said["tempcompass_yes_no"] == [0]
-    assert said["activitynetqa"] == ["yes", "go", "go"]
-    assert said["lvbench"] == [0, 0]
+            answers.setdefault(entry["task"], []).append(item.right if item.is_choice else item.answers[0])
+    assert answers["videomme"] == [1, 0, 0]
+    assert answers["mvbench_moving_count"] == [1]
+    assert answers["nextqa_mc_test"] == [2]
+    assert answers["perceptiontest_val_mc"] == [0, 2]
+    assert answers["longvideobench_val_v"] == [1, 1]
+    assert answers["video_mmmu_adaptation"] == [2, 2, "12.5"]
+    assert answers["tempcompass_multi_choice"] == [0]
+    assert answers["tempcompass_yes_no"] == [0]
+    assert answers["activitynetqa"] == ["yes", "go", "go"]
+    assert answers["lvbench"] == [0, 0]
 
 
 def test_a_record_of_another_benchmark_is_refused():

@@ -1,4 +1,4 @@
-"""Runs that somebody edited: refused with a sentence that names the line, never counted, never a traceback."""
+"""Edited run files are refused with a message that names the line; they are never counted and give no traceback."""
 
 import json
 import math
@@ -206,9 +206,9 @@ def test_verify_tells_of_rows_that_are_not_the_runs(copied, change, sentence):
     else:
         edit(results, 0, change)
     done = aviot("--verify", copied, "--sample", 1, "--json")
-    told = json.loads(done.stdout)
-    assert (done.exit_code, told["holds"]) == (1, False)
-    assert any(sentence in line for line in told["broken"])
+    result = json.loads(done.stdout)
+    assert (done.exit_code, result["holds"]) == (1, False)
+    assert any(sentence in line for line in result["broken"])
 
 
 @pytest.mark.parametrize(
@@ -313,11 +313,11 @@ def test_nesting_is_noticed_without_recursion():
 
 
 def test_ratios_with_one_name_are_refused(made, tmp_path):
-    told = EvaluationConfig(
+    result = EvaluationConfig(
         items=made / "items.jsonl", model=made / "model", out=tmp_path / "run", ratios=(4.0, 4.0000001)
     )
     with pytest.raises(ValueError, match="two ratios are both called aviot@4"):
-        told.settings(4.0)
+        result.settings(4.0)
 
 
 def test_strangers_words_reach_no_terminal(made, tmp_path):
@@ -343,11 +343,11 @@ def test_strangers_words_reach_no_terminal(made, tmp_path):
     write_items(tmp_path / "items.jsonl", items)
     out = tmp_path / "run"
     words = (tmp_path / "items.jsonl", "-m", made / "model", "--videos", made, "--out", out, "--max-new-tokens", "2")
-    told = [aviot(*words), aviot(*words, "--resume", "--json"), aviot("--verify", out)]
+    result = [aviot(*words), aviot(*words, "--resume", "--json"), aviot("--verify", out)]
     written = [path.read_text(encoding="utf-8") for path in out.rglob("*") if path.is_file() and path.stat().st_size]
     assert len(written) == 7
-    for text in (*(done.output for done in told), *written):
+    for text in (*(done.output for done in result), *written):
         assert not {"\x1b", "\x9b", "\x07", "\u202e"} & set(text)
-    assert "[red]x[/red]" in told[0].output
+    assert "[red]x[/red]" in result[0].output
     assert "'=cmd()" in (out / "results.csv").read_text(encoding="utf-8")
-    assert json.loads(told[1].stdout)["items"] == 3
+    assert json.loads(result[1].stdout)["items"] == 3

@@ -1,4 +1,4 @@
-"""The command as a user meets it: summary, JSON, judge, --verify, exit codes."""
+"""The `aviot evaluate` command: summary, JSON, judge, --verify, exit codes."""
 
 import json
 import re
@@ -90,11 +90,11 @@ def test_verify_finds_what_was_changed(whole, tmp_path):
             row |= {"prediction": "B", "correct": True}
     write_items(out / "results.jsonl", found)
     done = aviot("--verify", out, "--sample", 36, "--json")
-    told = json.loads(done.stdout)
-    assert (done.exit_code, told["holds"], told["rerun"], told["repeated"]) == (1, False, 36, 6)
-    assert any("is not the file that summary.json summarises" in line for line in told["broken"])
-    assert any("its answer scores" in line for line in told["broken"])
-    assert "now" in told["changed"][0]
+    result = json.loads(done.stdout)
+    assert (done.exit_code, result["holds"], result["rerun"], result["repeated"]) == (1, False, 36, 6)
+    assert any("is not the file that summary.json summarises" in line for line in result["broken"])
+    assert any("its answer scores" in line for line in result["broken"])
+    assert "now" in result["changed"][0]
 
 
 def test_a_split_that_is_not_chosen_is_refused_with_its_flag(made, tmp_path):
@@ -155,10 +155,10 @@ def test_a_judge_that_fails_for_some_is_reported_and_asked_again(made, tmp_path,
         done = evaluated(made, out, "--judge", server.url, *judge, "--json")
     finally:
         server.close()
-    told = json.loads(done.stdout)
-    assert sum(len(problem["settings"]) for problem in told["unjudged"]) == 7
-    assert all("malformed reply" in problem["reason"] for problem in told["unjudged"])
-    judged = [m for m in told["measures"] if m["name"] == "judge: correct"]
+    result = json.loads(done.stdout)
+    assert sum(len(problem["settings"]) for problem in result["unjudged"]) == 7
+    assert all("malformed reply" in problem["reason"] for problem in result["unjudged"])
+    judged = [m for m in result["measures"] if m["name"] == "judge: correct"]
     assert sum(m["unjudged"] for m in judged) == 7
     assert sum(m["counted"] for m in judged) == 2 + 3  # two verdicts, and the missing video once a setting
     before = (out / "parts" / "rows-0000.jsonl").read_bytes()

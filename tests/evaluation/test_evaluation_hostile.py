@@ -1,4 +1,4 @@
-"""A file that hangs, swells or lies costs its item; the run goes on."""
+"""A malicious video fails its item, and the run continues."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Killed twice in the middle and resumed: the file of a run that nobody disturbed. Two processes at once: the same."""
+"""A run killed twice and resumed, or run by two processes, writes the same file as an undisturbed run."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""A whole run: every item once for each setting, one encoding a video, problems in its face."""
+"""A complete run: one row per item and setting, one encoding per video, and reported problems."""
 
 import json
 import shutil
@@ -217,8 +217,9 @@ def test_other_weights_are_refused(made, whole, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("told", "sentence"), [({"RANK": "2", "WORLD_SIZE": "2"}, "below WORLD_SIZE"), ({"RANK": "x"}, "below WORLD_SIZE")]
+    ("environment", "sentence"),
+    [({"RANK": "2", "WORLD_SIZE": "2"}, "below WORLD_SIZE"), ({"RANK": "x"}, "below WORLD_SIZE")],
 )
-def test_ranks_that_make_no_sense(told, sentence):
+def test_ranks_that_make_no_sense(environment, sentence):
     with pytest.raises(ValueError, match=sentence):
-        Shard.here(told)
+        Shard.here(environment)

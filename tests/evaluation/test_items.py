@@ -1,4 +1,4 @@
-"""What is read as an item, what is not, and what is said about it."""
+"""Parsing of items, and the messages for records that are refused."""
 
 import json
 
@@ -195,7 +195,7 @@ def test_what_has_two_meanings_is_refused(record, sentence):
 
 
 @pytest.mark.parametrize(
-    ("record", "key", "meant"),
+    ("record", "key", "intended"),
     [
         ({"opitons": ["x", "y"], "answer": "x"}, "opitons", "options"),
         ({"optoins": ["x", "y"], "answer": "B"}, "optoins", "options"),
@@ -210,8 +210,8 @@ def test_what_has_two_meanings_is_refused(record, sentence):
         ({"video": None, "vidoe": "v.mp4"}, "vidoe", "video"),
     ],
 )
-def test_a_misspelt_key_is_refused(record, key, meant):
-    with pytest.raises(ItemError, match=f"unknown key '{key}'; did you mean '{meant}'"):
+def test_a_misspelt_key_is_refused(record, key, intended):
+    with pytest.raises(ItemError, match=f"unknown key '{key}'; did you mean '{intended}'"):
         parse_item(OPEN | record, "1")
 
 
@@ -297,15 +297,15 @@ def test_mistakes_name_file_and_line(tmp_path):
     path.write_text("\n".join(lines))
     with pytest.raises(ItemError) as error:
         read_items(path)
-    said = str(error.value)
-    assert "4 of 5 items cannot be used" in said
+    message = str(error.value)
+    assert "4 of 5 items cannot be used" in message
     for part in (
         "line 3: it is not JSON",
         "line 4: the item has no question",
         "line 5: the item has the key 'id' twice",
     ):
-        assert f"{path}, {part}" in said
-    assert "line 6: an item must be an object" in said
+        assert f"{path}, {part}" in message
+    assert "line 6: an item must be an object" in message
 
 
 def test_ids_must_differ(tmp_path):

@@ -1,4 +1,4 @@
-"""The judge against a server that misbehaves: retried, then reported, never silently scored."""
+"""The judge against a failing server: requests are retried, then reported, and never silently scored."""
 
 import json
 import threading
@@ -310,10 +310,10 @@ def test_a_server_s_words_are_one_short_line_that_steers_no_terminal(serve, monk
     words = "sk-very-secret\x1b[2J\x9b\u202e\r\nforged: line\x07" + "long " * 1000
     with pytest.raises(EndpointError) as error:
         asked(serve(reply(words.encode(), status)), key_variable="JUDGE_KEY")
-    said = str(error.value)
-    assert said.isprintable()
-    assert len(said) < 450
-    assert "very-secret" not in said
+    message = str(error.value)
+    assert message.isprintable()
+    assert len(message) < 450
+    assert "very-secret" not in message
 
 
 def open_items(count):

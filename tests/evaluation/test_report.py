@@ -1,4 +1,4 @@
-"""The summary as it is printed and exported: nothing cut at 80 columns, no formulas, differences that are paired."""
+"""The printed and exported summary: no truncation at 80 columns, no formulas, paired differences."""
 
 import csv
 from io import StringIO
@@ -49,8 +49,8 @@ def made_rows(settings=SETTINGS, questions=QUESTIONS, per_video=3, **more):
 
 
 def made_items(count=QUESTIONS, **columns):
-    told = {"video": "v.mp4", "question": "?"}
-    return [parse_item(told | {key: value(n) for key, value in columns.items()}, str(n)) for n in range(count)]
+    fields = {"video": "v.mp4", "question": "?"}
+    return [parse_item(fields | {key: value(n) for key, value in columns.items()}, str(n)) for n in range(count)]
 
 
 def summed_up(rows, items=(), **more):

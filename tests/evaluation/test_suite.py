@@ -1,4 +1,4 @@
-"""The paper's figures as they are kept, and the suite over folders in the benchmarks' formats."""
+"""The paper's scores as stored, and the suite over directories in the benchmarks' formats."""
 
 import itertools
 import json
@@ -40,8 +40,8 @@ def test_the_tables_agree_with_each_other_and_with_the_papers_sentences():
         assert at(name, DENSE, "aviot", 4.0) == scores("tab:supp_ratio_results")["aviot"]["4"][name]
         assert len(list(paper_sweep(name, DENSE))) in (10, 16)
     five = ("videomme", "videommmu", "mvbench", "nextqa", "perceptiontest")
-    for ratio, said in ((2, 64.38), (10, 62.27), (20, 60.74)):
-        assert mean(at(name, DENSE, "aviot", ratio) for name in five) == pytest.approx(said, abs=0.006)
+    for ratio, expected in ((2, 64.38), (10, 62.27), (20, 60.74)):
+        assert mean(at(name, DENSE, "aviot", ratio) for name in five) == pytest.approx(expected, abs=0.006)
     controlled = scores("tab:fixed64_results")
     plain = controlled["none"][""]
     for ratio, gain in (("2", 2.36), ("4", 1.02), ("10", -1.12)):
@@ -158,25 +158,25 @@ def test_the_table_says_whose_model_it_is_and_what_is_missing(ran):
 
 def test_figures_differences_and_intervals(ran):
     _, out, _ = ran
-    told = json.loads((out / "suite.json").read_text())
-    assert told["sampling"] == DENSE
-    assert not told["model"]["may_be_the_papers"]
-    line = next(each for each in told["lines"] if each["benchmark"] == "videomme" and each["setting"] == "aviot@4")
+    report = json.loads((out / "suite.json").read_text())
+    assert report["sampling"] == DENSE
+    assert not report["model"]["may_be_the_papers"]
+    line = next(each for each in report["lines"] if each["benchmark"] == "videomme" and each["setting"] == "aviot@4")
     assert (line["counted"], line["failed"], line["paper"]) == (3, 1, 63.89)
     right = sum(row["correct"] for row in rows(out / "videomme" / "results.jsonl") if row["setting"] == "aviot@4")
     assert line["score"] == pytest.approx(100 * right / 3)
     assert line["difference"] == pytest.approx(line["score"] - 63.89)
     assert line["difference_interval"] == pytest.approx([end - 63.89 for end in line["interval"]])
-    (apart,) = (each for each in told["differences"] if each["benchmark"] == "videomme")
+    (apart,) = (each for each in report["differences"] if each["benchmark"] == "videomme")
     assert (apart["setting"], apart["against"], apart["counted"], apart["videos"]) == ("aviot@4", "none", 3, 2)
     assert apart["interval"][0] <= apart["difference"] <= apart["interval"][1]
     assert "## Between settings" in (out / "suite.md").read_text()
     assert "intervals from fewer than 10 videos" in (out / "suite.md").read_text()
-    ego = next(each for each in told["lines"] if each["benchmark"] == "egoschema")
+    ego = next(each for each in report["lines"] if each["benchmark"] == "egoschema")
     assert (ego["score"], ego["difference"], ego["without_answer"]) == (None, None, 1)
-    broken = next(each for each in told["lines"] if each["benchmark"] == "lvbench")
+    broken = next(each for each in report["lines"] if each["benchmark"] == "lvbench")
     assert (broken["failed"], broken["score"]) == (1, 0.0)
-    temporal = [(each["part"], each["counted"]) for each in told["lines"] if each["benchmark"] == "tempcompass"]
+    temporal = [(each["part"], each["counted"]) for each in report["lines"] if each["benchmark"] == "tempcompass"]
     assert temporal == [(None, 1), (None, 1), ("multi-choice", 1), ("multi-choice", 1), ("yes_no", 1), ("yes_no", 1)]
 
 
@@ -245,9 +245,9 @@ def test_strangers_words_in_the_table_are_text(ran):
 def test_two_processes_make_the_same_table(ran, made, data, tmp_path):
     _, out, _ = ran
     words = ["--suite", "paper", "-m", made / "model", "--max-new-tokens", 1, "--out", tmp_path / "run"]
-    told = ["evaluate", data, *words, "--compressor", "aviot", "--compressor", "none"]
+    arguments = ["evaluate", data, *words, "--compressor", "aviot", "--compressor", "none"]
     environments = tuple({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"} for rank in range(2))
-    both = run_forked(in_a_process, *map(str, told), environments=environments)
+    both = run_forked(in_a_process, *map(str, arguments), environments=environments)
     assert [process.returncode for process in both] == [0, 0], both
     assert [process.stdout.strip() for process in both if process.stdout] == [(out / "suite.md").read_text().strip()]
     for name in ("suite.md", "videomme/results.jsonl", "mvbench/results.jsonl"):
@@ -280,14 +280,14 @@ def row(part, correct, status="answered", **more):
 
 
 def test_a_judge_decides_where_there_is_one():
-    said = [
+    rows_judged = [
         row(None, False, judge={"correct": True, "score": 5}),
         row(None, True, judge={"correct": False, "score": 0}),
         row(None, True, judge={"correct": True, "score": 4}),
         row(None, True, judge={"unjudged": "time-out"}),
         row(None, False, status="failed", id="x-5", reason="no file"),
     ]
-    (line,) = compare(BY_NAME["activitynetqa"], said, DENSE)
+    (line,) = compare(BY_NAME["activitynetqa"], rows_judged, DENSE)
     assert (line.counted, line.score, line.paper, line.answered) == (4, 50.0, 68.23, 4)
     assert line.notes == (
         "1 of 5 questions could not be asked, such as x-5: no file; activitynetqa/summary.json lists all",
@@ -306,8 +306,8 @@ def test_a_judge_decides_where_there_is_one():
     ],
 )
 def test_suite_mistakes(made, data, tmp_path, words, sentence):
-    told = [word.format(data=data) for word in words]
-    done = aviot(*told, "-m", made / "model", "--out", tmp_path / "run")
+    arguments = [word.format(data=data) for word in words]
+    done = aviot(*arguments, "-m", made / "model", "--out", tmp_path / "run")
     assert done.exit_code == 2, done.output
     assert sentence in done.stderr
 
