@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from aviot.evaluation.plan import Shard
+from aviot.evaluation.batching import Shard
 from aviot.utils.launcher import World
 from aviot.utils.machine import join_launcher, process_device
 

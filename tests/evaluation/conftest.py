@@ -12,7 +12,7 @@ def made(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def pairs(made):
-    """A run that nobody disturbed, asked two questions at a time."""
+    """An uninterrupted run with batches of two questions."""
     out = made / "pairs"
     run(made, out, batch=2)
     return out
@@ -20,6 +20,6 @@ def pairs(made):
 
 @pytest.fixture(scope="session")
 def whole(made):
-    """A run that nobody disturbed, and its summary."""
+    """An uninterrupted run and its summary."""
     out = made / "whole"
     return out, run(made, out)

@@ -1,4 +1,4 @@
-"""Items and videos made on the spot, and runs over them."""
+"""Items, videos and a tiny model made for the tests, and runs over them."""
 
 import json
 import sys
@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
 from clips import encode
 from tiny import make_start
 
+from aviot.evaluation.batching import Shard
 from aviot.evaluation.config import EvaluationConfig
-from aviot.evaluation.plan import Shard
 from aviot.evaluation.run import evaluate
 from aviot.session import VideoLM
 
@@ -54,9 +54,9 @@ def load(model: Path) -> VideoLM:
 
 def config(made: Path, out: Path, **changes: Any) -> EvaluationConfig:
     """What `OPTIONS` says on a command line."""
-    told = {"ratios": (2.0, 4.0), "compressors": ("aviot", "none"), "max_new_tokens": 3} | changes
+    chosen = {"ratios": (2.0, 4.0), "compressors": ("aviot", "none"), "max_new_tokens": 3} | changes
     places = {"items": made / "items.jsonl", "model": made / "model", "out": out}
-    return EvaluationConfig(**(places | told))
+    return EvaluationConfig(**(places | chosen))
 
 
 def run(
@@ -69,8 +69,10 @@ def run(
     loading=load,
     **changes: Any,
 ):
-    told, device = config(made, out, **changes), torch.device("cpu")
-    return evaluate(told, lambda: loading(told.model), device, resume=resume, retry=retry, shard=shard or Shard())
+    configuration, device = config(made, out, **changes), torch.device("cpu")
+    return evaluate(
+        configuration, lambda: loading(configuration.model), device, resume=resume, retry=retry, shard=shard or Shard()
+    )
 
 
 def rows(path: Path) -> list[dict]:

@@ -1,4 +1,4 @@
-"""`aviot` in a process of its own; or killed by itself while it writes a row, after so many that it writes whole."""
+"""Run `aviot` in a subprocess, or kill it while it writes a row, after a given number of complete rows."""
 
 import os
 import signal
@@ -9,15 +9,15 @@ from aviot.evaluation import run
 from aviot.utils import journal
 
 
-class Doomed(journal.Journal):
+class KilledJournal(journal.Journal):
     left = 0
 
     def add(self, row):
-        if Doomed.left == 0:
+        if KilledJournal.left == 0:
             self._file.write(journal.as_line(row)[:-9])
             self._file.flush()
             os.kill(os.getpid(), signal.SIGKILL)
-        Doomed.left -= 1
+        KilledJournal.left -= 1
         super().add(row)
 
 
@@ -27,6 +27,6 @@ def aviot(*words: str) -> None:
 
 
 def aviot_killed(rows_written: str, *words: str) -> None:
-    Doomed.left = int(rows_written)
-    run.Journal = Doomed
+    KilledJournal.left = int(rows_written)
+    run.Journal = KilledJournal
     aviot(*words)

@@ -1,4 +1,4 @@
-"""Our prompts and question spans beside what lmms-eval said for the same records (`made_by` of the file tells how)."""
+"""Our prompts and question spans equal those of lmms-eval for the same records (`made_by` in the file says how)."""
 
 import json
 import random
@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from aviot.evaluation.benchmarks.ten import TEN
-from aviot.evaluation.item import ItemError
-from aviot.evaluation.span import span_in
+from aviot.evaluation.benchmarks.definitions import BENCHMARKS
+from aviot.evaluation.fields import ItemError
+from aviot.evaluation.lmms.requests import question_span
 
 RECORDED = json.loads((Path(__file__).parent / "task_prompts.json").read_text())
 PROMPTS = RECORDED["prompts"]
-PARTS = {part.task: (benchmark, part) for benchmark in TEN for part in benchmark.parts}
+PARTS = {part.task: (benchmark, part) for benchmark in BENCHMARKS for part in benchmark.parts}
 
 
 def named(entry):
@@ -21,14 +21,14 @@ def named(entry):
 
 def test_every_benchmark_is_recorded():
     recorded = {PARTS[entry["task"]][0].name for entry in PROMPTS if entry["task"] in PARTS}
-    assert recorded == {benchmark.name for benchmark in TEN}
-    assert len(TEN) == 10
+    assert recorded == {benchmark.name for benchmark in BENCHMARKS}
+    assert len(BENCHMARKS) == 10
     assert RECORDED["made_by"]["lmms-eval"] == "0.7.3"
 
 
 @pytest.mark.parametrize("entry", PROMPTS, ids=named)
 def test_the_span_found_in_a_prompt_is_what_asks(entry):
-    low, high = span_in(entry["prompt"], entry["record"])
+    low, high = question_span(entry["prompt"], entry["record"])
     assert entry["prompt"][low:high] == entry["asks"]
 
 
@@ -36,33 +36,33 @@ def test_the_span_found_in_a_prompt_is_what_asks(entry):
 def test_our_prompt_is_the_harness_own(entry):
     benchmark, part = PARTS[entry["task"]]
     item = benchmark.item(entry["record"], part, "1")
-    assert item.asked.text == entry["prompt"]
-    assert item.asked.text[slice(*item.asked.span)] == entry["asks"]
+    assert item.prompt.text == entry["prompt"]
+    assert item.prompt.text[slice(*item.prompt.span)] == entry["asks"]
     assert item.has_answer, item.problem
 
 
 def test_answers_are_the_right_ones():
-    said = {}
+    answers = {}
     for entry in PROMPTS:
         if entry["task"] in PARTS:
             benchmark, part = PARTS[entry["task"]]
             item = benchmark.item(entry["record"], part, "1")
-            said.setdefault(entry["task"], []).append(item.right if item.is_choice else item.answers[0])
-    assert said["videomme"] == [1, 0, 0]
-    assert said["mvbench_moving_count"] == [1]
-    assert said["nextqa_mc_test"] == [2]
-    assert said["perceptiontest_val_mc"] == [0, 2]
-    assert said["longvideobench_val_v"] == [1, 1]
-    assert said["video_mmmu_adaptation"] == [2, 2, "12.5"]
-    assert said["tempcompass_multi_choice"] == [0]
-    assert said["tempcompass_yes_no"] == [0]
-    assert said["activitynetqa"] == ["yes", "go", "go"]
-    assert said["lvbench"] == [0, 0]
+            answers.setdefault(entry["task"], []).append(item.right if item.is_choice else item.answers[0])
+    assert answers["videomme"] == [1, 0, 0]
+    assert answers["mvbench_moving_count"] == [1]
+    assert answers["nextqa_mc_test"] == [2]
+    assert answers["perceptiontest_val_mc"] == [0, 2]
+    assert answers["longvideobench_val_v"] == [1, 1]
+    assert answers["video_mmmu_adaptation"] == [2, 2, "12.5"]
+    assert answers["tempcompass_multi_choice"] == [0]
+    assert answers["tempcompass_yes_no"] == [0]
+    assert answers["activitynetqa"] == ["yes", "go", "go"]
+    assert answers["lvbench"] == [0, 0]
 
 
 def test_a_record_of_another_benchmark_is_refused():
     benchmark, part = PARTS["nextqa_mc_test"]
-    with pytest.raises(ItemError, match="it is no record of nextqa_mc_test: KeyError 'a0'"):
+    with pytest.raises(ItemError, match="it is not a record of nextqa_mc_test: KeyError 'a0'"):
         benchmark.item({"video": "x", "question": "What?", "options": ["a", "b"]}, part, "1")
 
 
@@ -87,13 +87,15 @@ def drawn(draw, name):
     return {key: value for key, value in record.items() if name != "egoschema" or key not in ("options", "candidates")}
 
 
-@pytest.mark.parametrize("benchmark", [each for each in TEN if each.name not in ("activitynetqa", "tempcompass")])
+@pytest.mark.parametrize(
+    "benchmark", [each for each in BENCHMARKS if each.name not in ("activitynetqa", "tempcompass")]
+)
 def test_the_span_that_is_found_is_the_one_the_prompt_was_made_with(benchmark):
     draw = random.Random(0)
     for _ in range(100):
         record = drawn(draw, benchmark.name)
-        asked = benchmark.item(record, draw.choice(benchmark.parts), "1").asked
-        assert span_in(asked.text, record) == asked.span, asked.text
+        asked = benchmark.item(record, draw.choice(benchmark.parts), "1").prompt
+        assert question_span(asked.text, record) == asked.span, asked.text
 
 
 @pytest.mark.parametrize(
@@ -117,5 +119,5 @@ def test_the_span_that_is_found_is_the_one_the_prompt_was_made_with(benchmark):
     ],
 )
 def test_spans_of_other_prompts(text, record, asks):
-    low, high = span_in(text, record)
+    low, high = question_span(text, record)
     assert text[low:high] == asks

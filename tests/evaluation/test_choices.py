@@ -1,4 +1,4 @@
-"""Which option a reply chooses, over several hundred phrasings."""
+"""The option that a reply chooses, for several hundred phrasings."""
 
 import time
 

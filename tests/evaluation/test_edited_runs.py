@@ -1,4 +1,4 @@
-"""Runs that somebody edited: refused with a sentence that names the line, never counted, never a traceback."""
+"""Edited run files are refused with a message that names the line; they are never counted and give no traceback."""
 
 import json
 import math
@@ -10,7 +10,7 @@ from test_evaluate_command import aviot, evaluated
 from test_judge import YES, Server
 
 from aviot.evaluation.config import EvaluationConfig
-from aviot.evaluation.forms import is_deep
+from aviot.evaluation.schema import is_too_deep
 from aviot.utils.journal import JournalError, as_line
 
 ANSWERED, FAILED = 0, 6  # lines of a whole run's part: an answer to multiple choice, and a video that is broken
@@ -51,7 +51,7 @@ def having(**values):
 
 
 EDITS = {
-    "of item 9999": (having(item=9999), "it is of item 9999, the run has items 0 to 11"),
+    "of item 9999": (having(item=9999), "its item is 9999, the run has items 0 to 11"),
     "of item -1": (having(item=-1), "its item is -1"),
     "of item true": (having(item=True), "its item is True"),
     "of item text": (having(item="0"), "its item is '0'"),
@@ -104,7 +104,7 @@ def test_an_edited_row_is_refused_and_left_as_it_is(made, copied, name):
     edit(part_of(copied), number, change)
     before = part_of(copied).read_bytes()
     with pytest.raises(
-        JournalError, match=rf"rows-0000\.jsonl, line {number + 1} is no row of .*{sentence}|{sentence}"
+        JournalError, match=rf"rows-0000\.jsonl, line {number + 1} is not a row of .*{sentence}|{sentence}"
     ):
         run(made, copied, resume=True, loading=no_model)
     assert part_of(copied).read_bytes() == before
@@ -123,7 +123,7 @@ def test_an_edited_last_row_is_no_torn_one(made, copied, name):
 @pytest.mark.parametrize("change", [having(reason=None), without("reason"), having(prediction="B")])
 def test_an_edited_failure_is_refused(made, copied, change):
     edit(part_of(copied), place(copied, "failed"), change)
-    with pytest.raises(JournalError, match="is no row of this run"):
+    with pytest.raises(JournalError, match="is not a row of this run"):
         run(made, copied, resume=True, loading=no_model)
 
 
@@ -132,7 +132,7 @@ def test_a_row_too_many_is_refused_by_the_command(made, copied):
         file.write(as_line(rows(part_of(copied))[0] | {"item": 9999}))
     done = evaluated(made, copied, "--resume")
     assert (done.exit_code, done.stdout) == (2, "")
-    assert "line 37 is no row of this run: it is of item 9999" in " ".join(done.stderr.split())
+    assert "line 37 is not a row of this run: its item is 9999" in " ".join(done.stderr.split())
 
 
 def test_rows_that_are_there_twice_count_once(made, whole, copied):
@@ -149,7 +149,7 @@ def test_answers_that_contradict_each_other_are_told(made, whole, copied):
     summary = run(made, copied, resume=True, loading=no_model)
     assert summary.measures == whole[1].measures
     assert summary.notes == (
-        f"1 answers are there twice and differ, like {row['id']}, {row['setting']}; of each the first counts",
+        f"1 questions have two different answers, such as {row['id']}, {row['setting']}; the first of each counts",
     )
 
 
@@ -161,7 +161,7 @@ def test_line_ends_of_another_system_change_nothing(made, whole, copied):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (having(item=9999), "it is of item 9999"),
+        (having(item=9999), "its item is 9999"),
         (having(setting="magic"), "its setting is 'magic'"),
         (having(score=6), "a score from 0 to 5"),
         (having(score=math.nan), "is not a row of a run"),
@@ -169,7 +169,7 @@ def test_line_ends_of_another_system_change_nothing(made, whole, copied):
         (having(correct="yes"), "it must hold unjudged, or correct"),
         (having(unjudged="why"), "it must hold unjudged, or correct"),
         (without("item"), "it lacks item"),
-        (having(item=0), "is none that a judge is asked about"),
+        (having(item=0), "is not one that a judge is asked about"),
     ],
 )
 def test_an_edited_verdict_is_refused(made, judged, tmp_path, change, sentence):
@@ -193,10 +193,10 @@ def judged(made, whole, tmp_path_factory):
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (having(item=9999), "line 1 is no row of this run: it is of item 9999"),
-        (having(setting="magic"), "line 1 is no row of this run: its setting is 'magic'"),
-        (having(id="other"), "line 1 is no row of this run: its id is 'other'"),
-        (None, "line 37 is no row of this run: it is there twice"),
+        (having(item=9999), "line 1 is not a row of this run: its item is 9999"),
+        (having(setting="magic"), "line 1 is not a row of this run: its setting is 'magic'"),
+        (having(id="other"), "line 1 is not a row of this run: its id is 'other'"),
+        (None, "line 37 is not a row of this run: it is a duplicate"),
     ],
 )
 def test_verify_tells_of_rows_that_are_not_the_runs(copied, change, sentence):
@@ -206,9 +206,9 @@ def test_verify_tells_of_rows_that_are_not_the_runs(copied, change, sentence):
     else:
         edit(results, 0, change)
     done = aviot("--verify", copied, "--sample", 1, "--json")
-    told = json.loads(done.stdout)
-    assert (done.exit_code, told["holds"]) == (1, False)
-    assert any(sentence in line for line in told["broken"])
+    result = json.loads(done.stdout)
+    assert (done.exit_code, result["holds"]) == (1, False)
+    assert any(sentence in line for line in result["broken"])
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_verify_refuses_rows_that_no_run_writes(copied, change):
     edit(copied / "results.jsonl", 0, change)
     done = aviot("--verify", copied)
     assert done.exit_code == 2
-    assert "line 1 is no row of this run: it" in " ".join(done.stderr.split())
+    assert "line 1 is not a row of this run: it" in " ".join(done.stderr.split())
 
 
 def changed_manifest(out, place, value):
@@ -308,16 +308,16 @@ def test_nesting_is_noticed_without_recursion():
     deep = []
     for _ in range(5_000):
         deep = [deep]
-    assert is_deep(deep)
-    assert not is_deep({"a": [{"b": [1]}]})
+    assert is_too_deep(deep)
+    assert not is_too_deep({"a": [{"b": [1]}]})
 
 
 def test_ratios_with_one_name_are_refused(made, tmp_path):
-    told = EvaluationConfig(
+    result = EvaluationConfig(
         items=made / "items.jsonl", model=made / "model", out=tmp_path / "run", ratios=(4.0, 4.0000001)
     )
     with pytest.raises(ValueError, match="two ratios are both called aviot@4"):
-        told.settings(4.0)
+        result.settings(4.0)
 
 
 def test_strangers_words_reach_no_terminal(made, tmp_path):
@@ -343,11 +343,11 @@ def test_strangers_words_reach_no_terminal(made, tmp_path):
     write_items(tmp_path / "items.jsonl", items)
     out = tmp_path / "run"
     words = (tmp_path / "items.jsonl", "-m", made / "model", "--videos", made, "--out", out, "--max-new-tokens", "2")
-    told = [aviot(*words), aviot(*words, "--resume", "--json"), aviot("--verify", out)]
+    result = [aviot(*words), aviot(*words, "--resume", "--json"), aviot("--verify", out)]
     written = [path.read_text(encoding="utf-8") for path in out.rglob("*") if path.is_file() and path.stat().st_size]
     assert len(written) == 7
-    for text in (*(done.output for done in told), *written):
+    for text in (*(done.output for done in result), *written):
         assert not {"\x1b", "\x9b", "\x07", "\u202e"} & set(text)
-    assert "[red]x[/red]" in told[0].output
+    assert "[red]x[/red]" in result[0].output
     assert "'=cmd()" in (out / "results.csv").read_text(encoding="utf-8")
-    assert json.loads(told[1].stdout)["items"] == 3
+    assert json.loads(result[1].stdout)["items"] == 3

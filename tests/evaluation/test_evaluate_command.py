@@ -1,4 +1,4 @@
-"""The command as a user meets it: summary, JSON, judge, --verify, exit codes."""
+"""The `aviot evaluate` command: summary, JSON, judge, --verify, exit codes."""
 
 import json
 import re
@@ -10,7 +10,7 @@ from test_judge import YES, Server, reply, says
 from typer.testing import CliRunner
 
 from aviot.cli import app
-from aviot.evaluation import asking
+from aviot.evaluation import prediction
 
 
 def aviot(*words):
@@ -54,15 +54,23 @@ def test_nothing_that_can_be_asked_is_exit_code_1(made, tmp_path):
         (("{made}/items.jsonl", "-m", "{made}/model", "--compressor", "magic"), "method must be one of"),
         (("{made}/items.jsonl", "-m", "{made}/model", "--batch", "0"), "batch must be"),
         (("{made}/items.jsonl", "-m", "{made}/model", "--out", "{made}/items.jsonl"), "is a file"),
-        (("{made}/items.jsonl", "-m", "{made}/model", "--out", "{made}/none", "--resume"), "no run to resume"),
+        (
+            ("{made}/items.jsonl", "-m", "{made}/model", "--out", "{made}/none", "--resume"),
+            "no run to resume; start a new one (without --resume)",
+        ),
+        (("{made}/items.jsonl", "-m", "{made}/model", "--out", "{made}/whole"), "another output directory (--resume)"),
         (("{made}/items.jsonl", "-m", "{made}/model", "--retry"), "say --resume too"),
+        (
+            ("{made}/items.jsonl", "-m", "{made}/model", "--judge", "http://x", "--judge-model", " "),
+            "--judge-model must name the judge's model",
+        ),
         (("{made}/items.jsonl", "-m", "{made}/model", "--judge", "ftp://x"), "http or https"),
         (("{made}/items.jsonl", "-m", "{made}/model", "--judge", "http://x", "--judge-key", "NOPE"), "it is not set"),
-        (("--verify", "{made}"), "is no whole run of aviot evaluate"),
+        (("--verify", "{made}"), "is not a complete evaluation run"),
         (("--verify", "{made}", "-r", "2", "--frames", "8"), "leave out the options for ratio, sampling"),
     ],
 )
-def test_mistakes(made, words, sentence):
+def test_mistakes(made, whole, words, sentence):
     done = aviot(*(word.format(made=made) for word in words))
     assert (done.exit_code, done.stdout) == (2, "")
     assert sentence in done.stderr
@@ -82,19 +90,27 @@ def test_verify_finds_what_was_changed(whole, tmp_path):
             row |= {"prediction": "B", "correct": True}
     write_items(out / "results.jsonl", found)
     done = aviot("--verify", out, "--sample", 36, "--json")
-    told = json.loads(done.stdout)
-    assert (done.exit_code, told["holds"], told["rerun"], told["repeated"]) == (1, False, 36, 6)
-    assert any("is not the file that summary.json sums up" in line for line in told["broken"])
-    assert any("its answer scores" in line for line in told["broken"])
-    assert "now" in told["changed"][0]
+    result = json.loads(done.stdout)
+    assert (done.exit_code, result["holds"], result["rerun"], result["repeated"]) == (1, False, 36, 6)
+    assert any("is not the file that summary.json summarises" in line for line in result["broken"])
+    assert any("its answer scores" in line for line in result["broken"])
+    assert "now" in result["changed"][0]
+
+
+def test_a_split_that_is_not_chosen_is_refused_with_its_flag(made, tmp_path):
+    for split in ("train", "test"):
+        write_items(tmp_path / f"{split}.jsonl", [{"video": "v0.mp4", "question": "What?", "answer": "red"}])
+    done = aviot(tmp_path, "-m", made / "model")
+    assert done.exit_code == 2
+    assert "has the splits test, train; choose one of them (--split)" in " ".join(done.stderr.split())
 
 
 @pytest.mark.parametrize(
     ("name", "text", "sentence"),
     [
         ("manifest.json", '{"format": 1, "judge": null}', "must hold .* it lacks identity, places, starts"),
-        ("results.jsonl", '{"item": 0, "status": "answered"}\n', "line 1 is no row .* lacks id, setting, correct"),
-        ("results.jsonl", "", "holds no results.jsonl; finish it with --resume"),
+        ("results.jsonl", '{"item": 0, "status": "answered"}\n', "line 1 is not a row .* lacks id, setting, correct"),
+        ("results.jsonl", "", "has no results.jsonl; resume the run and let it finish first \\(--resume\\)"),
     ],
 )
 def test_a_run_that_is_none_cannot_be_verified(whole, tmp_path, name, text, sentence):
@@ -106,14 +122,14 @@ def test_a_run_that_is_none_cannot_be_verified(whole, tmp_path, name, text, sent
 
 
 def test_what_fails_with_one_setting_is_listed_with_it(made, tmp_path, monkeypatch):
-    before = asking.Interviewer.answers
+    before = prediction.Predictor.answers
 
     def fails(self, session, items, setting):
         if setting.name == "none" and items[0].id == "open-1":
             raise ValueError("the prompt is too long")
         return before(self, session, items, setting)
 
-    monkeypatch.setattr(asking.Interviewer, "answers", fails)
+    monkeypatch.setattr(prediction.Predictor, "answers", fails)
     one = [item for item in rows(made / "items.jsonl") if item["id"] == "open-1"]
     write_items(tmp_path / "items.jsonl", one)
     done = aviot(tmp_path / "items.jsonl", "-m", made / "model", *OPTIONS, "--out", tmp_path / "run", "--videos", made)
@@ -139,10 +155,10 @@ def test_a_judge_that_fails_for_some_is_reported_and_asked_again(made, tmp_path,
         done = evaluated(made, out, "--judge", server.url, *judge, "--json")
     finally:
         server.close()
-    told = json.loads(done.stdout)
-    assert sum(len(problem["settings"]) for problem in told["unjudged"]) == 7
-    assert all("malformed reply" in problem["reason"] for problem in told["unjudged"])
-    judged = [m for m in told["measures"] if m["name"] == "judge: correct"]
+    result = json.loads(done.stdout)
+    assert sum(len(problem["settings"]) for problem in result["unjudged"]) == 7
+    assert all("malformed reply" in problem["reason"] for problem in result["unjudged"])
+    judged = [m for m in result["measures"] if m["name"] == "judge: correct"]
     assert sum(m["unjudged"] for m in judged) == 7
     assert sum(m["counted"] for m in judged) == 2 + 3  # two verdicts, and the missing video once a setting
     before = (out / "parts" / "rows-0000.jsonl").read_bytes()

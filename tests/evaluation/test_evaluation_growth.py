@@ -1,4 +1,4 @@
-"""A part of the items, runs that grow, rows that count tokens and tell of damage, scores by column."""
+"""Limits, extending a run, token counts, damaged videos, and scores by column."""
 
 import csv
 import json
@@ -9,8 +9,8 @@ from evaluation_sets import load, rows, run, write_items
 from test_evaluate_command import aviot
 
 from aviot.backbones.llava_video.backbone import LlavaVideo
-from aviot.evaluation import asking
-from aviot.evaluation.plan import Shard
+from aviot.evaluation import prediction
+from aviot.evaluation.batching import Shard
 from aviot.evaluation.run import Prepared
 from aviot.video.frames import Damage
 
@@ -51,9 +51,9 @@ def test_settings_added_to_a_finished_run_ask_only_what_is_new(short, grown, tmp
     old, part = (out / "results.jsonl").read_bytes().splitlines(), out / "parts" / "rows-0000.jsonl"
     before = part.read_bytes()
     asked = []
-    answers = asking.Interviewer.answers
+    answers = prediction.Predictor.answers
     monkeypatch.setattr(
-        asking.Interviewer, "answers", lambda *given: (asked.append(given[-1].name), answers(*given))[1]
+        prediction.Predictor, "answers", lambda *given: (asked.append(given[-1].name), answers(*given))[1]
     )
     summary = run(short, out, resume=True, ratios=(2.0, 4.0), compressors=("aviot", "none"))
     assert set(asked) == {"aviot@4", "none"}
@@ -73,9 +73,9 @@ def test_settings_added_to_a_finished_run_ask_only_what_is_new(short, grown, tmp
 def test_a_run_that_is_killed_while_it_grows_goes_on(short, grown, tmp_path):
     out = tmp_path / "run"
     shutil.copytree(grown, out)
-    told = manifest(out)
-    told["identity"]["settings"] = told["identity"]["settings"][:1]
-    (out / "manifest.json").write_text(json.dumps(told))
+    stored = manifest(out)
+    stored["identity"]["settings"] = stored["identity"]["settings"][:1]
+    (out / "manifest.json").write_text(json.dumps(stored))
     part = out / "parts" / "rows-0000.jsonl"
     lines = part.read_bytes().splitlines(keepends=True)
     old = b"".join(line for line in lines if b'"aviot@2"' in line)
@@ -130,15 +130,15 @@ def test_rows_count_visual_tokens(grown, made):
     for row in rows(grown / "results.jsonl"):
         assert row["tokens_before"] == row["frames"] * per_frame
         assert row["tokens_after"] == row["supports"] * per_frame
-    told = {each["setting"]: each for each in json.loads((grown / "summary.json").read_text())["tokens"]}
-    assert told["none"]["before"] == told["none"]["after"] > told["aviot@2"]["after"] > told["aviot@4"]["after"]
+    stored = {each["setting"]: each for each in json.loads((grown / "summary.json").read_text())["tokens"]}
+    assert stored["none"]["before"] == stored["none"]["after"] > stored["aviot@2"]["after"] > stored["aviot@4"]["after"]
 
 
 @pytest.fixture
 def damaged(monkeypatch):
     """Reading v1.mp4 finds it damaged."""
     damage = Damage(claimed_seconds=10.0, missing_seconds=4.3, decoder_errors=2)
-    read = asking.Interviewer.read
+    read = prediction.Predictor.read
 
     def reads(self, path):
         video = read(self, path)
@@ -146,7 +146,7 @@ def damaged(monkeypatch):
             object.__setattr__(video, "damage", damage)
         return video
 
-    monkeypatch.setattr(asking.Interviewer, "read", reads)
+    monkeypatch.setattr(prediction.Predictor, "read", reads)
     return damage
 
 
@@ -157,8 +157,8 @@ def test_damaged_videos_are_counted_and_listed(short, grown, tmp_path, damaged):
     assert done.exit_code == 0, done.output
     assert "1 of 2 videos are damaged" in done.stdout
     assert f"v1.mp4: {damaged}" in done.stdout
-    told = json.loads((out / "summary.json").read_text())
-    assert told["damaged"] == [{"video": "v1.mp4", "damage": str(damaged)}]
+    stored = json.loads((out / "summary.json").read_text())
+    assert stored["damaged"] == [{"video": "v1.mp4", "damage": str(damaged)}]
     found = rows(out / "results.jsonl")
     expected = {"claimed_seconds": 10.0, "missing_seconds": 4.3, "decoder_errors": 2}
     assert [row.get("damage") for row in found] == [None, expected, None, expected, None]
@@ -169,7 +169,7 @@ def test_damaged_videos_are_counted_and_listed(short, grown, tmp_path, damaged):
     assert [(line["value"], line["note"]) for line in lines if line["table"] == "damaged"] == [("v1.mp4", str(damaged))]
     before = (out / "results.jsonl").read_bytes()
     again = aviot(*words, "--resume", "--json")
-    assert json.loads(again.stdout)["damaged"] == told["damaged"]
+    assert json.loads(again.stdout)["damaged"] == stored["damaged"]
     assert (out / "results.jsonl").read_bytes() == before
 
 

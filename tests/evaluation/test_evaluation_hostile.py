@@ -1,13 +1,13 @@
-"""A file that hangs, swells or lies costs its item; the run goes on."""
+"""A malicious video fails its item, and the run continues."""
 
 import time
 
 from bombs import BOMBS, slow
 from evaluation_sets import load, rows, run, write_items
 
-from aviot.evaluation import asking
-from aviot.evaluation.plan import Visit
-from aviot.evaluation.prompts import Instructions
+from aviot.evaluation import prediction
+from aviot.evaluation.batching import VideoBatches
+from aviot.evaluation.item import Instructions
 from aviot.video import ReadLimits
 
 SECONDS = 3
@@ -31,9 +31,9 @@ def test_bad_files_cost_their_items_and_the_run_goes_on(made, tmp_path):
 def test_an_interrupted_run_does_not_wait_for_a_file_that_hangs(made, tmp_path):
     path = tmp_path / "slow.gif"
     path.write_bytes(slow())
-    who = asking.Interviewer(load(made / "model"), Instructions(), 3)
-    visits = [Visit(made / "v0.mp4", "v0.mp4", ()), Visit(path, "slow.gif", ())]
-    reading = asking._read_ahead(visits, who.read)
+    who = prediction.Predictor(load(made / "model"), Instructions(), 3)
+    visits = [VideoBatches(made / "v0.mp4", "v0.mp4", ()), VideoBatches(path, "slow.gif", ())]
+    reading = prediction._read_ahead(visits, who.read)
     assert len(next(reading)[1]) > 1
     begin = time.monotonic()
     reading.close()  # as Ctrl-C does

@@ -1,4 +1,4 @@
-"""Killed twice in the middle and resumed: the file of a run that nobody disturbed. Two processes at once: the same."""
+"""A run killed twice and resumed, or run by two processes, writes the same file as an undisturbed run."""
 
 import json
 import signal
@@ -7,7 +7,7 @@ from evaluation_sets import command, rows, run
 from forked import run_forked
 from killed_worker import aviot, aviot_killed
 
-from aviot.evaluation.rows import key_of
+from aviot.evaluation.results import row_key
 
 
 def kill_after(rows_written, made, out, *words):
@@ -29,7 +29,7 @@ def test_killed_twice_and_resumed(made, whole, tmp_path):
     assert second.startswith(first[: first.rfind(b"\n") + 1])
     assert not (out / "results.jsonl").exists()
     summary = run(made, out, resume=True)
-    keys = [key_of(row) for row in rows(part)]
+    keys = [row_key(row) for row in rows(part)]
     assert len(keys) == len(set(keys)) == 36
     assert (out / "results.jsonl").read_bytes() == (whole[0] / "results.jsonl").read_bytes()
     assert summary == whole[1]
@@ -44,7 +44,7 @@ def test_two_processes_at_once(made, whole, tmp_path):
     printed = [process.stdout for process in both if process.stdout]
     assert len(printed) == 1, both
     assert json.loads(printed[0])["rows"] == 36
-    parts = [{key_of(row) for row in rows(out / "parts" / f"rows-000{rank}.jsonl")} for rank in range(2)]
+    parts = [{row_key(row) for row in rows(out / "parts" / f"rows-000{rank}.jsonl")} for rank in range(2)]
     assert not parts[0] & parts[1]
     assert len(parts[0] | parts[1]) == 36
     assert (out / "results.jsonl").read_bytes() == (whole[0] / "results.jsonl").read_bytes()

@@ -1,4 +1,4 @@
-"""A whole run: every item once for each setting, one encoding a video, problems in its face."""
+"""A complete run: one row per item and setting, one encoding per video, and reported problems."""
 
 import json
 import shutil
@@ -11,17 +11,16 @@ from evaluation_sets import SETTINGS, load, rows, run, write_items
 
 from aviot import VideoLM
 from aviot.backbones.llava_video.backbone import LlavaVideo
-from aviot.evaluation import asking
-from aviot.evaluation.item import parse_item
-from aviot.evaluation.plan import Shard
-from aviot.evaluation.prompts import Instructions, ask_item
-from aviot.evaluation.rows import key_of
+from aviot.evaluation import prediction
+from aviot.evaluation.batching import Shard
+from aviot.evaluation.item import Instructions, item_prompt, parse_item
+from aviot.evaluation.results import row_key
 
 
 def test_every_item_once_for_each_setting_in_order(whole):
     out, _ = whole
     found = rows(out / "results.jsonl")
-    assert [key_of(row) for row in found] == [(item, name) for item in range(12) for name in SETTINGS]
+    assert [row_key(row) for row in found] == [(item, name) for item in range(12) for name in SETTINGS]
     assert {row["status"] for row in found} == {"answered", "failed"}
     assert {(row["frames"], row["supports"]) for row in found if row["id"] == "open-2"} == {(10, 5), (10, 3), (10, 10)}
 
@@ -68,7 +67,7 @@ def test_rows_do_not_tell_where_the_videos_lie(made, whole, tmp_path, monkeypatc
 
 def test_an_answer_is_what_aviot_answer_gives(made, whole):
     out, _ = whole
-    asked = ask_item(
+    asked = item_prompt(
         parse_item({"video": "v1.mp4", "question": "What?", "options": ["cat", "dog"]}, "1"), Instructions()
     )
     given = load(made / "model").open(made / "v1.mp4").ask(asked.text, budget=4, max_new_tokens=3)
@@ -107,14 +106,14 @@ def test_the_manifest_tells_what_it_takes_to_repeat(made, whole):
 
 def test_one_item_that_fails_does_not_end_the_run(made, tmp_path, monkeypatch):
     """Alone or in a batch: the others of its batch are asked one at a time."""
-    before = asking.Interviewer.answers
+    before = prediction.Predictor.answers
 
     def fails(self, session, items, setting):
         if any(item.id == "open-1" for item in items):
             raise RuntimeError("a bug\nin the model")
         return before(self, session, items, setting)
 
-    monkeypatch.setattr(asking.Interviewer, "answers", fails)
+    monkeypatch.setattr(prediction.Predictor, "answers", fails)
     summary = run(made, tmp_path / "run", batch=3, ratios=(4.0,), compressors=("uniform",))
     assert [problem.reason for problem in summary.failed if problem.id == "open-1"] == [
         "RuntimeError: a bug in the model"
@@ -140,9 +139,9 @@ def test_two_processes_make_the_same_file(made, whole, pairs, tmp_path, batch):
     out = tmp_path / "run"
     alone = whole[0] if batch == 1 else pairs
     assert run(made, out, shard=Shard(0, 2), batch=batch) is None
-    first = {key_of(row) for row in rows(out / "parts" / "rows-0000.jsonl")}
+    first = {row_key(row) for row in rows(out / "parts" / "rows-0000.jsonl")}
     summary = run(made, out, shard=Shard(1, 2), batch=batch)
-    second = {key_of(row) for row in rows(out / "parts" / "rows-0001.jsonl")}
+    second = {row_key(row) for row in rows(out / "parts" / "rows-0001.jsonl")}
     assert not first & second
     assert len(first | second) == 36
     assert summary is not None
@@ -157,7 +156,7 @@ def test_resumed_by_another_number_of_processes(made, whole, tmp_path):
     part.write_bytes(part.read_bytes()[:-20])  # as a kill would leave it
     assert run(made, out, resume=True) is not None
     assert (out / "results.jsonl").read_bytes() == (whole[0] / "results.jsonl").read_bytes()
-    keys = [key_of(row) for row in rows(part)]
+    keys = [row_key(row) for row in rows(part)]
     assert len(keys) == len(set(keys)) == 36
 
 
@@ -180,7 +179,7 @@ def test_what_could_not_be_asked_is_asked_again_when_told(made, pairs, tmp_path)
     assert len(run(folder, out, batch=2, resume=True).failed) == 5
     assert len(run(folder, out, batch=2, resume=True, retry=True).failed) == 2
     assert (out / "results.jsonl").read_bytes() == (pairs / "results.jsonl").read_bytes()
-    again = [key_of(row) for row in rows(out / "parts" / "rows-0000.jsonl")][36:]
+    again = [row_key(row) for row in rows(out / "parts" / "rows-0000.jsonl")][36:]
     assert len(again) == len(set(again)) == 9, "what fails as before is not written again"
 
 
@@ -197,7 +196,7 @@ def test_a_finished_run_is_summed_up_without_a_model(made, whole):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({}, "holds a run; add --resume"),
+        ({}, "already holds a run; resume it, or choose another output directory"),
         ({"resume": True, "max_new_tokens": 4}, "generation.max_new_tokens was 3, is 4"),
         ({"resume": True, "ratios": (2.0, 8.0)}, "settings"),
         ({"resume": True, "sampling": {"frames": 4}}, "sampling.frames was None, is 4"),
@@ -218,8 +217,9 @@ def test_other_weights_are_refused(made, whole, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("told", "sentence"), [({"RANK": "2", "WORLD_SIZE": "2"}, "below WORLD_SIZE"), ({"RANK": "x"}, "below WORLD_SIZE")]
+    ("environment", "sentence"),
+    [({"RANK": "2", "WORLD_SIZE": "2"}, "below WORLD_SIZE"), ({"RANK": "x"}, "below WORLD_SIZE")],
 )
-def test_ranks_that_make_no_sense(told, sentence):
+def test_ranks_that_make_no_sense(environment, sentence):
     with pytest.raises(ValueError, match=sentence):
-        Shard.here(told)
+        Shard.here(environment)

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from aviot.evaluation.exact import is_exact
 from aviot.evaluation.intervals import bootstrap, paired, wilson
-from aviot.evaluation.text import normal
+from aviot.evaluation.text import is_exact, normal
 
 SAME = [
     ("red", "red"),
@@ -111,5 +110,5 @@ def test_bootstrap_by_video():
     assert independent == bootstrap(values, list(range(100)), 0)
     assert independent[0] < 2.5 < independent[1]
     assert clustered == (2.5, 2.5)  # every video has the same mean
-    with pytest.raises(ValueError, match="one group a value"):
+    with pytest.raises(ValueError, match="one group per value"):
         bootstrap([1.0], [], 0)

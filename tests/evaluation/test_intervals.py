@@ -148,7 +148,7 @@ def test_one_video_says_nothing_of_others():
     assert share_interval([1.0], ["a"]) == wilson(1, 1)
     low, high = share_interval([1.0, 0.0, 1.0, 1.0], ["a", "a", "b", "b"])
     assert high - low > 0.9  # two videos: nearly everything is possible
-    with pytest.raises(ValueError, match="one group a value"):
+    with pytest.raises(ValueError, match="one group per value"):
         share_interval([1.0], [])
 
 

@@ -1,4 +1,4 @@
-"""What is read as an item, what is not, and what is said about it."""
+"""Parsing of items, and the messages for records that are refused."""
 
 import json
 
@@ -6,8 +6,8 @@ import pytest
 from evaluation_sets import write_items
 
 from aviot.backbones.llava_video.prompt import question_range
-from aviot.evaluation.item import ItemError, parse_item
-from aviot.evaluation.prompts import Instructions, ask_item
+from aviot.evaluation.fields import ItemError
+from aviot.evaluation.item import Instructions, item_prompt, parse_item
 from aviot.evaluation.reading import read_items
 
 OPEN = {"video": "v.mp4", "question": "Which colour?"}
@@ -195,7 +195,7 @@ def test_what_has_two_meanings_is_refused(record, sentence):
 
 
 @pytest.mark.parametrize(
-    ("record", "key", "meant"),
+    ("record", "key", "intended"),
     [
         ({"opitons": ["x", "y"], "answer": "x"}, "opitons", "options"),
         ({"optoins": ["x", "y"], "answer": "B"}, "optoins", "options"),
@@ -210,8 +210,8 @@ def test_what_has_two_meanings_is_refused(record, sentence):
         ({"video": None, "vidoe": "v.mp4"}, "vidoe", "video"),
     ],
 )
-def test_a_misspelt_key_is_refused(record, key, meant):
-    with pytest.raises(ItemError, match=f"unknown key '{key}'; did you mean '{meant}'"):
+def test_a_misspelt_key_is_refused(record, key, intended):
+    with pytest.raises(ItemError, match=f"unknown key '{key}'; did you mean '{intended}'"):
         parse_item(OPEN | record, "1")
 
 
@@ -297,15 +297,15 @@ def test_mistakes_name_file_and_line(tmp_path):
     path.write_text("\n".join(lines))
     with pytest.raises(ItemError) as error:
         read_items(path)
-    said = str(error.value)
-    assert "4 of 5 items cannot be used" in said
+    message = str(error.value)
+    assert "4 of 5 items cannot be used" in message
     for part in (
         "line 3: it is not JSON",
         "line 4: the item has no question",
         "line 5: the item has the key 'id' twice",
     ):
-        assert f"{path}, {part}" in said
-    assert "line 6: an item must be an object" in said
+        assert f"{path}, {part}" in message
+    assert "line 6: an item must be an object" in message
 
 
 def test_ids_must_differ(tmp_path):
@@ -332,7 +332,7 @@ def test_a_folder_of_splits(tmp_path):
     write_items(tmp_path / "test.jsonl", [CHOICE, OPEN])
     assert len(read_items(tmp_path)) == 2
     write_items(tmp_path / "train.jsonl", [CHOICE])
-    with pytest.raises(ItemError, match="splits test, train; say --split"):
+    with pytest.raises(ItemError, match="splits test, train; choose one of them"):
         read_items(tmp_path)
     found = read_items(tmp_path, split="train")
     assert len(found) == 1
@@ -345,12 +345,12 @@ def test_splits_below_a_configurations_folder(tmp_path):
     for name, items in {"hard/test-0": [CHOICE], "hard/train-0": [OPEN], "easy/train-0": [OPEN, CHOICE]}.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         write_items(tmp_path / f"{name}.jsonl", items)
-    with pytest.raises(ItemError, match="splits easy/train, hard/test, hard/train; say --split"):
+    with pytest.raises(ItemError, match="splits easy/train, hard/test, hard/train; choose one of them"):
         read_items(tmp_path)
     with pytest.raises(ItemError, match="'train' is several of them"):
         read_items(tmp_path, split="train")
     assert [len(read_items(tmp_path, split=name)) for name in ("easy", "test", "hard/train")] == [2, 1, 1]
-    with pytest.raises(ItemError, match="splits test, train; say --split"):
+    with pytest.raises(ItemError, match="splits test, train; choose one of them"):
         read_items(tmp_path / "hard")
 
 
@@ -383,13 +383,13 @@ def test_a_dataset_as_saved(tmp_path):
 
 def test_the_span_has_the_options_and_not_the_instruction():
     item = parse_item(CHOICE, "1")
-    asked = ask_item(item, Instructions())
+    asked = item_prompt(item, Instructions())
     low, high = asked.span
     assert asked.text[low:high] == "Which colour?\nA. red\nB. blue\nC. green"
     assert asked.span == question_range(asked.text)
-    odd = ask_item(item, Instructions(choice="Say it in Klingon."))
+    odd = item_prompt(item, Instructions(choice="Say it in Klingon."))
     assert odd.text[slice(*odd.span)] == asked.text[low:high]
-    assert ask_item(parse_item(OPEN, "1"), Instructions(open="")).text == "Which colour?"
+    assert item_prompt(parse_item(OPEN, "1"), Instructions(open="")).text == "Which colour?"
 
 
 def test_labels_order_options_and_numbers_may_have_units():
@@ -399,3 +399,11 @@ def test_labels_order_options_and_numbers_may_have_units():
     with pytest.raises(ItemError, match="two meanings"):
         parse_item(OPEN | {"options": ["1 dog", "2 dogs", "3 dogs"], "answer": 2}, "1")
     assert parse_item(OPEN | {"answer": "A", "frames": [1, 2, 3]}, "1").answers == ("A",)
+
+
+def test_renamed_functions_are_found_under_their_old_names():
+    with pytest.warns(DeprecationWarning, match="ask is now called build_prompt"):
+        from aviot.evaluation.prompts import ask
+    assert ask("What?", ("a dog", "a cat"), "Answer with the letter.").span == (0, 23)
+    with pytest.raises(ImportError, match="nothing"):
+        from aviot.evaluation.item import nothing  # noqa: F401

@@ -1,4 +1,4 @@
-"""The judge against a server that misbehaves: retried, then reported, never silently scored."""
+"""The judge against a failing server: requests are retried, then reported, and never silently scored."""
 
 import json
 import threading
@@ -9,8 +9,7 @@ import pytest
 
 from aviot.evaluation.endpoint import Endpoint, EndpointError
 from aviot.evaluation.item import Item
-from aviot.evaluation.judge import judge_messages, parse_verdict
-from aviot.evaluation.judging import GIVEN_UP_AFTER, judge_rows
+from aviot.evaluation.judge import MAX_FAILURES_IN_A_ROW, judge_messages, judge_rows, parse_verdict
 
 
 class Server:
@@ -236,12 +235,12 @@ def test_retry_after_as_a_date(serve):
     assert 25 < waits[0] <= 30
 
 
-@pytest.mark.parametrize(("status", "hopeless"), [(400, False), (401, True), (403, True), (404, True), (302, False)])
-def test_what_will_not_pass_is_not_retried(serve, status, hopeless):
+@pytest.mark.parametrize(("status", "permanent"), [(400, False), (401, True), (403, True), (404, True), (302, False)])
+def test_what_will_not_pass_is_not_retried(serve, status, permanent):
     server = serve(reply({"error": "no"}, status, Location="http://127.0.0.1:9/elsewhere"))
     with pytest.raises(EndpointError, match=f"HTTP {status}") as error:
         asked(server)
-    assert error.value.hopeless is hopeless
+    assert error.value.permanent is permanent
     assert len(server.requests) == 1
 
 
@@ -311,10 +310,10 @@ def test_a_server_s_words_are_one_short_line_that_steers_no_terminal(serve, monk
     words = "sk-very-secret\x1b[2J\x9b\u202e\r\nforged: line\x07" + "long " * 1000
     with pytest.raises(EndpointError) as error:
         asked(serve(reply(words.encode(), status)), key_variable="JUDGE_KEY")
-    said = str(error.value)
-    assert said.isprintable()
-    assert len(said) < 450
-    assert "very-secret" not in said
+    message = str(error.value)
+    assert message.isprintable()
+    assert len(message) < 450
+    assert "very-secret" not in message
 
 
 def open_items(count):
@@ -334,7 +333,7 @@ def test_a_judge_that_never_answers_is_given_up(serve):
     found = list(judge_rows(endpoint, open_rows(60), open_items(60)))
     assert len(found) == 60
     assert all("HTTP 503" in row["unjudged"] for row in found)
-    assert GIVEN_UP_AFTER <= len(server.requests) < GIVEN_UP_AFTER + 4
+    assert MAX_FAILURES_IN_A_ROW <= len(server.requests) < MAX_FAILURES_IN_A_ROW + 4
     assert sum("not asked, after 24 answers in a row" in row["unjudged"] for row in found) == 60 - len(server.requests)
 
 

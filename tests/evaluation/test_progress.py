@@ -1,4 +1,4 @@
-"""What is seen of a long run, in a terminal of any width."""
+"""The progress display of a long run, in terminals of any width."""
 
 from io import StringIO
 

@@ -1,4 +1,4 @@
-"""Replies as people tried them on the reader: what each chooses, as a table, and what reading must not depend on."""
+"""A table of replies and the option that each chooses, and properties of the parser."""
 
 import itertools
 import re

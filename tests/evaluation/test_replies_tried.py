@@ -1,4 +1,4 @@
-"""Further replies as a sceptic tried them: bounds, scores, places, phrasal verbs, headings, second thoughts."""
+"""Adversarial replies: bounds, scores, positions, phrasal verbs, headings, second thoughts."""
 
 import pytest
 

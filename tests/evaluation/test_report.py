@@ -1,4 +1,4 @@
-"""The summary as it is printed and exported: nothing cut at 80 columns, no formulas, differences that are paired."""
+"""The printed and exported summary: no truncation at 80 columns, no formulas, paired differences."""
 
 import csv
 from io import StringIO
@@ -6,16 +6,13 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from aviot.evaluation.benchmarks.ten import BY_NAME
-from aviot.evaluation.export import results_csv, summary_csv, summary_markdown
-from aviot.evaluation.grouping import check_columns, group_items
+from aviot.evaluation.benchmarks.definitions import BY_NAME
 from aviot.evaluation.intervals import difference_interval, share_interval
 from aviot.evaluation.item import Item, parse_item
-from aviot.evaluation.report import as_plain, print_summary
+from aviot.evaluation.measures import check_columns, group_items
+from aviot.evaluation.report import as_dict, print_summary, results_csv, summary_csv, summary_markdown
 from aviot.evaluation.suite.comparison import compare, compare_settings
-from aviot.evaluation.suite.markdown import as_markdown
-from aviot.evaluation.suite.model import Model
-from aviot.evaluation.suite.report import SuiteReport
+from aviot.evaluation.suite.report import ModelMatch, SuiteReport, as_markdown
 from aviot.evaluation.summary import summarise
 
 SETTINGS = ["none", *(f"{name}@{ratio:g}" for name in ("aviot", "uniform", "segment-mean") for ratio in (2, 12.5, 20))]
@@ -52,8 +49,8 @@ def made_rows(settings=SETTINGS, questions=QUESTIONS, per_video=3, **more):
 
 
 def made_items(count=QUESTIONS, **columns):
-    told = {"video": "v.mp4", "question": "?"}
-    return [parse_item(told | {key: value(n) for key, value in columns.items()}, str(n)) for n in range(count)]
+    fields = {"video": "v.mp4", "question": "?"}
+    return [parse_item(fields | {key: value(n) for key, value in columns.items()}, str(n)) for n in range(count)]
 
 
 def summed_up(rows, items=(), **more):
@@ -125,7 +122,7 @@ def test_few_videos_are_said():
     assert "no interval where all questions are about one video" in printed(one)
     few = summed_up(made_rows(["none"], questions=6))
     assert "intervals from fewer than 10 videos (here 2) are rough" in printed(few)
-    assert as_plain(few)["caveats"]
+    assert as_dict(few)["caveats"]
     assert not summed_up(made_rows(["none"], questions=30)).caveats
 
 
@@ -205,7 +202,7 @@ def test_a_limited_suite_says_so():
     rows[0]["damage"] = {"claimed_seconds": 9.0, "missing_seconds": 3.0, "decoder_errors": 0}
     (whole, _) = compare(BY_NAME["mvbench"], rows, "frames=64")
     assert "damaged videos: 1; mvbench/summary.json lists them" in whole.notes
-    report = SuiteReport(Model(False, "Another model."), "frames=64", (whole,), (), limit=24)
+    report = SuiteReport(ModelMatch(False, "Another model."), "frames=64", (whole,), (), limit=24)
     assert "Only the first 24 questions of each benchmark were asked." in as_markdown(report)
 
 

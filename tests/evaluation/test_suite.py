@@ -1,4 +1,4 @@
-"""The paper's figures as they are kept, and the suite over folders in the benchmarks' formats."""
+"""The paper's scores as stored, and the suite over directories in the benchmarks' formats."""
 
 import itertools
 import json
@@ -12,39 +12,36 @@ from forked import run_forked
 from killed_worker import aviot as in_a_process
 from test_evaluate_command import aviot
 
-from aviot.evaluation.benchmarks.folder import read_benchmark, record_files
-from aviot.evaluation.benchmarks.ten import BY_NAME, TEN
+from aviot.evaluation.benchmarks.benchmark import read_benchmark, record_files
+from aviot.evaluation.benchmarks.definitions import BENCHMARKS, BY_NAME
 from aviot.evaluation.config import Setting
-from aviot.evaluation.item import ItemError
+from aviot.evaluation.fields import ItemError
 from aviot.evaluation.run import Prepared, read_results
-from aviot.evaluation.suite.comparison import Line, compare
-from aviot.evaluation.suite.markdown import as_markdown
-from aviot.evaluation.suite.model import Model
-from aviot.evaluation.suite.reference import figure, sweep, tables
-from aviot.evaluation.suite.report import Missing, SuiteReport
+from aviot.evaluation.suite.comparison import BenchmarkScore, compare, paper_score, paper_sweep, paper_tables
+from aviot.evaluation.suite.report import ModelMatch, NotRun, SuiteReport, as_markdown
 from aviot.evaluation.verify import recorded_config
 from aviot.utils.journal import JournalError
 
 DENSE, FIXED = "fps=2,max_frames=224", "frames=64"
 NUMBERS = itertools.count()
-NAMES = [benchmark.name for benchmark in TEN]
+NAMES = [benchmark.name for benchmark in BENCHMARKS]
 
 
 def scores(label):
-    return next(table["scores"] for table in tables() if table["label"] == label)
+    return next(table["scores"] for table in paper_tables() if table["label"] == label)
 
 
 def at(name, sampling, compressor, ratio, part=None):
-    return figure(name, sampling, Setting(compressor, ratio), part).score
+    return paper_score(name, sampling, Setting(compressor, ratio), part).score
 
 
 def test_the_tables_agree_with_each_other_and_with_the_papers_sentences():
     for name in NAMES:
         assert at(name, DENSE, "aviot", 4.0) == scores("tab:supp_ratio_results")["aviot"]["4"][name]
-        assert len(list(sweep(name, DENSE))) in (10, 16)
+        assert len(list(paper_sweep(name, DENSE))) in (10, 16)
     five = ("videomme", "videommmu", "mvbench", "nextqa", "perceptiontest")
-    for ratio, said in ((2, 64.38), (10, 62.27), (20, 60.74)):
-        assert mean(at(name, DENSE, "aviot", ratio) for name in five) == pytest.approx(said, abs=0.006)
+    for ratio, expected in ((2, 64.38), (10, 62.27), (20, 60.74)):
+        assert mean(at(name, DENSE, "aviot", ratio) for name in five) == pytest.approx(expected, abs=0.006)
     controlled = scores("tab:fixed64_results")
     plain = controlled["none"][""]
     for ratio, gain in (("2", 2.36), ("4", 1.02), ("10", -1.12)):
@@ -65,9 +62,9 @@ def test_every_part_of_mvbench_and_tempcompass_has_its_figure():
         for part in BY_NAME[name].parts:
             assert at(name, FIXED, "aviot", 10.0, part.name) > 0
     assert at("mvbench", FIXED, "aviot", 10.0, "moving_direction") == 29.5
-    assert figure("mvbench", DENSE, Setting("aviot", 10.0), "moving_direction") is None
-    assert figure("lvbench", FIXED, Setting("aviot", 4.0)) is None
-    assert figure("videomme", DENSE, Setting("none", None)).score == 63.3
+    assert paper_score("mvbench", DENSE, Setting("aviot", 10.0), "moving_direction") is None
+    assert paper_score("lvbench", FIXED, Setting("aviot", 4.0)) is None
+    assert paper_score("videomme", DENSE, Setting("none", None)).score == 63.3
 
 
 @pytest.fixture(scope="module")
@@ -147,39 +144,39 @@ def test_the_table_says_whose_model_it_is_and_what_is_missing(ran):
     assert text.strip() == done.stdout.strip()
     assert "This model is not the paper's (decoder hidden_size 32 instead of 3584" in text
     assert "score (not the paper's model)" in text
-    missing = set(re.findall(r"^\| ([^|]+) \| no (?:folder|records)[^|]* \| [\d.]+ \(aviot@4\) \|$", text, re.M))
+    missing = set(re.findall(r"^\| ([^|]+) \| no (?:directory|records)[^|]* \| [\d.]+ \(aviot@4\) \|$", text, re.M))
     assert missing == {"Video-MMMU", "NExT-QA", "Perception Test", "LongVideoBench"}
     assert "no records in nextqa (split test)" in text
     assert "exact match; the paper's figure is a GPT-4o judge's" in text
     assert "another checkpoint" in text
-    assert "1 of 3 questions could not be asked, like videomme-3: there is no file gone.mp4" in text
+    assert "1 of 3 questions could not be asked, such as videomme-3: there is no file gone.mp4" in text
     assert re.search(r"\| MVBench \[\d\] \| aviot@4 \| .* \| 61.58 \| ", text)
-    assert "2 of 20 parts: the folder holds only action_count, moving_count" in text
+    assert "2 of 20 parts: the directory holds only action_count, moving_count" in text
     assert "caption matching and captioning are left to lmms-eval" in text
     assert all((out / name).stat().st_size > 1000 for name in ("scores.png", "ratios.png"))
 
 
 def test_figures_differences_and_intervals(ran):
     _, out, _ = ran
-    told = json.loads((out / "suite.json").read_text())
-    assert told["sampling"] == DENSE
-    assert not told["model"]["may_be_the_papers"]
-    line = next(each for each in told["lines"] if each["benchmark"] == "videomme" and each["setting"] == "aviot@4")
+    report = json.loads((out / "suite.json").read_text())
+    assert report["sampling"] == DENSE
+    assert not report["model"]["may_be_the_papers"]
+    line = next(each for each in report["lines"] if each["benchmark"] == "videomme" and each["setting"] == "aviot@4")
     assert (line["counted"], line["failed"], line["paper"]) == (3, 1, 63.89)
     right = sum(row["correct"] for row in rows(out / "videomme" / "results.jsonl") if row["setting"] == "aviot@4")
     assert line["score"] == pytest.approx(100 * right / 3)
     assert line["difference"] == pytest.approx(line["score"] - 63.89)
     assert line["difference_interval"] == pytest.approx([end - 63.89 for end in line["interval"]])
-    (apart,) = (each for each in told["differences"] if each["benchmark"] == "videomme")
+    (apart,) = (each for each in report["differences"] if each["benchmark"] == "videomme")
     assert (apart["setting"], apart["against"], apart["counted"], apart["videos"]) == ("aviot@4", "none", 3, 2)
     assert apart["interval"][0] <= apart["difference"] <= apart["interval"][1]
     assert "## Between settings" in (out / "suite.md").read_text()
     assert "intervals from fewer than 10 videos" in (out / "suite.md").read_text()
-    ego = next(each for each in told["lines"] if each["benchmark"] == "egoschema")
+    ego = next(each for each in report["lines"] if each["benchmark"] == "egoschema")
     assert (ego["score"], ego["difference"], ego["without_answer"]) == (None, None, 1)
-    broken = next(each for each in told["lines"] if each["benchmark"] == "lvbench")
+    broken = next(each for each in report["lines"] if each["benchmark"] == "lvbench")
     assert (broken["failed"], broken["score"]) == (1, 0.0)
-    temporal = [(each["part"], each["counted"]) for each in told["lines"] if each["benchmark"] == "tempcompass"]
+    temporal = [(each["part"], each["counted"]) for each in report["lines"] if each["benchmark"] == "tempcompass"]
     assert temporal == [(None, 1), (None, 1), ("multi-choice", 1), ("multi-choice", 1), ("yes_no", 1), ("yes_no", 1)]
 
 
@@ -214,7 +211,7 @@ def test_a_suite_does_not_count_what_was_edited(ran, data):
     assert (out / "suite.json").read_bytes() == before
     part = out / "videomme" / "parts" / "rows-0000.jsonl"
     whole = part.read_bytes()
-    for change, sentence in (({"item": 9999}, "it is of item 9999"), ({"setting": "magic"}, "its setting is 'magic'")):
+    for change, sentence in (({"item": 9999}, "its item is 9999"), ({"setting": "magic"}, "its setting is 'magic'")):
         write_items(part, [*rows(part), first | change])
         done = aviot(*again)
         part.write_bytes(whole)
@@ -237,10 +234,10 @@ def test_what_the_suite_reads_is_checked_once_more(ran, data):
 
 def test_strangers_words_in_the_table_are_text(ran):
     row_id = "a|b<c>[d](http://e)\x1b[2J\n# f"
-    line = Line(
+    line = BenchmarkScore(
         "b", "t", "p|q", "s", None, None, None, 0, 0, 0, 0, None, None, None, None, notes=(f"like {row_id}: r",)
     )
-    text = as_markdown(SuiteReport(Model(False, "."), "fps=2", (line,), (Missing("m", "M", row_id, ""),)))
+    text = as_markdown(SuiteReport(ModelMatch(False, "."), "fps=2", (line,), (NotRun("m", "M", row_id, ""),)))
     assert text.count(r"a\|b&lt;c>\[d](http://e)" + "\N{REPLACEMENT CHARACTER}" + r"\[2J # f") == 2
     assert r"t: p\|q" in text
 
@@ -248,9 +245,9 @@ def test_strangers_words_in_the_table_are_text(ran):
 def test_two_processes_make_the_same_table(ran, made, data, tmp_path):
     _, out, _ = ran
     words = ["--suite", "paper", "-m", made / "model", "--max-new-tokens", 1, "--out", tmp_path / "run"]
-    told = ["evaluate", data, *words, "--compressor", "aviot", "--compressor", "none"]
+    arguments = ["evaluate", data, *words, "--compressor", "aviot", "--compressor", "none"]
     environments = tuple({"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"} for rank in range(2))
-    both = run_forked(in_a_process, *map(str, told), environments=environments)
+    both = run_forked(in_a_process, *map(str, arguments), environments=environments)
     assert [process.returncode for process in both] == [0, 0], both
     assert [process.stdout.strip() for process in both if process.stdout] == [(out / "suite.md").read_text().strip()]
     for name in ("suite.md", "videomme/results.jsonl", "mvbench/results.jsonl"):
@@ -283,18 +280,18 @@ def row(part, correct, status="answered", **more):
 
 
 def test_a_judge_decides_where_there_is_one():
-    said = [
+    rows_judged = [
         row(None, False, judge={"correct": True, "score": 5}),
         row(None, True, judge={"correct": False, "score": 0}),
         row(None, True, judge={"correct": True, "score": 4}),
         row(None, True, judge={"unjudged": "time-out"}),
         row(None, False, status="failed", id="x-5", reason="no file"),
     ]
-    (line,) = compare(BY_NAME["activitynetqa"], said, DENSE)
+    (line,) = compare(BY_NAME["activitynetqa"], rows_judged, DENSE)
     assert (line.counted, line.score, line.paper, line.answered) == (4, 50.0, 68.23, 4)
     assert line.notes == (
-        "1 of 5 questions could not be asked, like x-5: no file; activitynetqa/summary.json has all",
-        "1 of 5 answers were not judged and are not in the figure; --resume asks again",
+        "1 of 5 questions could not be asked, such as x-5: no file; activitynetqa/summary.json lists all",
+        "1 of 5 answers were not judged and are not in the figure; resume the run to ask the judge again",
     )
 
 
@@ -302,15 +299,15 @@ def test_a_judge_decides_where_there_is_one():
     ("words", "sentence"),
     [
         (("{data}", "--suite", "other"), "--suite must be paper"),
-        (("{data}/nowhere", "--suite", "paper"), "is no folder"),
+        (("{data}/nowhere", "--suite", "paper"), "is not a directory"),
         (("{data}/nextqa", "--suite", "paper"), "holds none of the benchmarks"),
         (("{data}", "--suite", "paper", "--split", "test"), "leave out the options for split"),
         (("{data}", "--suite", "paper", "--max-new-tokens", "0"), "max_new_tokens must be"),
     ],
 )
 def test_suite_mistakes(made, data, tmp_path, words, sentence):
-    told = [word.format(data=data) for word in words]
-    done = aviot(*told, "-m", made / "model", "--out", tmp_path / "run")
+    arguments = [word.format(data=data) for word in words]
+    done = aviot(*arguments, "-m", made / "model", "--out", tmp_path / "run")
     assert done.exit_code == 2, done.output
     assert sentence in done.stderr
 
@@ -329,10 +326,10 @@ def test_another_split_is_not_taken_for_the_benchmarks(tmp_path):
     names = ("test-00000-of-00001.jsonl", "lvb_val.jsonl", "validation-00000-of-00001.jsonl")
     for count, found in enumerate(([], ["lvb_val.jsonl"], ["validation-00000-of-00001.jsonl"]), 1):
         (tmp_path / names[count - 1]).touch()
-        assert [path.name for path in record_files(tmp_path, part, alone=True)] == found
+        assert [path.name for path in record_files(tmp_path, part, is_only_part=True)] == found
 
 
 def test_what_is_no_record_is_named(tmp_path):
     write_items(tmp_path / "test.jsonl", [{"question": "What?", "options": ["a", "b"], "answer": "A"}])
-    with pytest.raises(ItemError, match=r"test.jsonl, line 1: it is no record of videomme: KeyError 'videoID'"):
+    with pytest.raises(ItemError, match=r"test.jsonl, line 1: it is not a record of videomme: KeyError 'videoID'"):
         read_benchmark(BY_NAME["videomme"], tmp_path)

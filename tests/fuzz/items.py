@@ -141,9 +141,9 @@ def _write_benchmark(rng: Random, sources: Path, folder: Path) -> str:
 
 
 def _tasks() -> list[tuple[str, str, tuple[str, str]]]:
-    from aviot.evaluation.benchmarks.ten import TEN
+    from aviot.evaluation.benchmarks.definitions import BENCHMARKS
 
-    return [(each.name, part.task, (part.configuration, part.split)) for each in TEN for part in each.parts]
+    return [(each.name, part.task, (part.configuration, part.split)) for each in BENCHMARKS for part in each.parts]
 
 
 def _write_table(rng: Random, sources: Path, folder: Path) -> str:
@@ -202,8 +202,8 @@ def check(folder: Path) -> str:
     case = json.loads((folder / "case.json").read_text())
     if case["kind"] == "records":
         return _check_records(folder, case)
-    from aviot.evaluation.benchmarks.folder import read_benchmark
-    from aviot.evaluation.benchmarks.ten import BY_NAME
+    from aviot.evaluation.benchmarks.benchmark import read_benchmark
+    from aviot.evaluation.benchmarks.definitions import BY_NAME
     from aviot.evaluation.reading import read_items
 
     if case["kind"] == "benchmark":
@@ -219,8 +219,7 @@ def check(folder: Path) -> str:
 
 def _check_item(item: Any, *, is_plain: bool) -> None:
     """Check an item's fields, that it can be asked, and that it is the same when it is written down and read again."""
-    from aviot.evaluation.item import parse_item
-    from aviot.evaluation.prompts import ask
+    from aviot.evaluation.item import ask, parse_item
 
     texts = (item.id, item.video, item.question, *item.options, *item.answers)
     for text in texts:
@@ -277,7 +276,7 @@ def _check_records(folder: Path, case: dict[str, Any]) -> str:
 def errors() -> tuple[type[Exception], ...]:
     """Return what items and records that cannot be used raise."""
     from aviot.data.checks import DataError
-    from aviot.evaluation.errors import ItemError
+    from aviot.evaluation.fields import ItemError
 
     return ItemError, DataError
 
@@ -290,8 +289,8 @@ TARGET = Target(
     check=check,
     errors=errors,
     modules=(
-        *("aviot.data.corpus", "aviot.evaluation.reading", "aviot.evaluation.prompts", "pyarrow", "pyarrow.parquet"),
-        *("aviot.evaluation.benchmarks.folder", "aviot.evaluation.benchmarks.ten", "yaml", "pyarrow.ipc"),
+        *("aviot.data.corpus", "aviot.evaluation.reading", "aviot.evaluation.item", "pyarrow", "pyarrow.parquet"),
+        *("aviot.evaluation.benchmarks.benchmark", "aviot.evaluation.benchmarks.definitions", "yaml", "pyarrow.ipc"),
     ),
     changes=("index", "index/*.safetensors"),
 )

@@ -115,7 +115,7 @@ def _reply(status: str, headers: dict[str, str], body: bytes) -> bytes:
 
 def check(folder: Path) -> str:
     """Ask the judge as an evaluation does; there is a verdict, or a reason why not."""
-    from aviot.evaluation.endpoint import LONGEST_WAIT, Endpoint, EndpointError
+    from aviot.evaluation.endpoint import MAX_RETRY_WAIT, Endpoint, EndpointError
     from aviot.evaluation.judge import judge_messages, parse_verdict
     from aviot.utils.journal import as_line
 
@@ -129,7 +129,7 @@ def check(folder: Path) -> str:
         except EndpointError as error:
             said, outcome = {"unjudged": str(error)}, "unjudged"
     as_line(said)
-    require(all(0 <= wait <= LONGEST_WAIT for wait in waits), f"it waits {waits!r:.200} s")
+    require(all(0 <= wait <= MAX_RETRY_WAIT for wait in waits), f"it waits {waits!r:.200} s")
     return outcome
 
 

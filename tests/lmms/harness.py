@@ -11,7 +11,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
 from tiny import make_start
 
-from aviot.evaluation.prompts import CHOICE_INSTRUCTION
+from aviot.evaluation.item import CHOICE_INSTRUCTION
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot_lab.world import World, WorldConfig, save
 

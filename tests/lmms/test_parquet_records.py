@@ -6,8 +6,8 @@ pytest.importorskip("pyarrow", reason="records in Parquet need pyarrow: make tes
 import pyarrow
 from pyarrow import ipc, parquet
 
-from aviot.evaluation.benchmarks.folder import read_benchmark
-from aviot.evaluation.benchmarks.ten import BY_NAME
+from aviot.evaluation.benchmarks.benchmark import read_benchmark
+from aviot.evaluation.benchmarks.definitions import BY_NAME
 
 pytestmark = pytest.mark.lmms_eval
 

@@ -62,8 +62,8 @@ def test_the_harness_says_what_was_recorded(entry):
 def test_what_the_plug_in_asks_is_the_question_with_its_options(model, entry):
     messages = Given(entry["task"], [entry["record"]]).doc_to_messages(entry["record"])
     item = read_request(messages, entry["record"], "1")
-    assert item.asked.text == entry["prompt"]
-    assert item.asked.text[slice(*item.asked.span)] == entry["asks"]
+    assert item.prompt.text == entry["prompt"]
+    assert item.prompt.text[slice(*item.prompt.span)] == entry["asks"]
     assert Path(item.video) == place_of(entry["task"], entry["record"])
 
 

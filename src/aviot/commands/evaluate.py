@@ -2,7 +2,10 @@
 
 import json
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -144,7 +147,7 @@ def evaluate(
             )
         from aviot.bundled import embedded_model
         from aviot.evaluation.config import EvaluationConfig
-        from aviot.evaluation.prompts import Instructions
+        from aviot.evaluation.item import Instructions
         from aviot.request import MAX_NEW_TOKENS
         from aviot.video.checks import ReadLimits
 
@@ -178,10 +181,11 @@ def evaluate(
 
 def _check_items(config: "EvaluationConfig") -> None:
     """Refuse items that cannot be used and columns that none has, before torch is imported for them."""
-    from aviot.evaluation.grouping import check_columns
-    from aviot.evaluation.reading import read_items
+    from aviot.evaluation.measures import check_columns
+    from aviot.evaluation.reading import SplitError, read_items
 
-    items = read_items(config.items, videos=config.videos, split=config.split)
+    with _hints({SplitError: "--split"}):
+        items = read_items(config.items, videos=config.videos, split=config.split)
     check_columns(items.items[: config.limit], config.by)
 
 
@@ -190,32 +194,43 @@ def _endpoint(url: str | None, model: str, key: str | None, timeout: float, atte
 
     if url is None:
         return None
+    if not model.strip():
+        raise ValueError("--judge-model must name the judge's model, got an empty text")
     return Endpoint(url=url, model=model, key_variable=key, timeout=timeout, attempts=attempts)
 
 
 def _evaluate(
     config: "EvaluationConfig", device: str, *, resume: bool, retry: bool, as_json: bool, first: bool
 ) -> None:
-    from aviot.evaluation.report import as_plain, print_summary
-    from aviot.evaluation.run import RESULTS
+    from aviot.evaluation.report import as_dict, print_summary
+    from aviot.evaluation.run import RESULTS, NoRunError, RunExistsError
     from aviot.evaluation.run import evaluate as run_evaluation
     from aviot.utils.machine import process_device
 
     place = process_device(device)
     report = say if first and sys.stderr.isatty() else _silent
-    summary = run_evaluation(
-        config, lambda: load_model(config.model, str(place), report), place, resume=resume, retry=retry, report=report
-    )
+    load = partial(load_model, config.model, str(place), report)
+    with _hints({RunExistsError: "--resume", NoRunError: "without --resume"}):
+        summary = run_evaluation(config, load, place, resume=resume, retry=retry, report=report)
     if summary is None:
         _say_unfinished(config.out / RESULTS, first=first)
         return
     if as_json:
-        print(json.dumps({"run": str(config.out)} | as_plain(summary), indent=2))
+        print(json.dumps({"run": str(config.out)} | as_dict(summary), indent=2))
     else:
         print_summary(summary, SafeConsole())
         say(f"{config.out}: results.jsonl, summary.json, manifest.json; results.csv, summary.csv, summary.md")
     if sum(len(problem.settings) for problem in summary.failed) == summary.rows:
         refuse("no item could be asked; see the reasons above", code=1)
+
+
+@contextmanager
+def _hints(flags: Mapping[type[ValueError], str]) -> Iterator[None]:
+    """Add to an error's message the flag that resolves it."""
+    try:
+        yield
+    except tuple(flags) as error:
+        raise ValueError(f"{error} ({flags[type(error)]})") from error
 
 
 def _refuse_beside(what: str, **unfit: object) -> None:
@@ -241,9 +256,8 @@ def _suite(
     as_json: bool,
     first: bool,
 ) -> None:
-    from aviot.evaluation.suite.files import JSON
-    from aviot.evaluation.suite.files import as_json as plain
-    from aviot.evaluation.suite.markdown import as_markdown
+    from aviot.evaluation.run import NoRunError, RunExistsError
+    from aviot.evaluation.suite.report import JSON, as_dict, as_markdown
     from aviot.evaluation.suite.suite import paper_ratios, paper_sampling, run_suite
     from aviot.utils.machine import process_device
 
@@ -251,19 +265,20 @@ def _suite(
     report = say if first and sys.stderr.isatty() else _silent
     sampling = paper_sampling(config.sampling)
     base = replace(config, sampling=sampling, ratios=paper_ratios(config.ratios, sampling))
-    found = run_suite(
-        base,
-        lambda: load_model(base.model, str(place), report),
-        place,
-        max_new_tokens=max_new_tokens,
-        resume=resume,
-        retry=retry,
-        report=report,
-    )
+    with _hints({RunExistsError: "--resume", NoRunError: "without --resume"}):
+        found = run_suite(
+            base,
+            partial(load_model, base.model, str(place), report),
+            place,
+            max_new_tokens=max_new_tokens,
+            resume=resume,
+            retry=retry,
+            report=report,
+        )
     if found is None:
         _say_unfinished(base.out / JSON, first=first)
         return
-    print(json.dumps(plain(found), indent=2) if as_json else as_markdown(found))
+    print(json.dumps(as_dict(found), indent=2) if as_json else as_markdown(found))
     say(f"{base.out}: suite.md, suite.json, plots where matplotlib is installed, and a run for each benchmark")
     if not any(line.answered for line in found.lines):
         refuse("no question could be asked; each benchmark's summary.json has the reasons", code=1)
@@ -272,12 +287,13 @@ def _suite(
 def _verify(
     run: Path, items: Path | None, model: Path | None, videos: Path | None, *, device: str, as_json: bool, **how: int
 ) -> None:
-    from aviot.evaluation.verify import recorded_config
+    from aviot.evaluation.verify import UnfinishedRunError, recorded_config
     from aviot.evaluation.verify import verify as verify_run
     from aviot.utils.machine import process_device
 
     config, place = recorded_config(run, items=items, model=model, videos=videos), process_device(device)
-    found = verify_run(config, lambda: load_model(config.model, str(place), _silent), place, **how)
+    with _hints({UnfinishedRunError: "--resume"}):
+        found = verify_run(config, partial(load_model, config.model, str(place), _silent), place, **how)
     if as_json:
         print(json.dumps(asdict(found) | {"holds": found.holds}, indent=2))
     else:

@@ -1,1 +1,1 @@
-"""Evaluation on people's own items: questions about videos asked, scored, and written down to be repeated."""
+"""Evaluation on questions about videos: ask, score, and record everything needed to repeat the run."""

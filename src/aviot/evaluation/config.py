@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from aviot.budget import Budget
-from aviot.evaluation.benchmarks.ten import BY_NAME
+from aviot.evaluation.benchmarks.definitions import BY_NAME
 from aviot.evaluation.endpoint import Endpoint
-from aviot.evaluation.prompts import Instructions
+from aviot.evaluation.item import Instructions
 from aviot.methods import registry
 from aviot.request import MAX_NEW_TOKENS, check_sampling, checkpoint_folder
 from aviot.utils.files import check_folder

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible endpoint: one chat completion, asked for until it comes or cannot be had."""
+"""Client of an OpenAI-compatible endpoint: one chat completion per call, with retries."""
 
 import email.utils
 import io
@@ -18,32 +18,32 @@ from aviot.utils.printing import one_line
 from aviot.utils.values import require_positive, require_whole
 
 MAX_REPLY = 2**20
-"""Bytes of the longest reply that is read."""
+"""Longest reply that is read, in bytes."""
 
-LONGEST_WAIT = 120.0
-"""Seconds that a server's Retry-After is obeyed at most."""
+MAX_RETRY_WAIT = 120.0
+"""Longest wait between two attempts in seconds, also if Retry-After asks for more."""
 
-HEAD_BYTES = 2**17
-"""Bytes of a reply's status and headers that are read, beside what it says."""
+MAX_HEADER_BYTES = 2**17
+"""Bytes of status line and headers that are read in addition to the body."""
 
-SAID = 400  # characters of a reason
+MAX_REASON = 400  # characters
 
-_DOUBLED = 10  # times that the wait between two requests is doubled at most
+_MAX_DOUBLINGS = 10  # of the wait between two attempts
 
-_PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
-_HOPELESS = frozenset({401, 403, 404})
+_TRANSIENT_STATUSES = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529})
+_PERMANENT_STATUSES = frozenset({401, 403, 404})
 
 
 class EndpointError(Exception):
-    """A completion that could not be had, and why; `hopeless` if no other will come either."""
+    """A failed completion; `permanent` if every further request would fail as well."""
 
-    def __init__(self, reason: str, *, hopeless: bool = False) -> None:
+    def __init__(self, reason: str, *, permanent: bool = False) -> None:
         super().__init__(reason)
-        self.hopeless = hopeless
+        self.permanent = permanent
 
 
-class _Passing(Exception):
-    """A failure that may pass, and how long the server asks to wait."""
+class _TransientError(Exception):
+    """A failure that a later attempt may not meet; `wait` is the server's Retry-After in seconds."""
 
     def __init__(self, reason: str, wait: float | None = None) -> None:
         super().__init__(reason)
@@ -51,21 +51,23 @@ class _Passing(Exception):
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """A redirect would carry the key to another host."""
+    """Refuses redirects, which would send the key to another host."""
 
     def redirect_request(self, *args: Any, **kwargs: Any) -> None:
-        """Follow none; the reply is then an error like any other."""
+        """Return None: the redirect is then handled as an HTTP error."""
 
 
 class _TimedSocket:
-    """A connected socket whose reply must be there, whole, in so many seconds: a byte now and then is not enough."""
+    """A connected socket with a deadline for the whole reply; a plain timeout starts anew with each byte."""
 
     def __init__(self, connected: Any, seconds: float) -> None:
         self._connected, self._seconds = connected, seconds
 
     def makefile(self, *args: Any, **kwargs: Any) -> io.BufferedReader:
-        """Return the reply's bytes."""
-        return io.BufferedReader(DeadlineReader(self._connected, seconds=self._seconds, size=MAX_REPLY + HEAD_BYTES))
+        """Return a reader of the reply that enforces deadline and size."""
+        return io.BufferedReader(
+            DeadlineReader(self._connected, seconds=self._seconds, size=MAX_REPLY + MAX_HEADER_BYTES)
+        )
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connected, name)
@@ -73,14 +75,14 @@ class _TimedSocket:
 
 class _TimedHTTP(HTTPConnection):
     def connect(self) -> None:
-        """Connect."""
+        """Connect, and apply the timeout as a deadline."""
         super().connect()
         self.sock: Any = _TimedSocket(self.sock, float(self.timeout or 0))
 
 
 class _TimedHTTPS(HTTPSConnection):
     def connect(self) -> None:
-        """Connect."""
+        """Connect, and apply the timeout as a deadline."""
         super().connect()
         self.sock: Any = _TimedSocket(self.sock, float(self.timeout or 0))
 
@@ -99,10 +101,10 @@ class _HTTPS(HTTPSHandler):
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint:
-    """Where a model is asked. `key_variable` names the environment variable with the key, which is kept nowhere.
+    """An endpoint and its retry policy. `key_variable` names the environment variable of the key, which is not stored.
 
-    A request that fails in a way that may pass is sent again, `attempts` times in all, after `backoff` seconds and
-    twice as long each time, or as long as the server says.
+    A transient failure is retried up to `attempts` requests in all, after `backoff` seconds that double each time, or
+    after the server's Retry-After.
     """
 
     url: str
@@ -126,7 +128,7 @@ class Endpoint:
                 "a judge's address must hold no user, password or query; keys go in an environment variable"
             )
         if not self.model.strip():
-            raise ValueError("a judge needs the name of its model; say --judge-model")
+            raise ValueError("a judge needs the name of its model, got an empty text")
         if self.key_variable is not None:
             key = os.environ.get(self.key_variable, "")
             if not key or not key.isascii() or not key.isprintable():
@@ -136,7 +138,7 @@ class Endpoint:
                 )
 
     def describe(self) -> dict[str, Any]:
-        """What a manifest says of it; never the key."""
+        """Return the manifest's entry, without the key."""
         return {"url": self.url, "model": self.model, "attempts": self.attempts, "timeout": self.timeout}
 
     def complete(
@@ -145,21 +147,21 @@ class Endpoint:
         accept: Callable[[str], Any],
         sleep: Callable[[float], None] = time.sleep,
     ) -> Any:
-        """What `accept` makes of the reply's text; it raises ValueError for one that is to be asked for again."""
+        """Return `accept(reply)`; a ValueError from `accept` counts as a transient failure."""
         reason = ""
         for attempt in range(self.attempts):
             try:
-                return accept(self._ask(messages))
+                return accept(self._request(messages))
             except ValueError as error:
                 reason, wait = f"malformed reply: {error}", None
-            except _Passing as error:
+            except _TransientError as error:
                 reason, wait = str(error), error.wait
             if attempt + 1 < self.attempts:
-                sleep(min(LONGEST_WAIT, wait or self.backoff * 2 ** min(attempt, _DOUBLED)))
-        raise EndpointError(f"{self._told(reason)} (asked {self.attempts} times)")
+                sleep(min(MAX_RETRY_WAIT, wait or self.backoff * 2 ** min(attempt, _MAX_DOUBLINGS)))
+        raise EndpointError(f"{self._redact(reason)} (asked {self.attempts} times)")
 
-    def _ask(self, messages: Sequence[Mapping[str, str]]) -> str:
-        """The text of one completion."""
+    def _request(self, messages: Sequence[Mapping[str, str]]) -> str:
+        """Return the text of one completion."""
         body = {"model": self.model, "messages": list(messages), "temperature": 0, "max_tokens": 128}
         headers = {"Content-Type": "application/json", "User-Agent": "aviot"}
         if self.key_variable is not None:
@@ -172,29 +174,29 @@ class Endpoint:
                 return _text(_read(response))
         except HTTPError as error:
             with error:
-                self._refused(error)
-        except (OSError, HTTPException) as error:  # no connection, a time-out, a reply that breaks off
-            raise _Passing(f"no reply: {getattr(error, 'reason', None) or error!r}") from error
+                self._raise_for_status(error)
+        except (OSError, HTTPException) as error:  # no connection, a timeout, a truncated reply
+            raise _TransientError(f"no reply: {getattr(error, 'reason', None) or error!r}") from error
 
-    def _refused(self, error: HTTPError) -> NoReturn:
-        """Sort a status other than success: it may pass, or it will not."""
+    def _raise_for_status(self, error: HTTPError) -> NoReturn:
+        """Raise the transient or final error of an unsuccessful status."""
         try:
-            said = error.read(500).decode(errors="replace")
+            body = error.read(500).decode(errors="replace")
         except (OSError, HTTPException):
-            said = ""
-        reason = f"HTTP {error.code} {error.reason:.80}: {one_line(said)[:200]}".rstrip(": ")
-        if error.code in _PASSING:
-            raise _Passing(reason, _retry_after(error.headers.get("Retry-After"))) from error
-        raise EndpointError(self._told(reason), hopeless=error.code in _HOPELESS) from error
+            body = ""
+        reason = f"HTTP {error.code} {error.reason:.80}: {one_line(body)[:200]}".rstrip(": ")
+        if error.code in _TRANSIENT_STATUSES:
+            raise _TransientError(reason, _retry_after(error.headers.get("Retry-After"))) from error
+        raise EndpointError(self._redact(reason), permanent=error.code in _PERMANENT_STATUSES) from error
 
-    def _told(self, reason: str) -> str:
-        """A server's words, some of them, on a line, without the key, should it repeat it."""
+    def _redact(self, reason: str) -> str:
+        """Return a reason on one line of limited length; the key is masked in case the server repeats it."""
         key = os.environ.get(self.key_variable or "")
-        return one_line(reason.replace(key, "***") if key else reason)[:SAID]
+        return one_line(reason.replace(key, "***") if key else reason)[:MAX_REASON]
 
 
 def _split(url: str) -> SplitResult | None:
-    """The parts of an address; None for what cannot be one."""
+    """Return the parts of a URL; None if it is invalid."""
     try:
         parts = urlsplit(url)
         return parts if parts.port != 0 and url.isascii() and url.isprintable() and " " not in url else None
@@ -203,7 +205,7 @@ def _split(url: str) -> SplitResult | None:
 
 
 def _read(response: Any) -> bytes:
-    """The whole reply."""
+    """Return the whole body; raise ValueError if it is too long."""
     data = b""
     while chunk := response.read1(2**16):
         data += chunk
@@ -223,7 +225,7 @@ def _text(data: bytes) -> str:
 
 
 def _retry_after(value: str | None) -> float | None:
-    """Seconds to wait: the header has a number of them or a date; what is past or no number says nothing."""
+    """Return the seconds to wait of a Retry-After header (a number or a date); None if there are none."""
     if value is None:
         return None
     try:
@@ -232,5 +234,5 @@ def _retry_after(value: str | None) -> float | None:
         pass
     try:
         return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except (ValueError, TypeError, OverflowError, OSError):  # no date, or one of no calendar
+    except (ValueError, TypeError, OverflowError, OSError):  # not a date, or out of range
         return None

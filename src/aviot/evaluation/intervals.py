@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 NORMAL_95 = 1.959963984540054
 RESAMPLES = 2000
 FEW_DIFFER = 1.1
-"""Number of answers unlike the rest, n p (1 - p), at which half of deff is still taken for that of full agreement.
+"""Variation n p (1 - p) at which deff is half the estimate and half the value for complete agreement within videos.
 
-Where almost all answers are alike, they cannot show how strongly a video's answers agree. Chosen by simulated coverage
-at 95 % accuracy: 0 there gives 90 % instead of 95 %.
+If almost all answers are equal, the correlation within videos cannot be estimated. Chosen by simulated coverage at 95 %
+accuracy: 0 would give 90 % coverage instead of 95 %.
 """
 ADDED_SPREAD = 0.05
-"""Added to the spread of scores, so that equal scores have an interval with a width."""
+"""Added to the spread of scores, so that equal scores have an interval of positive width."""
 
 Interval = tuple[float, float]
 Floats = NDArray[np.float64]
@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 def wilson(successes: float, trials: float, quantile: float = NORMAL_95) -> Interval | None:
     """Return Wilson's score interval of a share, (p + z²/2n ± z sqrt(p(1-p)/n + z²/4n²)) / (1 + z²/n).
 
-    It stays inside [0, 1] and holds for few trials, unlike the normal approximation. None for no trials.
+    Unlike the normal approximation it stays inside [0, 1] and is valid for few trials. None for no trials.
     """
     if not 0 <= successes <= trials:
         raise ValueError(f"successes must lie between 0 and the trials, got {successes} of {trials}")
@@ -46,7 +46,7 @@ def paired(gains: float, losses: float, trials: float, quantile: float = NORMAL_
     """Return Agresti and Min's interval of the difference of two shares of the same trials; None for no trials.
 
     Half a trial is added to each of the four outcomes, n' = n + 2, and d = (gains - losses) / n' is normal with the
-    variance (gains + losses + 1 - n' d²) / n'². It holds where few trials differ, and has a width where none do.
+    variance (gains + losses + 1 - n' d²) / n'². It is valid if few trials differ, and has positive width if none do.
     """
     if min(gains, losses) < 0 or gains + losses > trials:
         raise ValueError(f"gains and losses are among the trials, got {gains} and {losses} of {trials}")
@@ -61,8 +61,8 @@ def paired(gains: float, losses: float, trials: float, quantile: float = NORMAL_
 def share_interval(values: Sequence[float], groups: Sequence[Hashable], *, scale: float = 1.0) -> Interval | None:
     """Return the interval of the mean of values between 0 and `scale`, clustered by group (the video).
 
-    With one value of 0 or `scale` per group it is Wilson's. None for no values, and for several values of one group:
-    nothing is known of other groups then.
+    With one value of 0 or `scale` per group it is Wilson's. None for no values, and for several values of one group,
+    which say nothing about other groups.
     """
     sums, sizes, squares = _clustered(values, groups, scale)
     if not _can_be_estimated(sizes, squares):
@@ -70,7 +70,7 @@ def share_interval(values: Sequence[float], groups: Sequence[Hashable], *, scale
     trials = float(effective_trials(sums, sizes, squares))
     count, mean = float(sizes.sum()), float(sums.sum() / sizes.sum())
     largest, spread = count * mean * (1 - mean), float(squares) - count * mean**2
-    trials *= (largest + ADDED_SPREAD) / (max(spread, 0.0) + ADDED_SPREAD)  # 1 for answers that are right or wrong
+    trials *= (largest + ADDED_SPREAD) / (max(spread, 0.0) + ADDED_SPREAD)  # factor 1 for values of 0 and `scale`
     ends = wilson(min(max(mean, 0.0), 1.0) * trials, trials, _quantile(values, sizes, scale))
     return None if ends is None else (scale * ends[0], scale * ends[1])
 
@@ -94,7 +94,7 @@ def difference_interval(
 
 
 def effective_trials(sums: Floats, sizes: Floats, squares: Floats) -> Floats:
-    """Return n / deff: the number of independent values that say as much of the mean as these clustered ones.
+    """Return n / deff: the number of independent values that determine the mean as precisely as these clustered ones.
 
     `sums` [..., G] are the values' sums per group, `sizes` [G] their numbers and `squares` [...] the values' sum of
     squares. Values lie between -1 and 1. There must be two groups or more, or one value.
@@ -103,14 +103,14 @@ def effective_trials(sums: Floats, sizes: Floats, squares: Floats) -> Floats:
     if (sizes == 1).all():
         return np.full(total.shape, count)
     independent = np.maximum(squares - total**2 / count, 0.0) * count / (count - 1)
-    agreeing = _typical_size(sizes)  # deff where the values of each group are all alike
+    agreeing = _typical_size(sizes)  # deff if the values within each group are equal
     estimated = np.maximum(_by_jackknife(sums, sizes, independent), _by_correlation(sums, sizes, squares))
     doubt = 1 / (1 + (independent / FEW_DIFFER) ** 2)
     return np.asarray(count / np.maximum(doubt * agreeing + (1 - doubt) * estimated, 1.0))
 
 
 def _by_jackknife(sums: Floats, sizes: Floats, independent: Floats) -> Floats:
-    """Return deff by leaving out one group at a time: it assumes nothing of how groups of different size differ."""
+    """Return deff by the delete-one-group jackknife, which makes no assumption on groups of different size."""
     count, total = sizes.sum(), sums.sum(-1)
     without = (total[..., None] - sums) / (count - sizes)
     clustered = count**2 * (1 - 1 / sizes.size) * ((without - total[..., None] / count) ** 2).sum(-1)
@@ -118,7 +118,7 @@ def _by_jackknife(sums: Floats, sizes: Floats, independent: Floats) -> Floats:
 
 
 def _by_correlation(sums: Floats, sizes: Floats, squares: Floats) -> Floats:
-    """Return deff by the correlation within groups (ANOVA): steadier where a few groups are much larger."""
+    """Return deff by the correlation within groups (ANOVA), which is stabler if a few groups are much larger."""
     count, groups, size = sizes.sum(), sizes.size, _typical_size(sizes)
     within = np.maximum(squares - (sums**2 / sizes).sum(-1), 0.0) / (count - groups)
     between = np.maximum((sums**2 / sizes).sum(-1) - sums.sum(-1) ** 2 / count, 0.0) / (groups - 1)
@@ -127,7 +127,7 @@ def _by_correlation(sums: Floats, sizes: Floats, squares: Floats) -> Floats:
 
 
 def _ratio(above: Floats, below: Floats) -> Floats:
-    """Return above / below, and 0 where nothing varies."""
+    """Return above / below, and 0 if the denominator is 0."""
     return np.divide(above, below, out=np.zeros(np.shape(below)), where=below > 1e-12)
 
 
@@ -161,7 +161,7 @@ def bootstrap(values: Sequence[float], groups: Sequence[Hashable], seed: int) ->
 def _clustered(values: Sequence[float], groups: Sequence[Hashable], scale: float) -> tuple[Floats, Floats, Floats]:
     """Return sums and sizes per group, in order of appearance, and the sum of squares, of values over `scale`."""
     if len(values) != len(groups):
-        raise ValueError(f"give one group a value; got {len(groups)} groups and {len(values)} values")
+        raise ValueError(f"expected one group per value, got {len(groups)} groups and {len(values)} values")
     places = {group: place for place, group in enumerate(dict.fromkeys(groups))}
     where = np.array([places[group] for group in groups], dtype=np.intp)
     scaled = np.asarray(values, dtype=np.float64) / scale
@@ -172,16 +172,16 @@ def _clustered(values: Sequence[float], groups: Sequence[Hashable], scale: float
 
 
 def _can_be_estimated(sizes: Floats, squares: Floats) -> bool:
-    """Return whether there are two groups, or one value whose variance is known: 0 or 1."""
+    """Return whether there are two groups, or a single value of 0 or 1, whose variance is known."""
     return bool(sizes.size > 1 or (sizes.sum() == 1 and squares in (0.0, 1.0)))
 
 
 def _typical_size(sizes: Floats) -> float:
-    """Return the mean size of the group that a value is in."""
+    """Return the mean, over values, of the size of their group."""
     return float((sizes**2).sum() / sizes.sum())
 
 
 def _quantile(values: Sequence[float], sizes: Floats, scale: float) -> float:
-    """Return Student's where a variance is estimated from the groups, else the normal distribution's."""
+    """Return Student's quantile if a variance is estimated from the groups, else the normal distribution's."""
     alone = bool((sizes == 1).all()) and all(abs(value) in (0.0, scale) for value in values)
     return NORMAL_95 if alone or sizes.size < 2 else student_95(sizes.size - 1)

@@ -1,22 +1,29 @@
-"""One item: a question about a video, its options if it has any, and what is right."""
+"""An evaluation item: a question about a video with its options and answer, and the prompt made from it.
+
+The question span of a prompt, which conditions the compression, is question and options without the instruction.
+"""
 
 import re
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from aviot.data.checks import check_keys, check_text
-from aviot.evaluation.answers import indexed_option, right_option
-from aviot.evaluation.errors import ItemError as ItemError
-from aviot.evaluation.keys import FIELDS, Keys, Scalar, sort_keys
-from aviot.evaluation.options import Options, as_text, parse_options
+from aviot.evaluation.fields import FIELDS, Keys, Scalar, sort_keys
+from aviot.evaluation.fields import ItemError as ItemError
+from aviot.evaluation.options import Options, as_text, named_option, option_at, parse_options
 
+CHOICE_INSTRUCTION = "Answer with the option's letter from the given choices directly."
+OPEN_INSTRUCTION = "Answer the question using a single word or phrase."
+
+_RENAMED = {"ask": "build_prompt", "ask_item": "item_prompt", "Asked": "Prompt"}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A user turn, and the range of its characters that ask."""
+class Prompt:
+    """The text of a user turn, and the character range of it that is the question span."""
 
     text: str
     span: tuple[int, int]
@@ -24,11 +31,11 @@ class Asked:
 
 @dataclass(frozen=True)
 class Item:
-    """A checked item. `right` is the right option's number; `answers` are what an open question accepts.
+    """A validated item. `right` is the index of the right option; `answers` are the accepted texts of an open question.
 
-    An item that has neither can be asked and not scored; `problem` says why. `asked` is the user turn where a benchmark
-    words its own, and `part` the task of a benchmark that has several. `columns` are further values of its record, such
-    as a category, that scores can be reported by.
+    An item with neither is asked but not scored; `problem` says why. `prompt` is set if a benchmark words its own user
+    turn, `part` if a benchmark has several tasks. `columns` are extra values of the record, such as a category, by
+    which scores can be reported.
     """
 
     id: str
@@ -38,23 +45,23 @@ class Item:
     right: int | None
     answers: tuple[str, ...]
     problem: str | None = None
-    asked: Asked | None = None
+    prompt: Prompt | None = None
     part: str | None = None
     columns: Mapping[str, Scalar] = field(default_factory=dict, hash=False)
 
     @property
     def is_choice(self) -> bool:
-        """Whether it has options."""
+        """Return whether it is a multiple-choice item."""
         return bool(self.options)
 
     @property
     def has_answer(self) -> bool:
-        """Whether a reply to it can be scored."""
+        """Return whether a reply to it can be scored."""
         return self.right is not None or bool(self.answers)
 
 
 def parse_item(value: Any, default_id: str) -> Item:
-    """Check what a file held, and say exactly what is wrong with it."""
+    """Return a record as an item; raise ItemError if it is none."""
     if not isinstance(value, Mapping):
         raise ItemError(f"an item must be an object with {', '.join(FIELDS)}; got {type(value).__name__}")
     check_keys(value, "the item", ItemError)
@@ -83,7 +90,7 @@ def _id(value: Any, default: str) -> str:
 
 def _video(value: Any) -> str:
     check_keys(value, "video", ItemError)
-    if isinstance(value, Mapping) and isinstance(value.get("path"), str):  # as a dataset's video column gives it
+    if isinstance(value, Mapping) and isinstance(value.get("path"), str):  # the form of a dataset's video column
         value = value["path"]
     name = _text(value, "video")
     if "://" in name:
@@ -102,7 +109,7 @@ def _text(value: Any, what: str) -> str:
 
 
 def _answer(keys: Keys, options: Options) -> tuple[int | None, tuple[str, ...], str | None]:
-    """Return the right option or the accepted texts; where there is neither, the reason."""
+    """Return the right option, the accepted texts, and the reason if there is neither."""
     if options.texts:
         return _choice(keys, options)
     if not keys.answers:
@@ -116,32 +123,61 @@ def _answer(keys: Keys, options: Options) -> tuple[int | None, tuple[str, ...], 
 
 
 def _choice(keys: Keys, options: Options) -> tuple[int | None, tuple[str, ...], str | None]:
-    """Return the right option, which all keys that name it have to agree on."""
-    meant: dict[str, int] = {}
+    """Return the right option and the reason if there is none; raise ItemError if keys name different options."""
+    named: dict[str, int] = {}
     problem: str | None = None
     for key, value in keys.answers.items():
-        found = right_option(value, options)
+        found = named_option(value, options)
         if isinstance(found, int):
-            meant[key] = found
+            named[key] = found
         else:
             problem = problem or found
     for key, value in keys.indices.items():
-        if (place := indexed_option(value, options, next(iter(meant.values()), None))) is not None:
-            meant[key] = place
+        if (index := option_at(value, options, next(iter(named.values()), None))) is not None:
+            named[key] = index
         elif not keys.answers:
             problem = f"its {key} {value!r} is no option's index, 0 to {len(options.texts) - 1}, or letter"
-    if len(set(meant.values())) > 1:
-        told = ", ".join(f"{key!r} means {options.texts[place]!r:.60}" for key, place in meant.items())
-        raise ItemError(f"the item has answers that differ: {told}; keep one of them")
-    if problem is not None or not meant:
+    if len(set(named.values())) > 1:
+        readings = ", ".join(f"{key!r} means {options.texts[index]!r:.60}" for key, index in named.items())
+        raise ItemError(f"the item has answers that differ: {readings}; keep one of them")
+    if problem is not None or not named:
         return None, (), problem or "it has no answer"
-    return next(iter(meant.values())), (), None
+    return next(iter(named.values())), (), None
 
 
 def _one_answer(answers: Mapping[str, Any]) -> tuple[str, Any]:
-    """Return the one answer of an open question, which several keys may repeat."""
+    """Return key and value of an open question's answer; raise ItemError if several keys hold different ones."""
     (key, value), *others = answers.items()
-    for other, said in others:
-        if said != value:
+    for other, other_value in others:
+        if other_value != value:
             raise ItemError(f"the item has answers that differ under {key!r} and {other!r}; keep one of them")
     return key, value
+
+
+@dataclass(frozen=True)
+class Instructions:
+    """Sentences appended to a question that say how to answer; empty for none."""
+
+    choice: str = CHOICE_INSTRUCTION
+    open: str = OPEN_INSTRUCTION
+
+
+def build_prompt(question: str, options: Sequence[str], instruction: str) -> Prompt:
+    """Return the question, one line per lettered option, and the instruction, which is outside the question span."""
+    lines = [question, *(f"{chr(ord('A') + i)}. {option}" for i, option in enumerate(options))]
+    span = "\n".join(lines)
+    return Prompt(f"{span}\n{instruction}" if instruction else span, (0, len(span)))
+
+
+def item_prompt(item: Item, instructions: Instructions) -> Prompt:
+    """Return the item's own prompt, or one built with the given instructions."""
+    if item.prompt is not None:
+        return item.prompt
+    return build_prompt(item.question, item.options, instructions.choice if item.is_choice else instructions.open)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _RENAMED:
+        warnings.warn(f"{name} is now called {_RENAMED[name]}", DeprecationWarning, stacklevel=2)
+        return globals()[_RENAMED[name]]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

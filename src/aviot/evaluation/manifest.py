@@ -1,4 +1,4 @@
-"""What a run was: enough to know it again, and to repeat it."""
+"""The manifest of a run: its identity (all that decides an answer or a score) and the environment of every start."""
 
 import hashlib
 import json
@@ -14,25 +14,25 @@ import torch
 
 from aviot.backbones.base import StoredBackbone
 from aviot.backbones.checkpoints.shards import read_shards
+from aviot.evaluation.batching import Shard
 from aviot.evaluation.config import EvaluationConfig, Setting
 from aviot.evaluation.endpoint import Endpoint
-from aviot.evaluation.forms import (
-    Form,
-    has_form,
-    is_amount,
-    is_count,
-    is_deep,
-    is_text,
-    list_of,
-    misshapen,
-    names_to,
-    or_none,
-)
+from aviot.evaluation.item import Instructions, build_prompt
 from aviot.evaluation.judge import SYSTEM as JUDGE_SYSTEM
 from aviot.evaluation.judge import USER as JUDGE_USER
-from aviot.evaluation.plan import Shard
-from aviot.evaluation.prompts import Instructions, ask
 from aviot.evaluation.reading import Items
+from aviot.evaluation.schema import (
+    Schema,
+    first_mismatch,
+    is_count,
+    is_nonnegative,
+    is_text,
+    is_too_deep,
+    list_of,
+    mapping_of,
+    matches,
+    or_none,
+)
 from aviot.utils.files import write_durably
 from aviot.utils.machine import command_line, commit, machine, versions
 from aviot.utils.printing import json_text
@@ -41,11 +41,11 @@ FORMAT = 1
 FILE = "manifest.json"
 PARTS = ("identity", "judge", "places", "starts")
 WAIT_SECONDS = 600.0
-"""How long the other processes wait for the first to begin a run; hashing a 7B's weights takes a while."""
-SAID = 120  # characters of a value that is not what it was
+"""Longest wait of the other ranks for rank 0 to write the manifest; hashing the weights of a 7B model takes long."""
+MAX_VALUE = 120  # characters of a value in a message
 
 
-IDENTITY: Mapping[str, Form] = {
+IDENTITY_SCHEMA: Mapping[str, Schema] = {
     "items": {
         "sha256": is_text,
         "count": is_count,
@@ -53,29 +53,29 @@ IDENTITY: Mapping[str, Form] = {
         "limit?": or_none(is_count),
         "benchmark?": or_none(is_text),
     },
-    "weights": names_to(is_text),
-    "settings": list_of(has_form({"compressor": is_text, "ratio": or_none(is_amount)}, more=False)),
-    "sampling": names_to(or_none(is_amount), "fps", "max_frames", "image_size", "frames", "source_fps"),
-    "prompt": {"instructions": names_to(is_text, *(field.name for field in fields(Instructions)))},
+    "weights": mapping_of(is_text),
+    "settings": list_of(matches({"compressor": is_text, "ratio": or_none(is_nonnegative)}, allow_extra=False)),
+    "sampling": mapping_of(or_none(is_nonnegative), "fps", "max_frames", "image_size", "frames", "source_fps"),
+    "prompt": {"instructions": mapping_of(is_text, *(field.name for field in fields(Instructions)))},
     "generation": {"max_new_tokens": is_count, "batch": is_count},
     "seed": is_count,
 }
-FORM: Mapping[str, Form] = {
-    "identity": IDENTITY,
-    "judge": or_none(has_form({"model": is_text, "system": is_text, "user": is_text})),
+MANIFEST_SCHEMA: Mapping[str, Schema] = {
+    "identity": IDENTITY_SCHEMA,
+    "judge": or_none(matches({"model": is_text, "system": is_text, "user": is_text})),
     "places": {"items": is_text, "model": is_text, "videos": or_none(is_text)},
-    "starts": list_of(has_form({})),
+    "starts": list_of(matches({})),
 }
-"""What is read of a manifest, and what each part must be."""
+"""Schema of the parts of a manifest that are read."""
 
 
 class ManifestError(ValueError):
-    """A run that is not the one that was meant."""
+    """A manifest that is unreadable, edited, or of another run."""
 
 
 @dataclass(frozen=True)
-class Growth:
-    """What a start adds to a run: settings by name, and a number of items."""
+class Additions:
+    """Settings (by name) and number of items that a resumed start adds to a run."""
 
     settings: tuple[str, ...] = ()
     items: int = 0
@@ -87,7 +87,7 @@ class Growth:
 def identity(
     config: EvaluationConfig, items: Items, settings: Sequence[Setting], stored: StoredBackbone
 ) -> dict[str, Any]:
-    """Everything that decides an answer or a score; two runs with the same are the same run."""
+    """Return everything that decides an answer or a score; equal identities are the same run."""
     generation = config.model / "generation_config.json"
     return {
         "items": {
@@ -99,7 +99,7 @@ def identity(
         },
         "weights": weight_hashes(config.model),
         "settings": [asdict(setting) for setting in settings],
-        "sampling": sampling_of(stored, config.sampling),
+        "sampling": effective_sampling(stored, config.sampling),
         "prompt": _prompt(config, stored),
         "generation": {
             "do_sample": False,
@@ -112,20 +112,22 @@ def identity(
     }
 
 
-def sampling_of(stored: StoredBackbone, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how frames are sampled: as the checkpoint says, except for what was chosen."""
+def effective_sampling(stored: StoredBackbone, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the frame sampling: the checkpoint's, overridden by what was chosen."""
     return stored.sampling | {name: value for name, value in chosen.items() if value is not None}
 
 
 def weight_hashes(folder: Path) -> dict[str, str]:
-    """SHA-256 of every file of a checkpoint that an answer depends on: weights, configurations, tokenizer."""
-    beside = [path for pattern in ("*.json", "*/config.json", "*.txt", "*.jinja") for path in folder.glob(pattern)]
-    files = {*read_shards(folder).paths, *beside}
+    """Return the SHA-256 of every checkpoint file that an answer depends on: weights, configurations, tokenizer."""
+    configurations = [
+        path for pattern in ("*.json", "*/config.json", "*.txt", "*.jinja") for path in folder.glob(pattern)
+    ]
+    files = {*read_shards(folder).paths, *configurations}
     return {str(path.relative_to(folder)): _sha256(path) for path in sorted(files)}
 
 
 def environment(device: torch.device) -> dict[str, Any]:
-    """Versions and hardware here."""
+    """Return versions and hardware of this process."""
     found: dict[str, Any] = {"commit": commit(), "versions": versions(), "machine": machine(device)}
     try:
         import av
@@ -135,28 +137,30 @@ def environment(device: torch.device) -> dict[str, Any]:
     return found | {"ffmpeg": {"release": getattr(av, "ffmpeg_version_info", None), **libraries}}
 
 
-def begin(config: EvaluationConfig, same: Mapping[str, Any], where: Mapping[str, Any], shard: Shard) -> Growth:
-    """Begin a run, go on with one, or add to one; returns what is added.
+def record_start(
+    config: EvaluationConfig, identity: Mapping[str, Any], environment: Mapping[str, Any], shard: Shard
+) -> Additions:
+    """Record a start in the manifest of a new or resumed run; return what the start adds to the run.
 
-    The first process writes the manifest, the others wait for it and compare.
+    Rank 0 writes the manifest; the others wait for it and compare identities.
     """
-    run, starts, judge, added = config.out, [], None, Growth()
+    run, starts, judge, added = config.out, [], None, Additions()
     if shard.rank > 0:
         _wait_for(run / FILE)
-        return growth(run, same)
+        return additions(run, identity)
     run.mkdir(parents=True, exist_ok=True)
     if (run / FILE).is_file():
-        added = growth(run, same)
+        added = additions(run, identity)
         before = read_manifest(run)
         starts, judge = before["starts"], before["judge"]
     start: dict[str, Any] = {"time": datetime.now(UTC).isoformat(timespec="seconds"), "command": command_line()}
     start |= {"processes": shard.processes, **({"added": asdict(added)} if added else {})}
-    starts = [*starts, start | dict(where)]
+    starts = [*starts, start | dict(environment)]
     manifest = {
         "format": FORMAT,
-        "identity": dict(same),
+        "identity": dict(identity),
         "judge": _judge(run, judge, config.judge),
-        "places": {name: _place(getattr(config, name)) for name in ("items", "model", "videos")},
+        "places": {name: _absolute(getattr(config, name)) for name in ("items", "model", "videos")},
         "starts": starts,
     }
     write_durably(run / FILE, json_text(manifest, indent=2).encode() + b"\n")
@@ -164,48 +168,50 @@ def begin(config: EvaluationConfig, same: Mapping[str, Any], where: Mapping[str,
 
 
 def read_manifest(run: Path) -> dict[str, Any]:
-    """The manifest of a run."""
+    """Return the manifest of a run; raise ManifestError if it is not as a run writes it."""
     found = read_object(run / FILE)
     if found.get("format") != FORMAT:
-        raise ManifestError(f"{run / FILE} is not of format {FORMAT}; it was written by another version")
-    lacks = [name for name in PARTS if name not in found]
-    if lacks:
-        raise ManifestError(f"{run / FILE} must hold {', '.join(PARTS)}; it lacks {', '.join(lacks)}: it was changed")
-    if wrong := misshapen(found, FORM):
-        raise ManifestError(f"{run / FILE} is not as a run writes it: see {wrong}; it was changed, put it back")
+        raise ManifestError(
+            f"{run / FILE} is not of format {FORMAT}: another version wrote it; choose another output directory"
+        )
+    missing = [name for name in PARTS if name not in found]
+    if missing:
+        raise ManifestError(f"{run / FILE} must hold {', '.join(PARTS)}; it lacks {', '.join(missing)}; restore it")
+    if wrong := first_mismatch(found, MANIFEST_SCHEMA):
+        raise ManifestError(f"{run / FILE} is not as a run writes it: see {wrong}; it was edited, restore it")
     return found
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """A JSON object that a run wrote."""
+    """Return a JSON object that a run wrote; raise ManifestError for anything else."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
     except (OSError, ValueError, RecursionError) as error:
         raise ManifestError(
-            f"{path} cannot be read ({error}); {path.parent} is no whole run of aviot evaluate"
+            f"{path} cannot be read ({error}); {path.parent} is not a complete evaluation run"
         ) from error
-    if not isinstance(found, dict) or is_deep(found):
-        raise ManifestError(f"{path} must hold an object as a run writes it, got {_short(found)}; the run was changed")
+    if not isinstance(found, dict) or is_too_deep(found):
+        raise ManifestError(f"{path} must hold an object as a run writes it, got {_short(found)}; restore it")
     return found
 
 
 def _read_generation(path: Path) -> dict[str, Any]:
-    """A checkpoint's own choices for generation."""
+    """Return a checkpoint's generation configuration."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
     except (OSError, ValueError, RecursionError) as error:
         raise ManifestError(f"{path} cannot be read ({error}); the checkpoint is damaged") from error
-    if not isinstance(found, dict) or is_deep(found):
+    if not isinstance(found, dict) or is_too_deep(found):
         raise ManifestError(f"{path} must hold an object of plain values; the checkpoint is damaged")
     return found
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not valid JSON")
 
 
 def differences(stored: Any, current: Any, prefix: str = "") -> list[str]:
-    """What differs between two nested values, in words."""
+    """Return the differences between two nested values, one sentence each."""
     if isinstance(stored, Mapping) and isinstance(current, Mapping):
         names = [*stored, *(name for name in current if name not in stored)]
         return [line for name in names for line in differences(stored.get(name), current.get(name), f"{prefix}{name}.")]
@@ -213,41 +219,41 @@ def differences(stored: Any, current: Any, prefix: str = "") -> list[str]:
 
 
 def _short(value: Any) -> str:
-    said = type(value).__name__ if is_deep(value) else repr(value)
-    return said if len(said) <= SAID else f"{said[:SAID]}…"
+    text = type(value).__name__ if is_too_deep(value) else repr(value)
+    return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}…"
 
 
-def growth(run: Path, same: Mapping[str, Any]) -> Growth:
-    """Return what a run gains over its manifest; ManifestError for anything else that differs.
+def additions(run: Path, identity: Mapping[str, Any]) -> Additions:
+    """Return what an identity adds to a run's manifest; raise ManifestError for any other difference.
 
-    Settings may be added, and a limit raised: rows that are there stay as they are.
+    Settings may be added and a limit raised; existing rows stay valid.
     """
-    stored, current = read_manifest(run)["identity"], json.loads(json.dumps(same))
+    stored, current = read_manifest(run)["identity"], json.loads(json.dumps(identity))
     changed = differences(_fixed(stored), _fixed(current))
-    before, now = ([Setting(**each).name for each in told["settings"]] for told in (stored, current))
+    before, now = ([Setting(**each).name for each in one["settings"]] for one in (stored, current))
     if lost := [name for name in before if name not in now]:
         changed.append(f"settings were {', '.join(before)}, are {', '.join(now)}: {', '.join(lost)} must stay")
     items = current["items"]["count"] - stored["items"]["count"]
-    limits = [told["items"].get("limit") for told in (stored, current)]
+    limits = [one["items"].get("limit") for one in (stored, current)]
     if items < 0:
         changed.append(f"items.limit was {limits[0]}, is {limits[1]}: it can only be raised")
     if items > 0 and current["generation"]["batch"] > 1:
         changed.append(f"items.limit was {limits[0]}, is {limits[1]}: with a batch above 1 it cannot be raised")
     if changed:
         raise ManifestError(
-            f"the run in {run} would not go on as it began: {'; '.join(changed)}. Give it the options it began with "
-            "(ratios and compressors may be added to them), or name another folder"
+            f"the run in {run} cannot be resumed with this configuration: {'; '.join(changed)}. Use that of its first "
+            "start (ratios and compressors may be added), or choose another output directory"
         )
-    return Growth(tuple(name for name in now if name not in before), items)
+    return Additions(tuple(name for name in now if name not in before), items)
 
 
-def _fixed(told: Mapping[str, Any]) -> dict[str, Any]:
+def _fixed(identity: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of an identity that may not change."""
-    items = {name: value for name, value in told["items"].items() if name not in ("count", "limit")}
-    return {name: value for name, value in told.items() if name != "settings"} | {"items": items}
+    items = {name: value for name, value in identity["items"].items() if name not in ("count", "limit")}
+    return {name: value for name, value in identity.items() if name != "settings"} | {"items": items}
 
 
-def _place(path: Path | None) -> str | None:
+def _absolute(path: Path | None) -> str | None:
     return None if path is None else str(path.absolute())
 
 
@@ -256,25 +262,25 @@ def _wait_for(path: Path) -> None:
     while not path.is_file():
         if time.monotonic() > deadline:
             raise ManifestError(
-                f"the first process has not begun the run: there is no {path} after {WAIT_SECONDS:.0f} s"
+                f"rank 0 has not written {path} within {WAIT_SECONDS:.0f} s; see its output, and start all ranks again"
             )
         time.sleep(0.2)
 
 
 def _prompt(config: EvaluationConfig, stored: StoredBackbone) -> dict[str, Any]:
-    """Return the words around a question, by an example."""
-    example = ask("QUESTION", ("OPTION", "OPTION"), config.instructions.choice)
+    """Return the prompt of an example question, and the instructions."""
+    example = build_prompt("QUESTION", ("OPTION", "OPTION"), config.instructions.choice)
     return {"choice": stored.prompt(example.text, example.span), "instructions": asdict(config.instructions)}
 
 
 def _judge(run: Path, stored: Mapping[str, Any] | None, endpoint: Endpoint | None) -> Mapping[str, Any] | None:
-    """The judge of a run: it may come later, and may not change."""
+    """Return the judge of a run; it may be added later but not changed."""
     if endpoint is None:
         return stored
     current = endpoint.describe() | {"system": JUDGE_SYSTEM, "user": JUDGE_USER}
     if stored is not None and any(stored[name] != current[name] for name in ("model", "system", "user")):
         raise ManifestError(
-            f"the answers in {run} are judged by {stored['model']}, not {endpoint.model}; name another folder"
+            f"the answers in {run} are judged by {stored['model']}, not {endpoint.model}; choose another directory"
         )
     return current
 
@@ -285,7 +291,7 @@ def _sha256(path: Path) -> str:
 
 
 @cache
-def _hash_once(path: Path, size: int, changed: int) -> str:
-    """A suite begins ten runs of one checkpoint; its files are hashed for the first, unless they change."""
+def _hash_once(path: Path, size: int, modified: int) -> str:
+    """Return the SHA-256 of a file; cached because a suite starts ten runs of one checkpoint."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,4 +1,4 @@
-"""What a person sees of a run: rows done, time left, and the score so far."""
+"""Progress display of a run: rows done, time left, and the running score."""
 
 import sys
 import time
@@ -11,22 +11,22 @@ from rich.table import Column
 
 from aviot.utils.printing import SafeConsole, SafeProgress
 
-SHOWN = 3
-"""Settings whose score fits beside a bar."""
+MAX_SHOWN = 3
+"""Settings whose score is shown next to the progress bar."""
 
-BAR = 20  # columns
+BAR_WIDTH = 20  # columns
 
 SECONDS_BETWEEN_LINES = 30.0
 
 
 class RunningScore:
-    """Right and scored rows of each setting so far."""
+    """Counts of correct and scored rows per setting."""
 
     def __init__(self) -> None:
         self._counts: dict[str, list[int]] = {}
 
     def add(self, row: Mapping[str, Any]) -> None:
-        """Count a row; one that cannot be scored counts nothing."""
+        """Count a row, unless it has no score."""
         if row.get("correct") is not None:
             counts = self._counts.setdefault(row["setting"], [0, 0])
             counts[0] += bool(row["correct"])
@@ -34,45 +34,45 @@ class RunningScore:
 
     def __str__(self) -> str:
         parts = []
-        for name, (right, scored) in list(self._counts.items())[:SHOWN]:
+        for name, (right, scored) in list(self._counts.items())[:MAX_SHOWN]:
             parts.append(f"{name} {right / scored:.1%} of {scored}")
-        left_out = len(self._counts) - SHOWN
+        left_out = len(self._counts) - MAX_SHOWN
         return ", ".join(parts) + (f", {left_out} more" if left_out > 0 else "")
 
 
-def bar(what: str, console: SafeConsole) -> SafeProgress:
-    """Rows done and time left; what is said of them takes the rest of the line, and gives way where that is short."""
+def bar(label: str, console: SafeConsole) -> SafeProgress:
+    """Return a progress bar with counts and times; the status text gets the rest of the line and is truncated to it."""
     rest = Column(ratio=1, no_wrap=True, overflow="ellipsis")
-    counts = (BarColumn(BAR), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    told = TextColumn("{task.description}", markup=False, table_column=rest)
-    return SafeProgress(TextColumn(what), *counts, told, console=console, expand=True)
+    counts = (BarColumn(BAR_WIDTH), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    status = TextColumn("{task.description}", markup=False, table_column=rest)
+    return SafeProgress(TextColumn(label), *counts, status, console=console, expand=True)
 
 
 class Display:
-    """A bar where there is a terminal, lines now and then where there is none, nothing in all but the first process."""
+    """A progress bar on a terminal, occasional lines elsewhere, and nothing if `silent`."""
 
-    def __init__(self, what: str, total: int, done: int, *, silent: bool) -> None:
-        self._what, self._total, self._done = what, total, done
+    def __init__(self, label: str, total: int, done: int, *, silent: bool) -> None:
+        self._label, self._total, self._done = label, total, done
         self._silent = silent
         self._console = SafeConsole(stderr=True)
         self._bar: SafeProgress | None = None
-        self._said = time.monotonic()
+        self._last_line = time.monotonic()
 
     def __enter__(self) -> "Display":
         if not self._silent and sys.stderr.isatty() and self._done < self._total:
-            self._bar = bar(self._what, self._console)
+            self._bar = bar(self._label, self._console)
             self._task = self._bar.add_task("", total=self._total, completed=self._done)
             self._bar.start()
         return self
 
-    def advance(self, told: object) -> None:
-        """One row more, and what there is to say of all so far."""
+    def advance(self, status: object) -> None:
+        """Count one more row and show a status text."""
         self._done += 1
         if self._bar is not None:
-            self._bar.update(self._task, completed=self._done, description=str(told))
-        elif not self._silent and time.monotonic() - self._said > SECONDS_BETWEEN_LINES:
-            self._said = time.monotonic()
-            text = f"{self._what}: {self._done}/{self._total}: {told}"
+            self._bar.update(self._task, completed=self._done, description=str(status))
+        elif not self._silent and time.monotonic() - self._last_line > SECONDS_BETWEEN_LINES:
+            self._last_line = time.monotonic()
+            text = f"{self._label}: {self._done}/{self._total}: {status}"
             self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def __exit__(

@@ -1,55 +1,75 @@
-"""Items from a JSON array, JSONL, or a folder that holds a Hugging Face dataset."""
+"""Read items from a JSON array, JSONL, or a directory with a Hugging Face dataset."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from aviot.data.scan import Scanner
-from aviot.evaluation.errors import ItemError
+from aviot.evaluation.fields import FIELDS, ItemError, sort_keys
 from aviot.evaluation.item import Item, parse_item
-from aviot.evaluation.keys import sort_keys
-from aviot.evaluation.tables import Columns, dataset_files, item_columns, read_table
 from aviot.evaluation.text import normal
 
 TABLES = (".parquet", ".arrow")
-NAMED = 20
-"""Mistakes, or keys, that one message lists."""
+MAX_LISTED = 20
+"""Problems, keys or ids that one message lists."""
+
+
+USUAL_SPLITS = frozenset({"train", "validation", "valid", "val", "dev", "test"})
+Columns = Callable[[Any], list[str]]
+"""Selects the columns of a table's schema to read; videos and images stored as bytes are left out."""
+
+
+class SplitError(ItemError):
+    """A dataset whose split is not chosen, unknown or ambiguous."""
+
+
+def item_columns(schema: Any) -> list[str]:
+    """Return the columns of an item's fields, and all others that do not hold bytes."""
+    others = all_but_bytes(schema)
+    return [name for name in schema.names if name in FIELDS or name in others]
+
+
+def all_but_bytes(schema: Any) -> list[str]:
+    """Return the columns that do not hold bytes."""
+    return [field.name for field in schema if "binary" not in str(field.type)]
 
 
 @dataclass(frozen=True)
 class Items:
-    """Every item of a source, in its order; `digest` is the SHA-256 of its file, or of the files' in a row.
+    """The items of a source in file order. `digest` is the SHA-256 of its file, or of its files' digests if several.
 
-    `notes` tell what a reader of the scores should know of the files: which of their keys are not used.
+    `folder` is where relative video paths start. `notes` list what the files hold but scores do not reflect, such as
+    unused keys.
     """
 
     items: tuple[Item, ...]
     digest: str
-    folder: Path  # that relative videos count from
+    folder: Path
     notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.items)
 
     def video_path(self, item: Item) -> Path:
-        """The file that an item means."""
+        """Return the path of an item's video."""
         return self.folder / item.video
 
 
 def read_items(source: Path, *, videos: Path | None = None, split: str | None = None) -> Items:
-    """Read and check all items; raises one error that names file and line of everything that is none.
+    """Read and validate all items; raise one ItemError that lists file and line of every invalid record.
 
-    Relative videos count from `videos`, or else from the folder of the items. `split` chooses among those of a dataset
-    folder.
+    Relative video paths start at `videos`, by default at the directory of the items. `split` selects a split of a
+    dataset directory.
     """
     if videos is not None and not videos.is_dir():
-        raise ItemError(f"{videos} is not a directory; name the one that relative paths of videos count from")
+        raise ItemError(f"{videos} is not a directory; name the one at which relative video paths start")
     if not source.exists():
-        raise ItemError(f"{source}: no such file; give JSON, JSONL or a dataset folder")
+        raise ItemError(f"{source}: no such file; expected a JSON or JSONL file or a dataset directory")
     if split is not None and not source.is_dir():
-        raise ItemError(f"a split is a part of a dataset folder, and {source} is a file; leave the split out")
+        raise ItemError(f"{source} is a file, and only dataset directories have splits; leave the split out")
     files = dataset_files(source, split) if source.is_dir() else [source]
     found: list[Item] = []
     problems: list[str] = []
@@ -59,7 +79,7 @@ def read_items(source: Path, *, videos: Path | None = None, split: str | None = 
     digests = []
     for file in files:
         place = str(file)
-        for where, number, value, problem in values_of(file):
+        for where, number, value, problem in read_records(file):
             try:
                 if problem is not None:
                     raise ItemError(problem)
@@ -87,20 +107,20 @@ def read_items(source: Path, *, videos: Path | None = None, split: str | None = 
 
 
 class UnusedKeys:
-    """The keys of records that neither ask nor score, collected over all of them."""
+    """Collects keys of records that are used neither for prompts nor for scores."""
 
     def __init__(self) -> None:
         self._kept: dict[str, None] = {}
         self._dropped: dict[str, None] = {}
 
     def add(self, record: Mapping[str, Any], item: Item) -> None:
-        """Add the keys of one record that was read as an item."""
+        """Add the unused keys of a record that was parsed as `item`."""
         self._kept |= dict.fromkeys(item.columns)
         self._dropped |= dict.fromkeys(key for key in sort_keys(record).extra if key not in item.columns)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """One sentence per kind of key."""
+        """Return one note per kind of key."""
         dropped = [key for key in self._dropped if key not in self._kept]
         kinds = (
             (list(self._kept), "columns of the items that are kept and neither asked nor scored"),
@@ -110,19 +130,19 @@ class UnusedKeys:
 
 
 def _equal_options(ids: list[str]) -> tuple[str, ...]:
-    """Return a note on items that have the same option twice; it is for the file to say which is right."""
+    """Return a note on items that have the same option twice."""
     if not ids:
         return ()
     return (f"items that have the same option twice; a reply in its words chooses neither: {_named(ids)}",)
 
 
 def _named(names: list[str]) -> str:
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(repr(name[:80]) for name in names[:NAMED]) + more
+    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    return ", ".join(repr(name[:80]) for name in names[:MAX_LISTED]) + more
 
 
-def values_of(file: Path, columns: Columns = item_columns) -> Iterator[tuple[str, str, Any, str | None]]:
-    """Place in words, number, value and problem of everything that should be an item."""
+def read_records(file: Path, columns: Columns = item_columns) -> Iterator[tuple[str, str, Any, str | None]]:
+    """Yield position in words, number, value and problem of each record in a file."""
     if file.suffix in TABLES:
         for number, row in enumerate(read_table(file, columns), 1):
             yield f"row {number}", str(number), row, None
@@ -135,10 +155,98 @@ def values_of(file: Path, columns: Columns = item_columns) -> Iterator[tuple[str
 
 
 def refuse(problems: list[str], source: Path, found: list[Item]) -> None:
-    """One error for everything that is wrong, or for nothing at all."""
+    """Raise one ItemError that lists all problems, or says that there are no items."""
     if problems:
-        listed = "".join(f"\n  {problem}" for problem in problems[:NAMED])
-        more = f"\n  and {len(problems) - NAMED} more" if len(problems) > NAMED else ""
+        listed = "".join(f"\n  {problem}" for problem in problems[:MAX_LISTED])
+        more = f"\n  and {len(problems) - MAX_LISTED} more" if len(problems) > MAX_LISTED else ""
         raise ItemError(f"{len(problems)} of {len(problems) + len(found)} items cannot be used:{listed}{more}")
     if not found:
         raise ItemError(f"{source} holds no items; expected objects with video, question, options, answer and id")
+
+
+def dataset_files(folder: Path, split: str | None) -> list[Path]:
+    """Return a dataset's record files in order: those of `save_to_disk`, Parquet files, or JSON files."""
+    if (folder / "dataset_dict.json").is_file():
+        names = _listed(folder / "dataset_dict.json", "splits")
+        return dataset_files(folder / _one_split(folder, names, split), None)
+    if (folder / "state.json").is_file():
+        return [folder / name for name in _listed(folder / "state.json", "_data_files", "filename")]
+    for pattern in ("*.parquet", "*.jsonl", "*.json"):
+        files = sorted(path for path in folder.rglob(pattern) if path.name != "dataset_infos.json")
+        if files:
+            return _select_split(folder, files, split)
+    raise ItemError(
+        f"{folder} holds no dataset; expected Parquet, JSONL or JSON files, or what datasets' save_to_disk writes"
+    )
+
+
+def read_table(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
+    """Yield the records of a Parquet or Arrow file."""
+    try:
+        import pyarrow
+        from pyarrow import ipc, parquet
+    except ModuleNotFoundError as error:
+        raise ItemError(f"{path} needs pyarrow to be read; pip install pyarrow, or write the items as JSONL") from error
+    try:
+        if path.suffix == ".parquet":
+            with parquet.ParquetFile(path) as table:
+                for batch in table.iter_batches(columns=columns(table.schema_arrow)):
+                    yield from _records(batch)
+            return
+        with pyarrow.memory_map(str(path)) as mapped, ipc.open_stream(mapped) as reader:
+            for batch in reader:
+                yield from _records(batch.select(columns(batch.schema)))
+    except (OSError, pyarrow.ArrowException) as error:
+        raise ItemError(f"{path} cannot be read as a table ({error}); download or save the dataset again") from error
+
+
+def _records(batch: Any) -> list[dict[str, Any]]:
+    """Return a batch's records after validation: a damaged file may hold invalid offsets or invalid UTF-8."""
+    batch.validate(full=True)
+    return batch.to_pylist()
+
+
+def _select_split(folder: Path, files: list[Path], split: str | None) -> list[Path]:
+    """Return the files of one split by the naming scheme of the Hugging Face Hub."""
+    splits: dict[str, list[Path]] = {}
+    for path in files:
+        splits.setdefault(_split_name(path.relative_to(folder)), []).append(path)
+    return splits[_one_split(folder, list(splits), split)]
+
+
+def _split_name(path: Path) -> str:
+    """Return `test` for `test-00000-of-00001.parquet`, `test.jsonl` and `test/…`; `hard/test` for `hard/test-…`."""
+    folders = [part for part in path.parts[:-1] if part != "data"]
+    own = path.stem.split("-")[0]
+    return "/".join([*folders, own] if not folders or own in USUAL_SPLITS else folders)
+
+
+def _one_split(folder: Path, names: list[str], split: str | None) -> str:
+    """Return the split with this name or with this as a unique path component; the only split if None."""
+    found = [name for name in names if split in (None, name)] or [name for name in names if split in name.split("/")]
+    if len(found) != 1:
+        problem = f"{split!r} is {'several' if found else 'none'} of them" if split else "choose one of them"
+        raise SplitError(f"{folder} has the splits {', '.join(sorted(names))}; {problem}")
+    return found[0]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ItemError(f"{path} is not readable JSON ({error}); save the dataset again") from error
+    if not isinstance(found, dict):
+        raise ItemError(f"{path} must hold an object, got {type(found).__name__}; save the dataset again")
+    return found
+
+
+def _listed(path: Path, field: str, *keys: str) -> list[str]:
+    """Return the file names that a JSON file lists in `field`, each nested under `keys`."""
+    entries = _read(path).get(field, [])
+    names = entries if isinstance(entries, list) else [entries]
+    for key in keys:
+        names = [name.get(key) if isinstance(name, dict) else name for name in names]
+    for name in names:
+        if not isinstance(name, str) or name in ("", ".", "..") or not {"/", "\\", "\0"}.isdisjoint(name):
+            raise ItemError(f"{path} must list names in {field!r}, got {name!r:.80}; save the dataset again")
+    return names

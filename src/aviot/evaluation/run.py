@@ -1,4 +1,4 @@
-"""One evaluation, in order: read, begin or go on, ask, judge, put together."""
+"""Run an evaluation: read items, start or resume the run, ask, judge, write results and summary."""
 
 import hashlib
 from collections import Counter
@@ -11,20 +11,18 @@ import torch
 from aviot.backbones.base import StoredBackbone
 from aviot.backbones.registry import family_of
 from aviot.evaluation import manifest
-from aviot.evaluation.asking import Interviewer, ask_visits
-from aviot.evaluation.benchmarks.folder import read_benchmark
-from aviot.evaluation.benchmarks.ten import BY_NAME
+from aviot.evaluation.batching import RowKey, Shard, VideoBatches, batch_by_video, select_shard
+from aviot.evaluation.benchmarks.benchmark import read_benchmark
+from aviot.evaluation.benchmarks.definitions import BY_NAME
 from aviot.evaluation.config import EvaluationConfig, Setting
 from aviot.evaluation.endpoint import Endpoint
-from aviot.evaluation.export import results_csv, summary_csv, summary_markdown
-from aviot.evaluation.grouping import check_columns
-from aviot.evaluation.judging import judge_rows, verdicts, wants_judge, with_verdict
-from aviot.evaluation.plan import Key, Shard, Visit, plan, share
+from aviot.evaluation.judge import judge_rows, needs_verdict, verdict_by_key, with_verdict
+from aviot.evaluation.measures import check_columns
+from aviot.evaluation.prediction import Predictor, predict_videos
 from aviot.evaluation.progress import Display, RunningScore
 from aviot.evaluation.reading import Items, read_items
-from aviot.evaluation.report import as_plain
-from aviot.evaluation.row_checks import Expected, contradicted
-from aviot.evaluation.rows import has_failed, key_of, settled
+from aviot.evaluation.report import as_dict, results_csv, summary_csv, summary_markdown
+from aviot.evaluation.results import ExpectedRows, conflicting_keys, has_failed, resolve_rows, row_key
 from aviot.evaluation.summary import Summary, summarise
 from aviot.session import VideoLM
 from aviot.utils.files import write_durably
@@ -35,22 +33,30 @@ RESULTS, SUMMARY, PARTS, LOCK = "results.jsonl", "summary.json", "parts", ".lock
 RESULTS_CSV, SUMMARY_CSV, SUMMARY_MARKDOWN = "results.csv", "summary.csv", "summary.md"
 Report = Callable[[str], None]
 Load = Callable[[], VideoLM]
-"""Gives the model; called when there is something to ask."""
+"""Returns the model; called only if there are questions to ask."""
+
+
+class RunExistsError(ValueError):
+    """A new run was to be started in the directory of another."""
+
+
+class NoRunError(ValueError):
+    """A run was to be resumed in a directory that holds none."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a configuration comes to: its items, settings and visits."""
+    """A configuration with its items, settings and batches."""
 
     config: EvaluationConfig
     items: Items
     settings: tuple[Setting, ...]
-    visits: list[Visit]
+    videos: list[VideoBatches]
     stored: StoredBackbone
 
     @classmethod
     def of(cls, config: EvaluationConfig) -> "Prepared":
-        """Read everything but the weights; columns to report by are checked."""
+        """Read everything but the weights, and check the columns to report by."""
         if config.benchmark is None:
             items = read_items(config.items, videos=config.videos, split=config.split)
         else:
@@ -61,31 +67,32 @@ class Prepared:
         check_columns(items.items, config.by)
         stored = family_of(config.model).stored(config.model)
         settings = config.settings(stored.default_budget)
-        return cls(config, items, settings, plan(items, settings, config.batch), stored)
+        batches = batch_by_video(items.items, items.folder, settings, config.batch)
+        return cls(config, items, settings, batches, stored)
 
     @property
     def total(self) -> int:
-        """Rows of the whole run."""
+        """Return the number of rows of the complete run."""
         return len(self.items) * len(self.settings)
 
     @property
-    def expected(self) -> Expected:
-        """The rows that the run can have."""
-        return Expected(self.items.items, self.settings)
+    def expected(self) -> ExpectedRows:
+        """Return the rows that the run may contain."""
+        return ExpectedRows(self.items.items, self.settings)
 
-    def interviewer(self, load: Load) -> Interviewer:
+    def predictor(self, load: Load) -> Predictor:
         """The model, and how it is asked."""
         how = self.config
-        return Interviewer(load(), how.instructions, how.max_new_tokens, how.sampling, how.limits)
+        return Predictor(load(), how.instructions, how.max_new_tokens, how.sampling, how.limits)
 
 
 @dataclass(frozen=True)
-class Begun:
-    """A run whose manifest is written; `was_whole` if all its rows were there already, and none are added."""
+class StartedRun:
+    """A run whose manifest is written; `was_complete` if it was finished before and this start adds nothing."""
 
     prepared: Prepared
     shard: Shard
-    was_whole: bool
+    was_complete: bool
 
 
 def evaluate(
@@ -98,54 +105,54 @@ def evaluate(
     shard: Shard | None = None,
     report: Report = lambda _: None,
 ) -> Summary | None:
-    """Evaluate, or go on with what was begun; None if other processes still have rows to add, or have said it all.
+    """Run an evaluation, or resume one. Returns None unless this rank wrote the summary.
 
-    `retry` asks again what could not be asked before: a video may have come since.
+    `retry` repeats questions that failed before, for example because a video was missing.
     """
-    return carry_out(begin(config, device, resume=resume, shard=shard, report=report), load, retry=retry)
+    return finish_run(start_run(config, device, resume=resume, shard=shard, report=report), load, retry=retry)
 
 
-def begin(
+def start_run(
     config: EvaluationConfig,
     device: torch.device,
     *,
     resume: bool = False,
     shard: Shard | None = None,
     report: Report = lambda _: None,
-) -> Begun:
-    """Read everything but the weights, and write down what the run is; other processes wait for the first's word."""
+) -> StartedRun:
+    """Read everything but the weights and record the start; ranks above 0 wait for rank 0 to write the manifest."""
     shard = shard or Shard.here()
     _check_start(config.out, resume=resume, shard=shard)
     report("reading items")
     prepared = Prepared.of(config)
     report("hashing weights")
-    same = manifest.identity(prepared.config, prepared.items, prepared.settings, prepared.stored)
-    added = manifest.begin(config, same, manifest.environment(device), shard)
-    return Begun(prepared, shard, resume and not added and (config.out / RESULTS).is_file())
+    identity = manifest.identity(prepared.config, prepared.items, prepared.settings, prepared.stored)
+    added = manifest.record_start(config, identity, manifest.environment(device), shard)
+    return StartedRun(prepared, shard, resume and not added and (config.out / RESULTS).is_file())
 
 
-def carry_out(begun: Begun, load: Load, *, retry: bool = False) -> Summary | None:
-    """Ask, judge and put together what is missing of a run."""
-    _ask(begun.prepared, load, begun.shard, retry=retry)
-    if (endpoint := begun.prepared.config.judge) is not None:
-        _judge(begun.prepared, endpoint, begun.shard)
-    return _put_together(begun.prepared, begun.shard, was_whole=begun.was_whole)
+def finish_run(started: StartedRun, load: Load, *, retry: bool = False) -> Summary | None:
+    """Ask and judge what is missing, then write the final files. Returns None unless this rank wrote the summary."""
+    _ask(started.prepared, load, started.shard, retry=retry)
+    if (endpoint := started.prepared.config.judge) is not None:
+        _judge(started.prepared, endpoint, started.shard)
+    return _write_final_files(started.prepared, started.shard, was_complete=started.was_complete)
 
 
 def _check_start(run: Path, *, resume: bool, shard: Shard) -> None:
-    """A run that is there is gone on with only when asked for, and one that is asked for has to be there."""
-    begun = (run / manifest.FILE).is_file() if shard.rank == 0 else _part(run, "rows", shard.rank).is_file()
-    if begun and not resume:
-        raise ValueError(f"{run} holds a run; add --resume to go on with it, or name another folder")
-    if resume and shard.rank == 0 and not begun:
-        raise ValueError(f"{run} holds no run to resume; leave out --resume to begin one")
+    """Raise unless the directory holds a run exactly if one is to be resumed."""
+    exists = (run / manifest.FILE).is_file() if shard.rank == 0 else _journal_path(run, "rows", shard.rank).is_file()
+    if exists and not resume:
+        raise RunExistsError(f"{run} already holds a run; resume it, or choose another output directory")
+    if resume and shard.rank == 0 and not exists:
+        raise NoRunError(f"{run} holds no run to resume; start a new one")
 
 
 def _ask(prepared: Prepared, load: Load, shard: Shard, *, retry: bool) -> None:
-    """Put the rows that are missing of this process's share on disk, and what has become of those that failed."""
+    """Write the missing rows of this rank's shard to its journal; with `retry`, also new rows of failed questions."""
     run = prepared.config.out
-    mine = share(prepared.visits, shard)
-    with Journal(_part(run, "rows", shard.rank)) as journal:
+    mine = select_shard(prepared.videos, shard)
+    with Journal(_journal_path(run, "rows", shard.rank)) as journal:
         there = _rows(prepared)
         keys = [key for visit in mine for batch in visit.batches for key in batch.keys]
         done = frozenset(key for key in keys if key in there and not (retry and has_failed(there[key])))
@@ -154,43 +161,43 @@ def _ask(prepared: Prepared, load: Load, shard: Shard, *, retry: bool) -> None:
         score = RunningScore()
         for key in done:
             score.add(there[key])
-        interviewer = prepared.interviewer(load)
+        predictor = prepared.predictor(load)
         with Display("asked", len(keys), len(done), silent=shard.rank > 0) as display:
-            for row in ask_visits(interviewer, prepared.items.items, mine, done):
-                if row != there.get(key_of(row)):
+            for row in predict_videos(predictor, prepared.items.items, mine, done):
+                if row != there.get(row_key(row)):
                     journal.add(row)
                 score.add(row)
                 display.advance(score)
 
 
 def _judge(prepared: Prepared, endpoint: Endpoint, shard: Shard) -> None:
-    """Have this process's share judged, what is missing and what could not be judged before."""
+    """Request the verdicts of this rank's shard that are missing or failed before."""
     run = prepared.config.out
-    mine = {key for visit in share(prepared.visits, shard) for batch in visit.batches for key in batch.keys}
-    with Journal(_part(run, "verdicts", shard.rank)) as journal:
-        known = {key for key, row in verdicts(_verdicts(prepared)).items() if "unjudged" not in row}
+    mine = {key for video in select_shard(prepared.videos, shard) for batch in video.batches for key in batch.keys}
+    with Journal(_journal_path(run, "verdicts", shard.rank)) as journal:
+        known = {key for key, row in verdict_by_key(_verdicts(prepared)).items() if "unjudged" not in row}
         items = prepared.items.items
-        asked = [row for key, row in _rows(prepared).items() if key in mine and wants_judge(row, items)]
-        missing = [row for row in asked if key_of(row) not in known]
+        asked = [row for key, row in _rows(prepared).items() if key in mine and needs_verdict(row, items)]
+        missing = [row for row in asked if row_key(row) not in known]
         with Display("judged", len(asked), len(asked) - len(missing), silent=shard.rank > 0) as display:
-            said: Counter[str] = Counter()
+            counts: Counter[str] = Counter()
             for row in judge_rows(endpoint, missing, items):
                 journal.add(row)
-                said["unjudged" if "unjudged" in row else "yes" if row["correct"] else "no"] += 1
-                display.advance(", ".join(f"{count} {word}" for word, count in sorted(said.items())))
+                counts["unjudged" if "unjudged" in row else "yes" if row["correct"] else "no"] += 1
+                display.advance(", ".join(f"{count} {word}" for word, count in sorted(counts.items())))
 
 
-def _put_together(prepared: Prepared, shard: Shard, *, was_whole: bool) -> Summary | None:
-    """Write the final files in the items' order once every row is there; whichever process comes last does it."""
+def _write_final_files(prepared: Prepared, shard: Shard, *, was_complete: bool) -> Summary | None:
+    """Write the final files once all rows exist; the last rank to finish does so, the others return None."""
     run = prepared.config.out
     with exclusive_lock(run / LOCK):
         final = _final_rows(prepared)
         if final is None:
             return None
         data = b"".join(map(as_line, final))
-        is_there = (run / RESULTS).is_file() and (run / RESULTS).read_bytes() == data
-        if is_there and (shard.rank > 0 or not was_whole):
-            return None  # another process has written it, and says so
+        is_written = (run / RESULTS).is_file() and (run / RESULTS).read_bytes() == data
+        if is_written and (shard.rank > 0 or not was_complete):
+            return None  # another rank wrote the files and reports them
         write_durably(run / RESULTS, data)
         write_durably(run / RESULTS_CSV, results_csv(final, prepared.items.items))
         summary = summarise(
@@ -206,14 +213,14 @@ def _put_together(prepared: Prepared, shard: Shard, *, was_whole: bool) -> Summa
 
 
 def _final_rows(prepared: Prepared) -> list[Row] | None:
-    """Return all rows with their verdicts, in the order of items and settings; None while some are missing."""
+    """Return all rows with their verdicts, in the order of items and settings; None if any is missing."""
     items, rows = prepared.items.items, _rows(prepared)
-    order = {setting.name: place for place, setting in enumerate(prepared.settings)}
-    judged = verdicts(_verdicts(prepared))
+    order = {setting.name: index for index, setting in enumerate(prepared.settings)}
+    judged = verdict_by_key(_verdicts(prepared))
     if len(rows) < prepared.total:
         return None
     if prepared.config.judge is not None and any(
-        wants_judge(row, items) and key not in judged for key, row in rows.items()
+        needs_verdict(row, items) and key not in judged for key, row in rows.items()
     ):
         return None
     keys = sorted(rows, key=lambda key: (key[0], order[key[1]]))
@@ -221,54 +228,54 @@ def _final_rows(prepared: Prepared) -> list[Row] | None:
 
 
 def _write_summary(run: Path, summary: Summary) -> None:
-    """Write a summary in every format; JSON, which `--verify` reads, last."""
+    """Write a summary in every format; JSON, which verification reads, comes last."""
     write_durably(run / SUMMARY_CSV, summary_csv(summary))
     write_durably(run / SUMMARY_MARKDOWN, summary_markdown(summary).encode())
-    write_durably(run / SUMMARY, json_text(as_plain(summary), indent=2).encode() + b"\n")
+    write_durably(run / SUMMARY, json_text(as_dict(summary), indent=2).encode() + b"\n")
 
 
 def read_results(prepared: Prepared) -> list[Row]:
-    """The rows of a finished run, each once; JournalError for a file that is not what the run wrote."""
+    """Return the rows of a finished run; raise JournalError if rows are missing, duplicate or of another run."""
     path = prepared.config.out / RESULTS
     rows = prepared.expected.rows(path, final=True)
-    if len(rows) != prepared.total or len({key_of(row) for row in rows}) != len(rows):
+    if len(rows) != prepared.total or len({row_key(row) for row in rows}) != len(rows):
         raise JournalError(
-            f"{path} must have {prepared.total} rows, each once, and has {len(rows)}; it was changed, delete it and "
-            "go on with the run"
+            f"{path} must have {prepared.total} rows, each once, and has {len(rows)}; it was edited, delete it and "
+            "resume the run"
         )
     return rows
 
 
 def _notes(prepared: Prepared) -> list[str]:
-    """What a reader of the figures should know of how they came about."""
+    """Return notes on changes of the environment between starts, and on conflicting rows."""
     starts = manifest.read_manifest(prepared.config.out)["starts"]
-    kept = [{name: start.get(name) for name in ("commit", "versions", "machine", "ffmpeg")} for start in starts]
-    changed = [line for start in kept[1:] for line in manifest.differences(kept[0], start)]
-    notes = [f"the run was resumed where something else was installed: {line}" for line in dict.fromkeys(changed)]
-    if twice := contradicted(_all_rows(prepared)):
-        name = f"{prepared.items.items[twice[0][0]].id}, {twice[0][1]}"
-        notes.append(f"{len(twice)} answers are there twice and differ, like {name}; of each the first counts")
+    environments = [{name: start.get(name) for name in ("commit", "versions", "machine", "ffmpeg")} for start in starts]
+    changed = [line for other in environments[1:] for line in manifest.differences(environments[0], other)]
+    notes = [f"the run was resumed in another environment: {line}" for line in dict.fromkeys(changed)]
+    if keys := conflicting_keys(_all_rows(prepared)):
+        name = f"{prepared.items.items[keys[0][0]].id}, {keys[0][1]}"
+        notes.append(f"{len(keys)} questions have two different answers, such as {name}; the first of each counts")
     return notes
 
 
-def _part(run: Path, kind: str, rank: int) -> Path:
+def _journal_path(run: Path, kind: str, rank: int) -> Path:
     return run / PARTS / f"{kind}-{rank:04d}.jsonl"
 
 
-def _rows(prepared: Prepared) -> dict[Key, Row]:
-    """The row of each question and setting so far; an answer replaces a failure."""
-    return settled(_all_rows(prepared), has_failed)
+def _rows(prepared: Prepared) -> dict[RowKey, Row]:
+    """Return the current row of each key; an answer replaces a failure."""
+    return resolve_rows(_all_rows(prepared), has_failed)
 
 
 def _all_rows(prepared: Prepared) -> list[Row]:
-    """The rows of every process so far."""
-    return [row for path in _parts(prepared, "rows") for row in prepared.expected.rows(path)]
+    """Return the rows of all ranks so far."""
+    return [row for path in _journal_paths(prepared, "rows") for row in prepared.expected.rows(path)]
 
 
 def _verdicts(prepared: Prepared) -> list[Row]:
-    """The verdicts of every process so far."""
-    return [row for path in _parts(prepared, "verdicts") for row in prepared.expected.verdicts(path)]
+    """Return the verdicts of all ranks so far."""
+    return [row for path in _journal_paths(prepared, "verdicts") for row in prepared.expected.verdicts(path)]
 
 
-def _parts(prepared: Prepared, kind: str) -> list[Path]:
+def _journal_paths(prepared: Prepared, kind: str) -> list[Path]:
     return sorted((prepared.config.out / PARTS).glob(f"{kind}-*.jsonl"))

@@ -1,25 +1,32 @@
-"""What a run found: scores with their intervals, and everything that went wrong, counted and listed."""
+"""Summary of a run: scores with intervals, and every problem."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from aviot.evaluation.grouping import group_items
 from aviot.evaluation.intervals import Interval
 from aviot.evaluation.item import Item
-from aviot.evaluation.measures import Difference, Measure, Scored, differences, measure, scored
-from aviot.evaluation.rows import ANSWERED, has_failed
+from aviot.evaluation.measures import (
+    Difference,
+    ItemScores,
+    Measure,
+    group_items,
+    item_scores,
+    mean_score,
+    paired_differences,
+)
+from aviot.evaluation.results import ANSWERED, has_failed
 from aviot.utils.journal import Row
 from aviot.video.frames import Damage
 
 FEW_VIDEOS = 10
-"""Videos below which an interval is called rough."""
+"""With fewer videos an interval gets a note that it is rough."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """An item that something is wrong with, and for which settings."""
+    """A problem of an item, and the settings that it concerns."""
 
     id: str
     video: str
@@ -29,7 +36,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class DamagedVideo:
-    """A video that is not whole: its name, and what is missing or broken."""
+    """A damaged video, and what is missing or broken."""
 
     video: str
     damage: str
@@ -37,7 +44,7 @@ class DamagedVideo:
 
 @dataclass(frozen=True)
 class Group:
-    """The measures of the items that have one value in a column."""
+    """The measures over the items with one value in a column."""
 
     column: str
     value: str
@@ -46,7 +53,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Tokens:
-    """The visual tokens per answer of a setting, on average: what the video has, and what the decoder read."""
+    """Mean number of visual tokens per answer of a setting, before and after compression."""
 
     setting: str
     before: float
@@ -55,7 +62,7 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Summary:
-    """All figures of a run, and its problems in full. `caveats` tell how far the intervals can be relied on."""
+    """All measures and problems of a run. `caveats` say how reliable the intervals are."""
 
     items: int
     rows: int
@@ -63,13 +70,13 @@ class Summary:
     differences: tuple[Difference, ...]
     groups: tuple[Group, ...]
     tokens: tuple[Tokens, ...]
-    read_as: dict[str, dict[str, int]]  # of each setting: how replies to multiple choice were read
+    read_as: dict[str, dict[str, int]]  # by setting: counts of how multiple-choice replies were read
     failed: tuple[Problem, ...]
     without_answer: tuple[Problem, ...]
     unjudged: tuple[Problem, ...]
     damaged: tuple[DamagedVideo, ...]
     results_sha256: str
-    videos: str  # the folder that relative videos count from
+    videos: str  # the directory at which relative video paths start
     video_count: int
     notes: tuple[str, ...] = ()
     caveats: tuple[str, ...] = ()
@@ -84,20 +91,20 @@ def summarise(
     by: Sequence[str] = (),
     notes: Iterable[str] = (),
 ) -> Summary:
-    """Return the summary of a whole run's rows; `by` names columns of the items to report by."""
+    """Return the summary of a complete run's rows; `by` names columns of the items to report scores by."""
     by_setting = _by_setting(rows)
-    found = [each for mine in by_setting.values() for each in scored(mine)]
-    measures = tuple(map(measure, found))
+    scores = [each for of_setting in by_setting.values() for each in item_scores(of_setting)]
+    measures = tuple(map(mean_score, scores))
     return Summary(
         items=len({row["item"] for row in rows}),
         rows=len(rows),
         measures=measures,
-        differences=tuple(differences(found)),
+        differences=tuple(paired_differences(scores)),
         groups=tuple(group for column in by for group in _groups(rows, items, column)),
         tokens=tuple(_tokens(by_setting)),
         read_as={
-            name: dict(Counter(row["how"] for row in mine if row["kind"] == "choice" and "how" in row))
-            for name, mine in by_setting.items()
+            name: dict(Counter(row["how"] for row in of_setting if row["kind"] == "choice" and "how" in row))
+            for name, of_setting in by_setting.items()
         },
         failed=_problems(rows, lambda row: row["reason"] if has_failed(row) else None),
         without_answer=_problems(rows, lambda row: row.get("unscored")),
@@ -112,7 +119,7 @@ def summarise(
 
 
 class HasInterval(Protocol):
-    """A figure over several items and videos."""
+    """A score over several items and videos."""
 
     @property
     def interval(self) -> Interval | None: ...  # noqa: D102
@@ -123,7 +130,7 @@ class HasInterval(Protocol):
 
 
 def caveats(measures: Iterable[HasInterval]) -> Iterator[str]:
-    """Return what cannot be said of intervals, because too few videos were asked about."""
+    """Yield notes on intervals that are missing or rough because there are too few videos."""
     counted = [each for each in measures if each.counted]
     if any(each.interval is None for each in counted):
         yield "no interval where all questions are about one video: they say nothing of other videos"
@@ -140,20 +147,22 @@ def _by_setting(rows: Iterable[Row]) -> dict[str, list[Row]]:
 
 
 def _groups(rows: Sequence[Row], items: Sequence[Item], column: str) -> Iterator[Group]:
-    for value, places in group_items(items, column).items():
-        wanted = set(places)
-        mine: list[Scored] = []
-        for each in _by_setting(row for row in rows if row["item"] in wanted).values():
-            mine += scored(each)
-        yield Group(column, value, tuple(map(measure, mine)))
+    for value, indices in group_items(items, column).items():
+        members = set(indices)
+        scores: list[ItemScores] = []
+        for of_setting in _by_setting(row for row in rows if row["item"] in members).values():
+            scores += item_scores(of_setting)
+        yield Group(column, value, tuple(map(mean_score, scores)))
 
 
 def _tokens(by_setting: dict[str, list[Row]]) -> Iterator[Tokens]:
-    """Return the mean token counts of the settings; rows of older versions, which have none, are left out."""
+    """Yield the mean token counts of the settings; rows of older versions have none and are left out."""
     for name, rows in by_setting.items():
-        mine = [row for row in rows if row["status"] == ANSWERED and "tokens_after" in row]
-        if mine:
-            before, after = (sum(row[key] for row in mine) / len(mine) for key in ("tokens_before", "tokens_after"))
+        counted = [row for row in rows if row["status"] == ANSWERED and "tokens_after" in row]
+        if counted:
+            before, after = (
+                sum(row[key] for row in counted) / len(counted) for key in ("tokens_before", "tokens_after")
+            )
             yield Tokens(name, before, after)
 
 
@@ -166,7 +175,7 @@ def _damaged(rows: Iterable[Row]) -> tuple[DamagedVideo, ...]:
 
 
 def _problems(rows: Iterable[Row], reason: Callable[[Row], str | None]) -> tuple[Problem, ...]:
-    """Items with a reason, once for each, with the settings it holds for."""
+    """Return one problem per item and reason, with the settings that it concerns."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for row in rows:
         if (why := reason(row)) is not None:

@@ -1,14 +1,15 @@
-"""Text made comparable: one form for every way of writing the same answer."""
+"""Text normalisation for comparing answers, and exact match."""
 
 import re
 import unicodedata
+from collections.abc import Iterable
 
 ARTICLES = ("a", "an", "the")
 
-# Scripts that are written without spaces, where the edge of a word cannot be seen.
+# Scripts written without spaces, in which word boundaries cannot be detected.
 UNSPACED = "\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uac00-\ud7af"
 LETTER = rf"[^\W_{UNSPACED}]"
-"""A letter or digit of a script with spaces between words."""
+"""Pattern of a letter or digit in a script that separates words by spaces."""
 
 _MARKS = str.maketrans(
     {
@@ -40,9 +41,9 @@ NUMBERS = {
         "zero one two three four five six seven eight nine ten eleven twelve".split()  # noqa: SIM905
     )
 }
-"""The numbers up to twelve in letters, with their digits."""
+"""Number words from zero to twelve and their digits."""
 
-# An article stands before a word, and not before one that takes none: "vitamin A" and "A He runs" keep their A.
+# An article precedes a word that can take one: "vitamin A" and "A He runs" keep their A.
 NO_ARTICLE = rf"(?:the|he|she|it|they|we|you|i|his|her|its|their|there|this|that|these|those)(?!{LETTER})"
 _ARTICLE = re.compile(rf"(?<!{LETTER})(?<!')(?:{'|'.join(ARTICLES)})(?=\s+(?!{NO_ARTICLE})[^\W_])")
 _GROUPED = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
@@ -51,13 +52,13 @@ _POINT = re.compile(r"(?<=\d)\.(?=\d)")
 
 
 def fold(text: str) -> str:
-    """Full-width and other compatibility forms as ASCII has them, no invisible characters, plain quotes and dashes."""
+    """Return text in NFKC form with ASCII quotes and dashes and without invisible characters."""
     text = unicodedata.normalize("NFKC", text.translate(_MARKS)).translate(_MARKS)
     return "".join(c for c in text if unicodedata.category(c) != "Cf")
 
 
 def words(text: str) -> list[str]:
-    """Lower-case words without articles and punctuation; a number keeps its sign and decimal point."""
+    """Return lower-case words without articles and punctuation; numbers keep their sign and decimal point."""
     text = _ARTICLE.sub("", _GROUPED.sub("", fold(text).casefold()))
     text = _POINT.sub("\ue001", _SIGNED.sub("\ue002", text))
     found = re.findall(r"[^\W_]+(?:['\ue001][^\W_]+)*|\ue002[^\W_]+(?:\ue001[^\W_]+)*", text)
@@ -65,15 +66,21 @@ def words(text: str) -> list[str]:
 
 
 def spellings(word: str) -> tuple[str, ...]:
-    """Return a word as it may stand in a sentence: a number up to twelve in digits or letters."""
+    """Return every spelling of a word: a number up to twelve in digits and in letters."""
     digits = NUMBERS.get(word, word)
     return tuple(dict.fromkeys([word, digits, *(spelt for spelt, number in NUMBERS.items() if number == digits)]))
 
 
 def normal(text: str) -> str:
-    """What exact match compares: `words` with the numbers up to twelve as digits, single spaces between them.
+    """Return the form that exact match compares: `words` joined by single spaces, numbers up to twelve as digits.
 
-    A text of nothing but articles and punctuation is compared as it is, in lower case.
+    A text of articles and punctuation alone is only converted to lower case.
     """
     found = words(text)
     return " ".join(NUMBERS.get(word, word) for word in found) or fold(text).casefold().strip()
+
+
+def is_exact(reply: str, answers: Iterable[str]) -> bool:
+    """Return whether a reply equals one of the answers in normal form."""
+    given = normal(reply)
+    return bool(given) and any(given == normal(answer) for answer in answers)

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from aviot.evaluation.forms import Form, has_form, is_amount, is_count, is_number, is_text, list_of, names_to
 from aviot.evaluation.manifest import differences, weight_hashes
 from aviot.evaluation.progress import RunningScore
+from aviot.evaluation.schema import Schema, is_count, is_nonnegative, is_number, is_text, list_of, mapping_of, matches
 from aviot.models import AviotForConditionalGeneration
 from aviot.session import VideoLM
 from aviot.utils.files import explain_write_errors, folder_lock
@@ -170,19 +170,21 @@ def _is_of(record: Record, scene_batch: SceneBatch, evaluator: RowEvaluator) -> 
         return False
     count = len(scenes)
     rows = {row.key: list_of(_is_mark, least=count, most=count) for row in rows_of(scene_batch.part, evaluator.rows)}
-    form: dict[str, Form] = {
+    form: dict[str, Schema] = {
         "part": lambda value: value == scene_batch.part,
         "scenes": list_of(is_count),
         "families": list_of(is_text, least=count, most=count),
-        "right": has_form(rows, more=False),
-        "seconds": is_amount,
+        "right": matches(rows, allow_extra=False),
+        "seconds": is_nonnegative,
     }
     if scene_batch.part == "short":
         numbers = {"allocation": is_number, "temporal": is_number}
-        shares = names_to(list_of(is_number, least=count, most=count))
-        form["usage"] = names_to(shares, *(f"{ratio:g}" for ratio in evaluator.size.ratios))
-        form["distances"] = list_of(has_form({"kind": is_text, "scene": is_count, **numbers}, more=False), least=0)
-    return has_form(form, more=False)(record)
+        shares = mapping_of(list_of(is_number, least=count, most=count))
+        form["usage"] = mapping_of(shares, *(f"{ratio:g}" for ratio in evaluator.size.ratios))
+        form["distances"] = list_of(
+            matches({"kind": is_text, "scene": is_count, **numbers}, allow_extra=False), least=0
+        )
+    return matches(form, allow_extra=False)(record)
 
 
 def _measured(record: Record) -> dict[str, set[str]]:
@@ -192,7 +194,7 @@ def _measured(record: Record) -> dict[str, set[str]]:
 
 def _is_mark(value: Any) -> bool:
     """Return whether a value marks an answer as right or wrong."""
-    return is_amount(value) and value in (0, 1)
+    return is_nonnegative(value) and value in (0, 1)
 
 
 def _scene_batches(world: World, size: Size) -> Iterator[SceneBatch]:

@@ -1,1 +1,1 @@
-"""The ten benchmarks of the paper: their records, and how their harness words them."""
+"""The ten benchmarks of the paper: their records, and their prompts as lmms-eval words them."""

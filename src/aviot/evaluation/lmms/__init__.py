@@ -1,1 +1,1 @@
-"""The plug-in for lmms-eval: `lmms-eval --model aviot`."""
+"""The lmms-eval plug-in, registered as the model `aviot`."""

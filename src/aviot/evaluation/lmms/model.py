@@ -11,15 +11,14 @@ from lmms_eval.api.model import lmms
 from loguru import logger
 
 from aviot.backbones.registry import family_of
-from aviot.evaluation.asking import Interviewer, ask_visits
+from aviot.evaluation.batching import batch_by_video
 from aviot.evaluation.config import EvaluationConfig
-from aviot.evaluation.item import Item
+from aviot.evaluation.item import Instructions, Item
 from aviot.evaluation.lmms.requests import Decoding, read_decoding, read_request
-from aviot.evaluation.manifest import environment, sampling_of, weight_hashes
-from aviot.evaluation.plan import plan_items
+from aviot.evaluation.manifest import effective_sampling, environment, weight_hashes
+from aviot.evaluation.prediction import Predictor, predict_videos
 from aviot.evaluation.progress import Display
-from aviot.evaluation.prompts import Instructions
-from aviot.evaluation.rows import has_failed
+from aviot.evaluation.results import has_failed
 from aviot.methods.registry import DEFAULT
 from aviot.session import VideoLM
 from aviot.utils.files import write_durably
@@ -82,7 +81,7 @@ class Aviot(lmms):
         self._stored = family_of(checked.model).stored(checked.model)
         self._setting = checked.settings(lm.backbone.default_budget)[0]
         self._batch = checked.batch
-        self._who = Interviewer(lm, Instructions(), 1, sampling)
+        self._predictor = Predictor(lm, Instructions(), 1, sampling)
         self._manifest = None if manifest is None else Path(manifest)
         self._pretrained = checked.model
 
@@ -126,7 +125,7 @@ class Aviot(lmms):
     def _result(self, row: Row, decoding: Decoding) -> GenerationResult:
         """Return a reply with its counts; the harness's input tokens are the visual ones that were read."""
         before, after = row["tokens_before"], row["tokens_after"]
-        said = len(self._who.lm.backbone.tokenizer(row["prediction"], add_special_tokens=False)["input_ids"])
+        said = len(self._predictor.lm.backbone.tokenizer(row["prediction"], add_special_tokens=False)["input_ids"])
         counts = SampleTokens(input_tokens=after, output_tokens=said, tokens_before=before, tokens_after=after)
         return GenerationResult(decoding.cut(row["prediction"]), counts)
 
@@ -137,8 +136,8 @@ class Aviot(lmms):
 
     def _rows(self, items: Sequence[Item], decoding: Decoding) -> Iterator[Row]:
         """Rows of `aviot evaluate`: the same videos, batches and answers."""
-        who = replace(self._who, max_new_tokens=decoding.max_new_tokens)
-        return ask_visits(who, items, plan_items(items, Path(), (self._setting,), self._batch), frozenset())
+        who = replace(self._predictor, max_new_tokens=decoding.max_new_tokens)
+        return predict_videos(who, items, batch_by_video(items, Path(), (self._setting,), self._batch), frozenset())
 
     def _write_manifest(self, requests: Sequence[Instance], failed: Sequence[str]) -> None:
         """What ran, of the first process; the harness's own results hold the replies."""
@@ -147,7 +146,7 @@ class Aviot(lmms):
         told: Mapping[str, Any] = {
             "weights": weight_hashes(self._pretrained),
             "setting": asdict(self._setting),
-            "sampling": sampling_of(self._stored, self._who.sampling),
+            "sampling": effective_sampling(self._stored, self._predictor.sampling),
             "batch": self._batch,
             "processes": self.world_size,
             "tasks": sorted({request.task_name for request in requests}),

@@ -1,1 +1,1 @@
-"""Reading a reply: which options it mentions, and what it says of them."""
+"""Parsing of free-text replies: which options a reply mentions, and whether it asserts or rules them out."""

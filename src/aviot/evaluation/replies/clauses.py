@@ -1,9 +1,15 @@
-"""A reply cut into clauses: where each begins and ends, how it is connected, and whether it asks."""
+"""Split a reply into clauses: where each begins and ends, how it is connected, and whether it is a question."""
 
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+MASK = "\ue000"
+"""Replaces each character of an option's text, so that no letter is found inside it."""
+
+REACH = 120
+"""Characters around a mention that are searched for words about it; the bound keeps long replies fast."""
 
 _CONNECTIVES = (
     r"but|however|yet|nevertheless|nonetheless|although|though|even\s+though|whereas|because|since|so|therefore|thus|"
@@ -49,9 +55,9 @@ _ASIDE = re.compile(r"\((?!\s*[A-Za-z]\s*\))")
 
 @dataclass(frozen=True)
 class Clause:
-    """A clause of a reply; `sentence` counts the sentences, `body` is where the words that correct have ended.
+    """A clause of a reply. `sentence` is its sentence's index, `body` the offset after words that announce corrections.
 
-    `corrects` is the place before which the clause takes back what it contradicts: its own start where it corrects
+    `corrects` is the offset before which the clause withdraws what it contradicts: its own start if it corrects
     ("actually, …"), the start of an earlier clause that announced a second thought ("Wait, …"), or None.
     """
 
@@ -65,24 +71,24 @@ class Clause:
 
 
 class Clauses:
-    """The clauses of a reply, by place."""
+    """The clauses of a reply, found by offset."""
 
     def __init__(self, text: str) -> None:
         self._clauses = _split(text)
         self._starts = [clause.start for clause in self._clauses]
 
-    def at(self, place: int) -> Clause:
-        """Return the clause that a character belongs to."""
-        return self._clauses[max(0, bisect_right(self._starts, place) - 1)]
+    def at(self, offset: int) -> Clause:
+        """Return the clause that contains an offset."""
+        return self._clauses[max(0, bisect_right(self._starts, offset) - 1)]
 
     def after(self, clause: Clause) -> Clause | None:
-        """Return the clause that follows one, if any."""
-        place = bisect_right(self._starts, clause.start)
-        return self._clauses[place] if place < len(self._clauses) else None
+        """Return the next clause, if any."""
+        index = bisect_right(self._starts, clause.start)
+        return self._clauses[index] if index < len(self._clauses) else None
 
 
 def segment(text: str, clause: Clause, start: int, end: int) -> tuple[int, int]:
-    """Return the part of a clause between commas, or inside or outside a bracket, that holds a range."""
+    """Return the part of a clause, between commas or brackets, that contains a range."""
     bracket = text.rfind("(", clause.start, start)
     opened = bracket if text.find(")", bracket, start) < 0 else -1
     low = max(text.rfind(",", clause.start, start), opened) + 1
@@ -92,8 +98,8 @@ def segment(text: str, clause: Clause, start: int, end: int) -> tuple[int, int]:
 
 
 def _split(text: str) -> Sequence[Clause]:
-    """Cut at the ends of sentences and lines, and before the words that connect clauses."""
-    pieces: list[tuple[int, int, str]] = []  # start, end, what ends the sentence there
+    """Split at the ends of sentences and lines, and before conjunctions."""
+    pieces: list[tuple[int, int, str]] = []  # start, end, punctuation that ends the sentence
     start = 0
     for match in _BOUNDARY.finditer(text):
         if text[start : match.start()].strip():

@@ -1,10 +1,9 @@
-"""What the clause around a mention makes of it: a first guess, a concession, a doubt, a condition, a bare answer."""
+"""The role of a mention in its clause: first guess, concession, doubt, condition, or bare answer."""
 
 import re
 from collections.abc import Sequence
 
-from aviot.evaluation.replies.clauses import Clause, segment
-from aviot.evaluation.replies.mention import MASK, REACH
+from aviot.evaluation.replies.clauses import MASK, REACH, Clause, segment
 
 _GUESS = (
     r"guess|thought|answer|impression|choice|instinct|reaction|inclination|assumption|belief|hypothesis|view|reading|pick|"
@@ -106,7 +105,7 @@ _CONFIDENCE = re.compile(
 )
 _WORD = re.compile(rf"[^\W_]+(?:'[^\W_]+)*|{MASK}")
 _LONGEST_BARE = 100
-"""Characters of the longest part of a clause that can be nothing but an answer."""
+"""Longest part of a clause, in characters, that can be a bare answer."""
 
 
 def is_withdrawn(text: str, clause: Clause, start: int, end: int, *, by_letter: bool) -> bool:
@@ -124,18 +123,18 @@ def is_withdrawn(text: str, clause: Clause, start: int, end: int, *, by_letter: 
 
 
 def is_first_choice(text: str, clause: Clause, start: int) -> bool:
-    """Return whether a mention is said to be the first choice, which stands unless the reply goes on to another."""
+    """Return whether a mention is called the first choice, which stands unless the reply later chooses another."""
     return bool(_FIRST_CHOICE.search(text, max(clause.start, start - REACH), start))
 
 
 def is_false_claim(text: str, clause: Clause, start: int, end: int) -> bool:
-    """Return whether a mention stands in a claim that its clause calls false: "that B is correct is wrong"."""
+    """Return whether a mention is in a claim that its clause calls false: "that B is correct is wrong"."""
     first, last = _window(clause, start, end)
     return bool(_CLAIM.search(text, first, start) and _CALLED_FALSE.search(text, end, last))
 
 
 def is_unsettled(text: str, clause: Clause, start: int, end: int) -> bool:
-    """Return whether a mention is asked, doubted or said under a condition."""
+    """Return whether a mention is in a question, a doubt or a condition."""
     first, last = _window(clause, start, end)
     low = max(first, segment(text, clause, start, end)[0])
     conditional = _CONDITION.search(text, first, start) or _CONDITION.search(text, end, last)
@@ -145,13 +144,13 @@ def is_unsettled(text: str, clause: Clause, start: int, end: int) -> bool:
 
 
 def is_weak(text: str, clause: Clause, start: int, end: int) -> bool:
-    """Return whether the words around a mention hedge."""
+    """Return whether the words around a mention are hedges."""
     first, last = _window(clause, start, end)
     return bool(_HEDGE.search(text, first, last))
 
 
 def is_bare(text: str, clause: Clause, start: int, end: int, own: Sequence[tuple[int, int]]) -> bool:
-    """Return whether a part of a clause is nothing but a mention, the option's own text, and words that announce it."""
+    """Return whether a part of a clause holds only a mention, the option's text, and words that announce an answer."""
     low, high = segment(text, clause, start, end)
     near = [(first, last) for first, last in own if first < min(clause.end, end + REACH) and last > low]
     high = max([high, *(min(last, clause.end) for first, last in near if first < high)])
@@ -159,12 +158,12 @@ def is_bare(text: str, clause: Clause, start: int, end: int, own: Sequence[tuple
     if high - low - sum(last - first for first, last in taken) > _LONGEST_BARE or len(near) > _LONGEST_BARE:
         return False
     rest = "".join(
-        " " if any(first <= place < last for first, last in taken) else text[place] for place in range(low, high)
+        " " if any(first <= offset < last for first, last in taken) else text[offset] for offset in range(low, high)
     )
     rest = _CONFIDENCE.sub(" ", rest)
     return all(word.lower() in _FILLERS for word in _WORD.findall(rest)) and not re.search(r"[%\d]", rest)
 
 
 def _window(clause: Clause, start: int, end: int) -> tuple[int, int]:
-    """Return the part of a clause that can say something about a range."""
+    """Return the part of a clause that is searched for words about a range."""
     return max(clause.start, start - REACH), min(clause.end, end + REACH)

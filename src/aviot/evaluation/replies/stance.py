@@ -1,8 +1,8 @@
-"""Stance of a reply towards an option that it mentions, by the words right before and after the mention."""
+"""Assertions and denials of an option by the words right before and after its mention."""
 
 import re
 
-from aviot.evaluation.replies.mention import MASK, REACH
+from aviot.evaluation.replies.clauses import MASK, REACH
 from aviot.evaluation.text import LETTER
 
 _ASSERTING = (
@@ -61,7 +61,7 @@ _FINAL = re.compile(
     re.IGNORECASE,
 )
 _ANSWER_LINE = re.compile(r"\W*(?:the\s+|my\s+)?(?:correct\s+)?answer(?:\s+is)?\s*[:\uff1a]\W*", re.IGNORECASE)
-# A "no" that ends a line ("A: no\nB: maybe") is said of that line.
+# A "no" at the end of a line ("A: no\nB: maybe") refers to that line.
 _DENYING = (
     r"(?:\bnot(?!\s+(?:only|just|merely|sure))|n't\b|\bcannot|\bneither|\bnor|\bnever|"
     r"\bno(?![ \t.!]*\n))|\brather than|\binstead of|(?<!none )\bother than|\bexcept(?: for)?|"
@@ -103,7 +103,7 @@ _TEXT_DENIED_BEFORE = re.compile(
     r"(?:\s*(?:(?!(?:but|it|rather)\b)[^\W\d_]+|\ue000+)){0,4}\s+$",
     re.IGNORECASE,
 )
-# "B. Not A": what is denied is what follows.
+# "B. Not A" denies what follows.
 _ANOTHER = rf"\s+(?:(?:options?|choices?)\s+)?[(\[]*(?:{MASK}|(?-i:[A-Zb-z])(?!{LETTER}))"
 _BAD = (
     r"incorrect|wrong|false\b|ruled out|eliminated|excluded|dismissed|discarded|rejected|unlikely|impossible|"
@@ -139,7 +139,7 @@ def is_excepted(text: str, start: int, end: int) -> bool:
 
 
 def is_final(text: str, start: int) -> bool:
-    """Return whether what precedes a place announces the final answer, or opens the last line with "Answer:"."""
+    """Return whether the text before an offset announces the final answer, or starts the last line with "Answer:"."""
     if _FINAL.search(text, max(0, start - REACH), start):
         return True
     line = text.rfind("\n", 0, start) + 1
@@ -147,7 +147,7 @@ def is_final(text: str, start: int) -> bool:
 
 
 def is_denied_before(text: str, start: int, *, by_letter: bool) -> bool:
-    """Return whether the words before a place rule out what follows."""
+    """Return whether the words before an offset rule out what follows."""
     first = max(0, start - REACH)
     if by_letter and re.search(
         r"\bless\s+\w+\s+than\s+(?:(?:option|choice)\s+)?[(\[]?$", text[first:start], re.IGNORECASE
@@ -158,10 +158,10 @@ def is_denied_before(text: str, start: int, *, by_letter: bool) -> bool:
 
 
 def is_eliminated(text: str, start: int) -> bool:
-    """Return whether a verb that rules out a whole list precedes a place."""
+    """Return whether a verb that rules out a whole list precedes an offset."""
     return bool(_ELIMINATED.search(text, max(0, start - REACH), start))
 
 
 def is_denied_after(text: str, end: int) -> bool:
-    """Return whether the words after a place rule out what precedes."""
+    """Return whether the words after an offset rule out what precedes."""
     return bool(DENIED_AFTER.match(text, end))

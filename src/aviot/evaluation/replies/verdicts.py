@@ -1,8 +1,11 @@
-"""Verdicts on options in the form of a table: "A: no", "B) the cat: seen", "Incorrect: A, C", "✓ B", "A? No."."""
+"""Verdicts on options in tables ("A: no", "✓ B"), scores ("A: 70 %, B: 30 %") and rankings ("C > A > B")."""
 
+import itertools
 import re
+from collections.abc import Sequence
 
-from aviot.evaluation.replies.mention import MASK, REACH
+from aviot.evaluation.replies.clauses import MASK, REACH
+from aviot.evaluation.replies.references import Mention
 
 TICKS, CROSSES = "\u2713\u2714\u2705\u2611\u221a", "\u2717\u2718\u274c\u2716\u00d7\u2612"
 _YES = (
@@ -50,10 +53,19 @@ _TO_NEXT = re.compile(r"[^,;.|/\n]*$")
 _LINE_START = re.compile(r"(?:^|\n)[\s\-|>#\u2022]*(?:options?\s+|choices?\s+)?[(\[]?$", re.IGNORECASE)
 
 
-def heading_verdict(text: str, start: int) -> bool | None:
-    """Return what a heading or a sign before an option says of it ("Incorrect: A", "✓ B"); None if nothing.
+_SCORE = re.compile(
+    rf"[\s)\].:\-]*{MASK}*[\s)\].]*(?:[:=(|,\-]|\u2192|=>|\b(?:is|has|gets|at|with)\b)*[\s(]*(?:an?\s+)?(?:about\s+|~\s*)?"
+    r"(?:(?P<percent>\d+(?:\.\d+)?)\s*(?:%|percent\b)(?!\s+of\b)|(?P<part>\d+(?:\.\d+)?)\s*/\s*(?P<whole>\d+)\b|"
+    r"(?P<share>[01]?\.\d+)(?![\d%.]))",
+    re.IGNORECASE,
+)
+_ABOVE = re.compile(r"[\s)\].]*(?:>+|\u227b)[\s(\[]*")
 
-    A heading on its own line holds for the lines of its list.
+
+def heading_verdict(text: str, start: int) -> bool | None:
+    """Return the verdict of a heading or sign before an option ("Incorrect: A", "✓ B"); None if there is none.
+
+    A heading on its own line applies to all lines of its list.
     """
     first = max(0, start - REACH)
     found = _SIGN_BEFORE.search(text, first, start) or _HEADING.search(text, first, start)
@@ -61,13 +73,13 @@ def heading_verdict(text: str, start: int) -> bool | None:
     return None if found is None else found["no"] is None
 
 
-def row_verdict(text: str, start: int, end: int, limit: int) -> bool | None:
-    """Return the verdict that follows an option in its row, which ends with the line or with the next option."""
+def following_verdict(text: str, start: int, end: int, limit: int) -> bool | None:
+    """Return the verdict that follows an option up to the end of the line or the next option."""
     line = text.find("\n", end)
     stop = min(limit, len(text) if line < 0 else line, end + 3 * REACH)
     row = text[end:stop].rstrip()
     if stop == limit < len(text) and not (row and row[-1] in _ROW_ENDS):
-        row = _TO_NEXT.sub("", row)  # what stands right before the next option is said of that one
+        row = _TO_NEXT.sub("", row)  # words right before the next option refer to that one
     found = _AT_ONCE.match(row) or (_AFTER_BRACKET.match(row) if text[end - 1] in ")]" else None)
     if found is None and _LINE_START.search(text, max(0, start - REACH), start):
         found = (_LABEL_ONLY.match(row) if stop < limit or stop == len(text) else None) or _AT_THE_END.search(row)
@@ -78,6 +90,52 @@ def row_verdict(text: str, start: int, end: int, limit: int) -> bool | None:
 
 
 def question_verdict(text: str, clause_end: int) -> bool | None:
-    """Return the answer to a question that ends at a place ("A? No."); None if there is none."""
+    """Return the answer to a question that ends at an offset ("A? No."); None if there is none."""
     found = _AFTER_QUESTION.match(text, clause_end)
     return None if found is None else found["no"] is None
+
+
+def score_verdicts(text: str, mentions: Sequence[Mention]) -> dict[int, bool]:
+    """Return the verdicts of a reply's scores or ranking by the start of each mention; empty without either.
+
+    The option with the highest score is affirmed and the others are ruled out; a tie gives no verdicts.
+    """
+    return _by_rank(text, mentions) or _by_score(text, mentions)
+
+
+def _by_score(text: str, mentions: Sequence[Mention]) -> dict[int, bool]:
+    scores: dict[int, tuple[str, float]] = {}
+    for mention in mentions:
+        if found := _SCORE.match(text, mention.end):
+            scores[mention.start] = _value(found)
+    options = {mention.option for mention in mentions if mention.start in scores}
+    kinds = {kind for kind, _ in scores.values()}
+    if len(options) < 2 or len(options) < len(scores) or len(kinds) > 1:
+        return {}
+    highest = max(value for _, value in scores.values())
+    if sum(value == highest for _, value in scores.values()) > 1:
+        return {}
+    return {start: value == highest for start, (_, value) in scores.items()}
+
+
+def _value(found: re.Match[str]) -> tuple[str, float]:
+    """Return the kind of a score and its value."""
+    if found["percent"]:
+        return "percent", float(found["percent"])
+    if found["share"]:
+        return "share", float(found["share"])
+    return f"of {found['whole']}", float(found["part"])
+
+
+def _by_rank(text: str, mentions: Sequence[Mention]) -> dict[int, bool]:
+    """Return the verdicts of a reply's ranking ("C > A > B"), if it has exactly one."""
+    ranked: list[Mention] = []
+    for upper, lower in itertools.pairwise(mentions):
+        if not _ABOVE.fullmatch(text, upper.end, lower.start):
+            continue
+        if ranked and ranked[-1] is not upper:
+            return {}
+        ranked += [lower] if ranked else [upper, lower]
+    if len({mention.option for mention in ranked}) < len(ranked):
+        return {}
+    return {mention.start: place == 0 for place, mention in enumerate(ranked)}

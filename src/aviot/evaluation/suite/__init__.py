@@ -1,1 +1,1 @@
-"""`aviot evaluate --suite paper`: all ten benchmarks beside the paper's own figures."""
+"""The paper's ten benchmarks as one suite, with the paper's own scores for comparison."""

@@ -1,4 +1,4 @@
-"""The ten, as lmms-eval 0.7.3 words them; the sentences are its protocol and must not be bettered."""
+"""The paper's ten benchmarks, worded as in lmms-eval 0.7.3; the prompts are its protocol, so do not reword them."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -43,14 +43,14 @@ def _same(wording: Wording) -> Callable[[Record], Wording]:
 
 
 def _inline_options(text: str) -> list[str]:
-    """Options that a question lists itself, a line each from A on; none if they are no such list."""
+    """Return the options that a question lists itself, one per line from A on; [] if it lists none."""
     found = _INLINE.findall(text)
     letters = [letter for letter, _ in found]
     return [option for _, option in found] if letters == [chr(ord("A") + i) for i in range(len(found))] else []
 
 
-def _place(answer: Any) -> Any:
-    """A letter or a number in digits as the option's number, which no option's text can be taken for."""
+def _option_index(answer: Any) -> Any:
+    """Return a letter or digits as an option's index, which cannot be mistaken for an option's text."""
     text = answer.strip() if isinstance(answer, str) else ""
     if len(text) == 1 and "A" <= text <= "Z":
         return ord(text) - ord("A")
@@ -58,9 +58,9 @@ def _place(answer: Any) -> Any:
 
 
 def _plain(options: str, answer: str) -> Callable[[Record], Question]:
-    """Question, a list of options and the answer in columns of their own."""
+    """Return a reader of records with a column each for question, list of options, and answer."""
     return lambda record: Question(
-        record["question"], list(record[options]), list(record[options]), _place(record.get(answer))
+        record["question"], list(record[options]), list(record[options]), _option_index(record.get(answer))
     )
 
 
@@ -86,33 +86,33 @@ def _long_video_bench(record: Record) -> Question:
 
 
 def _adaptation(record: Record) -> Question:
-    """Its open questions list no options."""
+    """Return the question; open questions list no options."""
     return _video_mmmu(record if _is_choice(record) else {**record, "options": ()})
 
 
 def _video_mmmu(record: Record) -> Question:
-    """Options that carry their letters keep them."""
+    """Return the question; options that have letters keep them."""
     options = list(record.get("options") or ())
-    carried = all(option.startswith(f"{chr(ord('A') + place)}.") for place, option in enumerate(options))
-    listed = options if carried else [f"{chr(ord('A') + place)}. {option}" for place, option in enumerate(options)]
+    labelled = all(option.startswith(f"{chr(ord('A') + place)}.") for place, option in enumerate(options))
+    listed = options if labelled else [f"{chr(ord('A') + place)}. {option}" for place, option in enumerate(options)]
     answer = record.get("answer")
-    return Question(record["question"], listed, options, _place(answer) if options else answer)
+    return Question(record["question"], listed, options, _option_index(answer) if options else answer)
 
 
 def _lvbench(record: Record) -> Question:
     listed = list(record.get("options") or ())
     options = listed or _inline_options(record["question"])
-    return Question(record["question"], listed, options, _place(record.get("answer")))
+    return Question(record["question"], listed, options, _option_index(record.get("answer")))
 
 
 def _tempcompass(record: Record) -> Question:
-    """Options stand in the question; a yes-or-no question has those two."""
+    """Return the question, whose text contains the options; a yes-or-no question has these two."""
     answer = record.get("answer")
     options: Sequence[str] = _inline_options(record["question"])
     if not options and str(answer).strip().lower() in ("yes", "no"):
         options = ("yes", "no")
     elif options and isinstance(answer, str):
-        answer = _place(answer.strip()[:1])
+        answer = _option_index(answer.strip()[:1])
     return Question(record["question"], (), options, answer)
 
 
@@ -148,7 +148,7 @@ _AFTER_A_LINE = Wording(label="", after=f"\n{LETTER_DIRECTLY}")
 _VIDEO_MME = Wording(VIDEO_MME, label="", after=f"\n\n{LETTER_DIRECTLY}")
 _OPTION_LETTER = Wording(label="(L) ", after="\nAnswer the question with the option letter")
 
-TEN = (
+BENCHMARKS = (
     Benchmark(
         "videomme",
         "Video-MME w/o sub.",
@@ -199,7 +199,7 @@ TEN = (
             Part("yes_no", "tempcompass_yes_no", "yes_no", "test", _tempcompass, _YES_OR_NO),
         ),
         _column("video_id"),
-        counted="multi-choice",
+        scored_part="multi-choice",
     ),
     Benchmark(
         "longvideobench",
@@ -233,4 +233,4 @@ TEN = (
         max_new_tokens=16,
     ),
 )
-BY_NAME = {benchmark.name: benchmark for benchmark in TEN}
+BY_NAME = {benchmark.name: benchmark for benchmark in BENCHMARKS}

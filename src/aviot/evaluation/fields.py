@@ -1,11 +1,14 @@
-"""The keys of an item's record: the names that each field goes by, misspelt names, and further columns."""
+"""Fields of an item's record: the key names accepted for each, misspelt keys, and extra columns."""
 
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from aviot.evaluation.errors import ItemError
+
+class ItemError(ValueError):
+    """A record that cannot be used as an item; the message says what to change."""
+
 
 Scalar = str | int | float | bool
 
@@ -22,7 +25,7 @@ INDEX_KEYS = (
     "answer_idx", "answer_index", "answer_id", "correct_idx", "correct_index", "correct_answer_idx",
     "correct_answer_index", "correct_option_idx", "correct_option_index", "correct_choice_idx", "correct_choice_index",
 )  # fmt: skip
-"""Keys whose value is an option's letter, or its index from 0."""
+"""Keys whose value is an option's letter or 0-based index."""
 
 NAMES = {
     "video": ("video",),
@@ -31,17 +34,17 @@ NAMES = {
     "answer": ANSWER_KEYS + INDEX_KEYS,
     "id": ("id",),
 }
-"""Every name of every field."""
+"""Accepted key names of each field."""
 
 _COLUMN = re.compile(r"(option|choice|candidate|opt|op|a|)_?([0-9]{1,2}|[A-Za-z])")
-_SINGULAR = ("option", "choice", "candidate")  # names of options only where the value is a list or an object
+_SINGULAR = ("option", "choice", "candidate")  # keys of options only if the value is a list or an object
 _LONG_NAME = 6
-"""Names of at least this length resemble one that differs in two letters; shorter ones, in one."""
+"""A key counts as misspelt with two wrong letters if the name has at least this length, else with one."""
 
 
 @dataclass(frozen=True)
 class Keys:
-    """A record sorted by what its keys mean. `answers` and `indices` map the keys found to their values."""
+    """A record's values by field. `answers` and `indices` map the keys found to their values, `extra` has the rest."""
 
     options: Any
     answers: Mapping[str, Any]
@@ -50,21 +53,21 @@ class Keys:
 
     @property
     def columns(self) -> dict[str, Scalar]:
-        """The further columns with simple values."""
+        """Return the extra columns with scalar values."""
         return scalars(self.extra)
 
 
 def scalars(record: Mapping[str, Any]) -> dict[str, Scalar]:
-    """Return the keys whose values are text, numbers or true and false; missing values are left out."""
+    """Return the entries whose values are text, numbers or booleans; missing values are left out."""
     simple = {key: value for key, value in record.items() if isinstance(value, str | int | float | bool)}
     return {key: value for key, value in simple.items() if not _is_missing(value)}
 
 
 def sort_keys(record: Mapping[str, Any]) -> Keys:
-    """Sort a record's keys into fields and further columns; raise ItemError where a key is a field's name misspelt."""
+    """Return a record's values by field; raise ItemError for a misspelt field name."""
     given = {key: value for key, value in record.items() if value is not None}
     option_keys = [key for key in OPTION_KEYS if key in given and _can_be_options(key, given[key])]
-    options = _one_of(option_keys, given)
+    options = _single_options(option_keys, given)
     columns = [] if option_keys else _option_columns(record)
     options = _listed(columns, record) if columns else options
     answers = {key: given[key] for key in ANSWER_KEYS if key in given and not _is_missing(given[key])}
@@ -83,7 +86,7 @@ def _can_be_options(key: str, value: Any) -> bool:
 
 
 def _is_missing(value: Any) -> bool:
-    """Return whether a value stands for none: null, blank text, or NaN, which tables hold where a value is missing."""
+    """Return whether a value is null, blank text, or NaN, which tables hold for missing values."""
     return value is None or value != value or (isinstance(value, str) and not value.strip())
 
 
@@ -93,8 +96,8 @@ def _is_index(value: Any) -> bool:
     )
 
 
-def _one_of(names: Iterable[str], given: Mapping[str, Any]) -> Any:
-    """Return the one value that several names of a field may repeat."""
+def _single_options(names: Iterable[str], given: Mapping[str, Any]) -> Any:
+    """Return the value of the options; raise ItemError if several keys hold different ones."""
     found = list(names)
     for other in found[1:]:
         if given[other] != given[found[0]]:
@@ -103,9 +106,9 @@ def _one_of(names: Iterable[str], given: Mapping[str, Any]) -> Any:
 
 
 def _option_columns(record: Mapping[str, Any]) -> list[str]:
-    """Return the columns of options that have one each (option_a, option0, a0, A), in order; [] if there are none.
+    """Return the columns that hold one option each (option_a, option0, a0, A), in order; [] if there are none.
 
-    The last ones may be empty, as in tables whose questions have different numbers of options.
+    The last ones may be empty: questions of one table can have different numbers of options.
     """
     families: dict[tuple[str, str], list[tuple[int, str]]] = {}
     for key in record:
@@ -122,7 +125,7 @@ def _option_columns(record: Mapping[str, Any]) -> list[str]:
 
 
 def _listed(columns: list[str], record: Mapping[str, Any]) -> list[Any]:
-    """Return the options of columns; those counted from 1 keep their numbers, since an answer may mean these."""
+    """Return the options in the given columns; those numbered from 1 keep the number, which an answer may refer to."""
     texts = [record[key] for key in columns]
     while texts and _is_missing(texts[-1]):
         texts.pop()
@@ -130,8 +133,8 @@ def _listed(columns: list[str], record: Mapping[str, Any]) -> list[Any]:
 
 
 def _refuse_misspelt(keys: Keys, given: Mapping[str, Any]) -> None:
-    """Raise ItemError where a field is missing and an unknown key resembles one of its names."""
-    there = {
+    """Raise ItemError if a field is missing and an unknown key resembles one of its names."""
+    present = {
         "video": "video" in given,
         "question": "question" in given,
         "options": bool(keys.options),
@@ -139,11 +142,11 @@ def _refuse_misspelt(keys: Keys, given: Mapping[str, Any]) -> None:
         "id": "id" in given,
     }
     for field, names in NAMES.items():
-        for key in () if there[field] else keys.extra:
-            if key in names:  # a name of the field, with a value that cannot be the field's
+        for key in () if present[field] else keys.extra:
+            if key in names:  # a known name whose value cannot be the field's
                 continue
-            if meant := next((name for name in names if _resembles(key, name)), None):
-                raise ItemError(f"the item has the unknown key {key[:80]!r}; did you mean {meant!r}?")
+            if intended := next((name for name in names if _resembles(key, name)), None):
+                raise ItemError(f"the item has the unknown key {key[:80]!r}; did you mean {intended!r}?")
 
 
 def _resembles(key: str, name: str) -> bool:
@@ -157,7 +160,7 @@ def _resembles(key: str, name: str) -> bool:
 
 
 def _edits(left: str, right: str) -> int:
-    """Return how many letters to add, drop, change or swap with their neighbour to turn one word into the other."""
+    """Return the Damerau-Levenshtein distance (adjacent swaps count once) of two words."""
     before, row = [0] * (len(right) + 1), list(range(len(right) + 1))
     for i, letter in enumerate(left, 1):
         last, row, older = row, [i], before
@@ -171,7 +174,7 @@ def _edits(left: str, right: str) -> int:
 
 
 def _refuse_hidden_options(keys: Keys) -> None:
-    """Raise ItemError where an item without options seems to have them under a name that is not one of ours."""
+    """Raise ItemError if an item without options seems to hold them under an unknown key."""
     if index := next((key for key in INDEX_KEYS if key in keys.extra and _is_index(keys.extra[key])), None):
         raise ItemError(
             f"the item has {index!r} and no options; give them under 'options', or the answer's text under 'answer'"

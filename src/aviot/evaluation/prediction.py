@@ -1,4 +1,4 @@
-"""Videos read ahead, encoded once and asked everything; what fails is a row like any other."""
+"""Predictions: each video is read ahead, encoded once and asked all its questions; a failure is a row of its own."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -9,11 +9,10 @@ from typing import Any
 
 import torch
 
+from aviot.evaluation.batching import Batch, RowKey, VideoBatches
 from aviot.evaluation.config import Setting
-from aviot.evaluation.item import Item
-from aviot.evaluation.plan import Batch, Key, Visit
-from aviot.evaluation.prompts import Instructions, ask_item
-from aviot.evaluation.rows import answered_row, failed_row
+from aviot.evaluation.item import Instructions, Item, item_prompt
+from aviot.evaluation.results import answered_row, failed_row
 from aviot.session import Answer, VideoLM, VideoSession
 from aviot.utils.journal import Row
 from aviot.video import ReadLimits, Video, read_isolated, stop_reading
@@ -22,8 +21,8 @@ Read = Callable[[Path], Video]
 
 
 @dataclass(frozen=True)
-class Interviewer:
-    """A model and how it is asked."""
+class Predictor:
+    """A model, and how items are put to it."""
 
     lm: VideoLM
     instructions: Instructions
@@ -37,7 +36,7 @@ class Interviewer:
 
     def answers(self, session: VideoSession, items: Sequence[Item], setting: Setting) -> list[Answer]:
         """Return greedy answers to several questions about one video; deterministic on one machine."""
-        asked = [ask_item(item, self.instructions) for item in items]
+        asked = [item_prompt(item, self.instructions) for item in items]
         return session.answer_all(
             [session.prompt(one.text, span=one.span) for one in asked],
             budget=setting.budget,
@@ -46,39 +45,41 @@ class Interviewer:
         )
 
 
-def ask_visits(who: Interviewer, items: Sequence[Item], visits: Iterable[Visit], done: frozenset[Key]) -> Iterator[Row]:
-    """Rows of everything that is not done, visit after visit; a batch that is half done is asked whole again."""
-    pending = [visit for each in visits if (visit := each.without(done)).batches]
-    for visit, video in _read_ahead(pending, who.read):
-        session = _opened(who, video) if isinstance(video, Video) else video
-        for batch in visit.batches:
-            rows = _rows(who, video, session, batch, items)
+def predict_videos(
+    predictor: Predictor, items: Sequence[Item], videos: Iterable[VideoBatches], done: frozenset[RowKey]
+) -> Iterator[Row]:
+    """Yield the rows that are not done, video after video; a partly done batch is predicted whole again."""
+    pending = [remaining for each in videos if (remaining := each.without(done)).batches]
+    for batches, video in _read_ahead(pending, predictor.read):
+        session = _opened(predictor, video) if isinstance(video, Video) else video
+        for batch in batches.batches:
+            rows = _rows(predictor, video, session, batch, items)
             yield from (row for row, key in zip(rows, batch.keys, strict=True) if key not in done)
 
 
-def _opened(who: Interviewer, video: Video) -> VideoSession | str:
+def _opened(predictor: Predictor, video: Video) -> VideoSession | str:
     """Return the encoded video, or why it could not be encoded."""
     try:
-        return who.lm.open(video)
+        return predictor.lm.open(video)
     except Exception as error:
-        return _told(error)
+        return _reason(error)
 
 
 def _rows(
-    who: Interviewer, video: Video | str, session: VideoSession | str, batch: Batch, items: Sequence[Item]
+    predictor: Predictor, video: Video | str, session: VideoSession | str, batch: Batch, items: Sequence[Item]
 ) -> list[Row]:
     """Return the rows of one batch; if it fails as a whole, its questions are asked one at a time."""
     if isinstance(video, str) or isinstance(session, str):
         return _failed(batch, items, str(session), video if isinstance(video, Video) else None)
     asked = [items[number] for number in batch.items]
     try:
-        answers = who.answers(session, asked, batch.setting)
+        answers = predictor.answers(session, asked, batch.setting)
     except Exception as error:
-        reason = _told(error)
+        reason = _reason(error)
         if len(asked) == 1:
             return _failed(batch, items, reason, video)
         alone = [Batch((number,), batch.setting) for number in batch.items]
-        return [row for one in alone for row in _rows(who, video, session, one, items)]
+        return [row for one in alone for row in _rows(predictor, video, session, one, items)]
     return [
         answered_row(number, items[number], batch.setting, answer, video)
         for number, answer in zip(batch.items, answers, strict=True)
@@ -89,22 +90,22 @@ def _failed(batch: Batch, items: Sequence[Item], reason: str, video: Video | Non
     return [failed_row(number, items[number], batch.setting, reason, video) for number in batch.items]
 
 
-def _read_ahead(visits: Sequence[Visit], read: Read) -> Iterator[tuple[Visit, Video | str]]:
-    """Each visit with its video, or why there is none; the next one is decoded meanwhile."""
+def _read_ahead(videos: Sequence[VideoBatches], read: Read) -> Iterator[tuple[VideoBatches, Video | str]]:
+    """Yield each video's batches with the video, or the reason why it cannot be read; decode the next one meanwhile."""
 
-    def load(visit: Visit) -> Video | str:
+    def load(batches: VideoBatches) -> Video | str:
         try:
-            return read(visit.video)
-        except Exception as error:  # told by the item's name: rows are the same wherever the videos lie
-            return _told(error).replace(str(visit.video), visit.name)
+            return read(batches.video)
+        except Exception as error:  # with the item's name: rows do not depend on where the videos are
+            return _reason(error).replace(str(batches.video), batches.name)
 
     with ThreadPoolExecutor(1) as reader:
-        upcoming = reader.submit(load, visits[0]) if visits else None
+        upcoming = reader.submit(load, videos[0]) if videos else None
         try:
-            for place, visit in enumerate(visits):
+            for place, batches in enumerate(videos):
                 video = upcoming.result() if upcoming is not None else ""
-                upcoming = reader.submit(load, visits[place + 1]) if place + 1 < len(visits) else None
-                yield visit, video
+                upcoming = reader.submit(load, videos[place + 1]) if place + 1 < len(videos) else None
+                yield batches, video
         except BaseException:  # Ctrl-C does not wait for a file's deadline
             while upcoming is not None and not upcoming.done():
                 stop_reading()
@@ -112,11 +113,11 @@ def _read_ahead(visits: Sequence[Visit], read: Read) -> Iterator[tuple[Visit, Vi
             raise
 
 
-def _told(error: Exception) -> str:
-    """Why one item failed, in a line; a device that is broken for good ends the run, which can be resumed."""
+def _reason(error: Exception) -> str:
+    """Return why an item failed, in one line; an unusable device raises and ends the run, which can be resumed."""
     if isinstance(error, torch.OutOfMemoryError):
         torch.cuda.empty_cache()
-        return "the GPU's memory is full; compress more, sample fewer frames or ask fewer at a time (--batch)"
+        return "the GPU's memory is full; compress more, sample fewer frames or ask fewer questions per batch"
     if isinstance(error, torch.AcceleratorError):
         raise error
     said = " ".join(str(error).split())

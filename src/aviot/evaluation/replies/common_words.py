@@ -1,15 +1,14 @@
-"""Options of one common word (yes, up, on, one, he): where such a word in a reply means the option.
+"""Options of one common word (yes, up, on, one, he): when such a word in a reply means the option.
 
-Such words occur in any sentence ("picks up", "no way", "the one on the left"), so each counts in certain places only.
-The rules know classes of words, never one of a pair of opposites alone: what reads "up" reads "down".
+Such words occur in any sentence ("picks up", "no way", "the one on the left"), so they count in certain contexts only.
+The rules apply to classes of words, never to one of two opposites alone: a rule for "up" also holds for "down".
 """
 
 import re
 from collections.abc import Sequence
 
-from aviot.evaluation.replies.clauses import Clauses
+from aviot.evaluation.replies.clauses import REACH, Clauses
 from aviot.evaluation.replies.discourse import is_bare
-from aviot.evaluation.replies.mention import REACH
 from aviot.evaluation.replies.stance import ASSERTED_BEFORE, is_denied_before
 from aviot.evaluation.text import fold
 
@@ -41,7 +40,7 @@ _SIDES = frozenset({"left", "right"})
 _DIRECTIONS = _SIDES | {"up", "down", "forward", "backward", "forwards", "backwards"}
 _OTHERS = frozenset({"it", "he", "she", "they", "i", "we", "you", "not", "none", "both", "neither", "all", "at", "by"})
 _COUNTS = frozenset("one two three four five six seven eight nine ten eleven twelve once twice thrice".split())  # noqa: SIM905
-SMALL = frozenset(_POLAR) | _WAYS | _OTHERS | _COUNTS
+COMMON_WORDS = frozenset(_POLAR) | _WAYS | _OTHERS | _COUNTS
 
 _MOVES = (
     r"mov(?:e[sd]?|ing)|go(?:es|ing|ne)?|went|com(?:e[sd]?|ing)|came|travel(?:s|l?ed|l?ing)?|fl(?:y|ies|ew|ying)|"
@@ -116,24 +115,24 @@ _STATEMENT = re.compile(
 )
 
 
-def is_small(option: str) -> bool:
+def is_common_word(option: str) -> bool:
     """Return whether an option is one common word."""
-    return option.casefold().strip(" .!") in SMALL
+    return option.casefold().strip(" .!") in COMMON_WORDS
 
 
 def are_relations(options: Sequence[str]) -> bool:
-    """Return whether the options are places by a preposition (on, under, behind), so that "on the table" is one."""
+    """Return whether the options are prepositions of place (on, under, behind), so that "on the table" names one."""
     return sum(option.casefold().strip(" .!") in _RELATIONS for option in options) >= 2
 
 
-def counts(text: str, start: int, end: int, clauses: Clauses, *, relations: bool = False) -> bool:
-    """Return whether a small word at a place of a reply means the option of that word.
+def means_option(text: str, start: int, end: int, clauses: Clauses, *, relations: bool = False) -> bool:
+    """Return whether a common word in a range of a reply means the option of that word.
 
     `relations`: the options are prepositions of place.
     """
     word = text[start:end].casefold().strip()
     for ending in ("wards", "ward"):
-        word = word.removesuffix(ending) if word not in SMALL else word
+        word = word.removesuffix(ending) if word not in COMMON_WORDS else word
     first = max(0, start - REACH)
     if word == "once" and _AND_AGAIN.search(text):
         return False
@@ -156,7 +155,7 @@ def counts(text: str, start: int, end: int, clauses: Clauses, *, relations: bool
         return True
     if relations and word in _RELATIONS:
         return not _OF_THE_VIDEO.match(text, end)
-    return word in _WAYS and _is_way(text, word, first, start, end)
+    return word in _WAYS and _is_direction(text, word, first, start, end)
 
 
 def polarity(options: tuple[str, ...]) -> dict[bool, int] | None:
@@ -172,17 +171,17 @@ def polarity(options: tuple[str, ...]) -> dict[bool, int] | None:
 
 
 def stated_polarity(text: str) -> list[tuple[bool, int, int]]:
-    """Return what a reply says of the statement in question ("The statement is not true."), with its places."""
-    said = []
+    """Return each judgement of the statement in question ("The statement is not true.") with its range."""
+    found = []
     for match in _STATEMENT.finditer(text):
         word = match["word"] or match["word2"] or match["alone"]
         negated = bool(match["not"] or match["word2"])
-        said.append((_POLAR[word.casefold()] != negated, match.start(), match.end()))
-    return said
+        found.append((_POLAR[word.casefold()] != negated, match.start(), match.end()))
+    return found
 
 
-def _is_way(text: str, word: str, first: int, start: int, end: int) -> bool:
-    """Return whether a word of direction is one there: it moves up, on the left, the light is off."""
+def _is_direction(text: str, word: str, first: int, start: int, end: int) -> bool:
+    """Return whether a direction word has its literal meaning: it moves up, on the left, the light is off."""
     if _NO_SIDE.match(text, end) and word in _SIDES:
         return False
     ends = bool(_CLAUSE_END.match(text, end))
@@ -212,7 +211,7 @@ def _is_phrasal(text: str, verb: str, end: int) -> bool:
 
 
 def _is_count(text: str, word: str, first: int, start: int, end: int) -> bool:
-    """Return whether a number word counts something, and is no pronoun ("the one on the left") or conjunction."""
+    """Return whether a number word is a count and not a pronoun ("the one on the left") or conjunction."""
     if _PRONOUN.search(text, first, start):
         return False
     pronoun = _PRONOUN_BEFORE.search(text, first, start)
@@ -222,8 +221,8 @@ def _is_count(text: str, word: str, first: int, start: int, end: int) -> bool:
     return not (pronoun and _PRONOUN_AFTER.match(text, end)) and not _ONE_ANOTHER.match(text, end)
 
 
-def becomes_opposite(text: str, chosen: str, others: Sequence[str]) -> bool:
-    """Return whether a reply tells of one way first and of another option's later ("up first, and finally down")."""
+def changes_direction(text: str, chosen: str, others: Sequence[str]) -> bool:
+    """Return whether a reply describes one direction and later another option's ("up first, and finally down")."""
     way, *rest = (fold(option).casefold().strip(" .!") for option in (chosen, *others))
     if way not in _DIRECTIONS or not _IN_ORDER.search(text) or _CORRECTED.search(text):
         return False
