@@ -349,6 +349,17 @@ def test_wrong_values_of_the_options_are_rejected(made, folder):
         assert message in refused.stderr.replace("\n", "")
 
 
+def test_the_command_says_when_to_resume(made, folder, tmp_path):
+    (tmp_path / "new").mkdir()
+    for output, words, message in (
+        (folder, [], f"{folder} holds {NEWEST}; add --resume to continue from it, or choose another output"),
+        (tmp_path / "new" / "run", ["--resume"], "holds no run to resume; remove --resume to start one"),
+    ):
+        refused = train_command(made, output, *words)
+        assert refused.exit_code == 2
+        assert message in refused.stderr.replace("\n", "")
+
+
 def train_command(made, folder, *words):
     path = folder.parent / "config.yaml"
     path.write_text(json.dumps(settings(made, output=str(folder), saving={"keep": 2, "every": 1})))

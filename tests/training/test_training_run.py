@@ -173,6 +173,15 @@ def test_a_non_finite_gradient_ends_the_run(made, monkeypatch):
         train(config(made, output=str(made / "steep")))
 
 
+def test_the_command_says_how_to_resume_after_a_non_finite_gradient(made, tmp_path, monkeypatch):
+    monkeypatch.setattr("transformers.Trainer._clip_grad_norm", lambda self, model: torch.tensor(float("nan")))
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(settings(made, output=str(tmp_path / "run"))))
+    stopped = CliRunner().invoke(app, ["train", "--config", str(path)])
+    assert stopped.exit_code == 1
+    assert "To resume from the last checkpoint, add --resume to the same command" in stopped.stderr
+
+
 def test_unreadable_videos_are_skipped_and_counted(made, tmp_path, caplog):
     records = json.loads((made / "set" / "train.json").read_text())
     records[5]["video"] = "gone.mp4"
