@@ -27,8 +27,8 @@ from aviot.backbones.llava_video.sequence import IGNORED, pad_left, place_video
 from aviot.data import BatchLayout, Collate, Corpus
 from aviot.models import AviotConfig, AviotForConditionalGeneration, AviotProcessor
 from aviot.training.config import TrainingConfig
+from aviot.training.datasets import training_data
 from aviot.training.run import train
-from aviot.training.source import training_data
 
 ROOT = Path(__file__).parents[1]
 MARKS = {"W": (230, 20, 20), "X": (20, 200, 20), "Y": (20, 20, 230), "Z": (230, 230, 20)}

@@ -1,11 +1,11 @@
-"""What compression saves in the decoder: visual tokens and prefill operations, for any backbone shape."""
+"""Visual tokens and prefill operations of the decoder with and without compression, for any backbone shape."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
 class Backbone:
-    """The shape of a video language model, as far as the count goes; the defaults are LLaVA-Video-7B-Qwen2's."""
+    """The dimensions of a video language model that the counts depend on; the defaults are LLaVA-Video-7B-Qwen2's."""
 
     layers: int = 28
     width: int = 3584
@@ -22,31 +22,36 @@ class Backbone:
 
     @property
     def tokens_per_support(self) -> int:
-        """Pooled rows, each with a separator after it: 14 * (14 + 1) = 210 for the default (eq:supp_visual_tokens)."""
+        """Return the tokens of pooled rows with a separator after each row (eq:supp_visual_tokens).
+
+        The default is 14 * (14 + 1) = 210.
+        """
         rows, columns = (-(-side // self.pool_stride) for side in self.grid)
         return rows * (columns + 1)
 
     def prefill_operations(self, tokens: int) -> int:
-        """L (4 n d^2 + 2 n^2 d + 2 n d d_ff) for a prefix of n tokens (eq:supp_prefill_flops)."""
+        """Return L (4 n d^2 + 2 n^2 d + 2 n d d_ff) for a prefix of n tokens (eq:supp_prefill_flops)."""
         n, d = tokens, self.width
         return self.layers * (4 * n * d**2 + 2 * n**2 * d + 2 * n * d * self.feed_forward)
 
 
 @dataclass(frozen=True)
 class Account:
-    """One row of the table: what the decoder is handed at one ratio."""
+    """Tokens and operations of the decoder at one ratio."""
 
     ratio: float | None  # None: uncompressed
     supports: int
     tokens: int
-    retention: float
+    retention: float  # share of the uncompressed tokens
     prefill_operations: int
     saved: float  # share of the uncompressed prefill
 
 
 def account(backbone: Backbone, frames: int, ratios: list[float]) -> list[Account]:
-    """Count uncompressed, then at every ratio, for a video of `frames` frames."""
-    from aviot.methods.aviot.schedule import support_count  # here, since every help text waits for this module
+    """Return the counts for a video of `frames` frames: uncompressed first, then at each ratio."""
+    from aviot.methods.aviot.schedule import (
+        support_count,
+    )  # here, since every command imports this module when it starts
 
     if frames < 1:
         raise ValueError(f"frames must be at least 1, got {frames}")

@@ -1,4 +1,4 @@
-"""Published weights under our names."""
+"""Names of the published compressor weights, converted to the names of this package."""
 
 from collections.abc import Mapping
 
@@ -12,26 +12,26 @@ _RENAMED = {
     "multiscale_stage.region_position.": "region_position.",
     "multiscale_stage.joint_gate_mlp.": "gate.",
 }
-# Stored with published weights, needed by nothing: the step is an argument here, the temperature follows from it, and
-# the balance target is unused by the published code too.
+# Published tensors that are not used: the step is an argument in this package, the temperature follows from the step,
+# and the published code does not use the balance target either.
 _IGNORED = {"current_step", "allocation_temperature", "multiscale_stage.gate_balance_target"}
 
 
 def compressor_name(published: str) -> str | None:
-    """Our name of a published compressor tensor; None for what is stored and not needed."""
+    """Return the name in this package of a published compressor tensor; None for a tensor that is not used."""
     if published in _IGNORED:
         return None
-    for prefix, ours in _RENAMED.items():
+    for prefix, new_prefix in _RENAMED.items():
         if published.startswith(prefix):
-            return ours + published.removeprefix(prefix)
+            return new_prefix + published.removeprefix(prefix)
     return published
 
 
 def compressor_weights(published: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A `Compressor`'s state dict from published names.
+    """Return the state dict of a `Compressor` from published weights.
 
-    Takes a whole published model (everything below `model.aviot_compressor.` is picked out) or the compressor's own
-    tensors without that prefix. Any other name is an error that lists it.
+    Takes all weights of a published model, of which those below `model.aviot_compressor.` are used, or the compressor's
+    own weights without that prefix. Other names raise a ValueError that lists them.
     """
     if any(name.startswith(PREFIX) for name in published):
         published = {name.removeprefix(PREFIX): t for name, t in published.items() if name.startswith(PREFIX)}
@@ -39,8 +39,8 @@ def compressor_weights(published: Mapping[str, Tensor]) -> dict[str, Tensor]:
     if unknown:
         known = ", ".join(f"{prefix}*" for prefix in _RENAMED)
         raise ValueError(f"not published compressor weights: {', '.join(unknown)}; expected names like {known}")
-    named = {compressor_name(name): tensor for name, tensor in published.items()}
-    weights = {name: tensor for name, tensor in named.items() if name is not None}
+    renamed = {compressor_name(name): tensor for name, tensor in published.items()}
+    weights = {name: tensor for name, tensor in renamed.items() if name is not None}
     if not weights:
         raise ValueError(f"no compressor weights found; expected names below {PREFIX!r}, or without it")
     return weights

@@ -138,7 +138,7 @@ def check(folder: Path) -> str:
 
 
 def _check_engine(folder: Path) -> str:
-    from aviot.training.engine import read_engine
+    from aviot.training.config_files import read_engine
 
     engine = read_engine(str(folder / "engine.yaml"))
     require(bool(engine.name) and isinstance(engine.arguments(), dict), f"the engine is {engine!r:.200}")
@@ -147,7 +147,7 @@ def _check_engine(folder: Path) -> str:
 
 def _check_training(folder: Path) -> str:
     from aviot.training.config import TrainingConfig
-    from aviot.training.reading import read_config
+    from aviot.training.config_files import read_config
 
     config = read_config(folder / "training.yaml", json.loads((folder / "changes.json").read_text()))
     require(TrainingConfig.from_dict(config.to_dict()) == config, "the configuration does not survive being written")
@@ -161,5 +161,5 @@ TARGET = Target(
     write=write,
     check=check,
     errors=loading.errors,
-    modules=(*loading.MODULES, "aviot.training.reading", "aviot.training.engine", "yaml"),
+    modules=(*loading.MODULES, "aviot.training.config_files", "yaml"),
 )

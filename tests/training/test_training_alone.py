@@ -1,4 +1,4 @@
-"""One training writes into a folder, and a full disk ends it with the checkpoints before whole."""
+"""Only one run writes into a folder, and a full disk ends it with its earlier checkpoints intact."""
 
 import json
 import os
@@ -14,13 +14,13 @@ from transformers import TrainerCallback
 from aviot.cli import app
 from aviot.training import saving
 from aviot.training.inspection import inspect_checkpoint
-from aviot.training.resuming import find_start
+from aviot.training.resuming import find_start_point
 from aviot.training.run import train
 from aviot.utils.files import folder_lock
 
 
-class Second(TrainerCallback):
-    """Starts others in the same folder in the middle of a run, anew and to go on from its checkpoint."""
+class StartOthers(TrainerCallback):
+    """A callback that starts further runs in the same folder in the middle of a run, new and resumed ones."""
 
     def __init__(self, path):
         self.path, self.ended = path, []
@@ -34,16 +34,16 @@ class Second(TrainerCallback):
 def test_a_second_run_in_a_folder_is_refused(made, tmp_path):
     folder = tmp_path / "run"
     chosen = config(made, output=str(folder), optimization={"steps": 2}, saving={"every": 1})
-    second = Second(write(made, folder))
+    second = StartOthers(write(made, folder))
     train(chosen, callbacks=[second])
     for ended in second.ended:
         assert ended.returncode == 2
-        said = ended.stderr.replace("\n", "")
-        assert f"another process is writing into {folder} (process {os.getpid()} on " in said
-        assert "; wait until it ends, or choose another output" in said
+        printed = ended.stderr.replace("\n", "")
+        assert f"another process is writing into {folder} (process {os.getpid()} on " in printed
+        assert "; wait until it ends, or choose another output" in printed
     assert len(second.ended) == 3
     assert len(json.loads((folder / "run.json").read_text())) == 1
-    assert [inspect_checkpoint(path).is_whole for path in saving.checkpoints(folder).values()] == [True] * 2
+    assert [inspect_checkpoint(path).is_intact for path in saving.checkpoints(folder).values()] == [True] * 2
 
 
 def write(made, folder):
@@ -56,8 +56,8 @@ def command(*words):
     app(list(words))
 
 
-def test_all_processes_learn_of_a_refusal(made, tmp_path):
-    """The first says so, and none waits for another."""
+def test_an_error_on_rank_zero_ends_all_processes(made, tmp_path):
+    """Rank 0 alone prints the error, and no rank waits for another."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
@@ -76,17 +76,15 @@ def limited(size, *words):
     app(list(words))
 
 
-@pytest.mark.parametrize(
-    ("size", "why"), [(300_000, "a file of it was cut short, with "), (100_000, "a file of it was")]
-)
-def test_a_full_disk_leaves_the_checkpoint_before(run, made, tmp_path, size, why):
-    """In the optimizer's file, written by torch, and in the weights', written by safetensors."""
+@pytest.mark.parametrize("size", [300_000, 100_000])
+def test_a_full_disk_leaves_the_earlier_checkpoint(run, made, tmp_path, size):
+    """The larger limit fails in the optimizer's file, written by torch, the smaller one in safetensors' weights."""
     folder = shutil.copytree(run[1].parent, tmp_path / "run")
     shutil.rmtree(folder / "checkpoint-4")
     (ended,) = run_forked(limited, str(size), "train", "-c", write(made, folder), "--resume=last-good")
     assert ended.returncode == 2, ended.stderr
-    assert f"{folder / 'checkpoint-4'} could not be written: a file of it was cut short, with " in ended.stderr
+    assert f"{folder / 'checkpoint-4'} could not be written: a file was truncated, with " in ended.stderr
     assert "; free some space or make it writable, and resume" in ended.stderr
     assert "Traceback" not in ended.stderr
     assert not list(folder.glob(".*"))
-    assert find_start(folder, resume=True).checkpoint == folder / "checkpoint-3"
+    assert find_start_point(folder, resume=True).checkpoint == folder / "checkpoint-3"

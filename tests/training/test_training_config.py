@@ -1,4 +1,4 @@
-"""Configuration files: the paper's values, what is refused, and the files that are shipped."""
+"""Configuration files: the paper's defaults, rejected values, and the files in configs/."""
 
 import math
 import re
@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 import yaml
 from tiny import ROOT, settings
+from typer.testing import CliRunner
 
+from aviot.cli import app
 from aviot.config import TRAINING_RATIOS
 from aviot.data import DataConfig
-from aviot.training.arguments import layout_here, training_arguments
 from aviot.training.config import TrainingConfig
-from aviot.training.engine import read_engine
-from aviot.training.reading import read_config, write_yaml
+from aviot.training.config_files import read_config, read_engine, write_yaml
+from aviot.training.run import layout_here, training_arguments
 
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
 ENGINES = sorted((ROOT / "configs" / "engines").glob("*.yaml"))
@@ -36,7 +37,7 @@ def test_the_defaults_are_the_papers(tmp_path):
     assert (config.video.fps, config.video.max_frames) == (2.0, 224)
 
 
-def test_in_the_trainers_words(tmp_path):
+def test_arguments_of_the_trainer(tmp_path):
     config = TrainingConfig.from_dict(settings(tmp_path, optimization={"steps": 10_903, "learning_rate": 1e-5}))
     arguments = training_arguments(config, read_engine(None), layout_here(config))
     assert arguments.lr_scheduler_type == "cosine"
@@ -45,7 +46,7 @@ def test_in_the_trainers_words(tmp_path):
     assert arguments.gradient_accumulation_steps == 4
 
 
-def test_a_config_survives_its_file(tmp_path):
+def test_a_written_config_is_read_back(tmp_path):
     config = TrainingConfig.from_dict(settings(tmp_path, lora={"rank": 4}, cache={"folder": "f"}, seed=7))
     write_yaml(tmp_path / "again.yaml", config.to_dict())
     assert read_config(tmp_path / "again.yaml") == config
@@ -53,7 +54,7 @@ def test_a_config_survives_its_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("changes", "sentence"),
+    ("changes", "message"),
     [
         ({"optimizer": 3}, "the configuration has no field 'optimizer'; its fields are model, output"),
         ({"optimization": {"stepz": 3}}, "optimization has no field 'stepz'; its fields are steps"),
@@ -66,7 +67,7 @@ def test_a_config_survives_its_file(tmp_path):
         ({"stage": "second"}, "stage must be one of 'joint', 'compressor', got 'second'"),
         ({"precision": "fp16"}, "precision must be one of 'bf16', 'float32', got 'fp16'"),
         ({"lora": {"rank": 0}}, "rank must be a whole number of at least 1, got 0"),
-        ({"lora": {"targets": []}}, "targets must name the decoder's linear maps"),
+        ({"lora": {"targets": []}}, "targets must name the decoder's linear layers"),
         ({"lora": {}, "stage": "compressor"}, "lora adapts the decoder"),
         ({"loader": {"workers": -1}}, "workers must be a whole number of at least 0, got -1"),
         ({"gradient_checkpointing": 1}, "gradient_checkpointing must be true or false, got 1"),
@@ -74,13 +75,13 @@ def test_a_config_survives_its_file(tmp_path):
         ({"cache": {"gigabytes": 3}}, "folder"),
     ],
 )
-def test_what_is_refused(tmp_path, changes, sentence):
+def test_wrong_values_are_rejected(tmp_path, changes, message):
     values = settings(tmp_path) | changes
-    with pytest.raises(ValueError, match=re.escape(sentence)):
+    with pytest.raises(ValueError, match=re.escape(message)):
         read_config(written(tmp_path, values))
 
 
-def test_what_is_missing(tmp_path):
+def test_missing_settings_and_files_are_rejected(tmp_path):
     values = settings(tmp_path)
     del values["model"]
     with pytest.raises(ValueError, match="model is missing; add model: PATH"):
@@ -95,7 +96,7 @@ def test_what_is_missing(tmp_path):
         read_config(tmp_path / "twice.yaml")
 
 
-def test_changes_from_the_command_line(tmp_path):
+def test_changes_of_settings(tmp_path):
     path = written(tmp_path, settings(tmp_path))
     changes = ["optimization.steps=7", "optimization.learning_rate=1e-5", "lora.rank=4", "engine=null", "seed=3"]
     config = read_config(path, changes)
@@ -103,20 +104,37 @@ def test_changes_from_the_command_line(tmp_path):
     assert config.lora.rank == 4
     assert config.data.seed == 3
     for wrong in ("steps", "=3", "a..b=3"):
-        with pytest.raises(ValueError, match="--set takes KEY=VALUE"):
+        with pytest.raises(ValueError, match=re.escape(f"{wrong}: expected KEY=VALUE, such as optimization.steps=20")):
             read_config(path, [wrong])
     with pytest.raises(ValueError, match="seed is 3 in the file and has no settings"):
         read_config(path, ["seed=3", "seed.x=4"])
 
 
+def test_the_command_names_its_options_in_errors(tmp_path):
+    """The library's own messages name no options: its callers may not use the command line."""
+    values = settings(tmp_path)
+    del values["model"]
+    path = written(tmp_path, values)
+    for changes, message in (
+        ([], f"{path}: model is missing; add model: PATH to the configuration, or pass --set model=PATH"),
+        (["steps"], "--set steps: expected KEY=VALUE, such as optimization.steps=20"),
+        (["seed=3", "seed.x=4"], "--set seed.x=4: seed is 3 in the file and has no settings of its own"),
+        (["seed={"], "--set seed={ is not YAML of plain values: "),
+    ):
+        words = [word for change in changes for word in ("--set", change)]
+        failed = CliRunner().invoke(app, ["train", "--config", str(path), *words])
+        assert failed.exit_code == 2
+        assert f"aviot: {message}" in failed.stderr
+
+
 def command_of(path: Path) -> list[str]:
-    """The command a file opens with, from `aviot` on."""
+    """Return the arguments of `aviot` in the command on the first line of a file."""
     words = shlex.split(path.read_text().splitlines()[0].removeprefix("# "))
     return words[words.index("aviot") + 1 :]
 
 
 @pytest.mark.parametrize("path", CONFIGS + ENGINES, ids=lambda path: path.stem)
-def test_every_shipped_file_opens_with_the_command_that_uses_it(path, monkeypatch):
+def test_every_file_starts_with_the_command_that_uses_it(path, monkeypatch):
     monkeypatch.chdir(ROOT)
     words = command_of(path)
     assert words[:2] == ["train", "--config"]
@@ -127,7 +145,7 @@ def test_every_shipped_file_opens_with_the_command_that_uses_it(path, monkeypatc
 
 
 @pytest.mark.parametrize("path", ENGINES, ids=lambda path: path.stem)
-def test_every_engine_is_taken_by_its_library(path, tmp_path, monkeypatch):
+def test_every_engine_is_accepted_by_its_library(path, tmp_path, monkeypatch):
     monkeypatch.setenv("RANK", "0")
     engine = read_engine(str(path))
     if engine.kind == "deepspeed":
@@ -143,7 +161,7 @@ def test_every_engine_is_taken_by_its_library(path, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("text", "message"),
     [
         ("a: 1\nfsdp: {}", "must hold one key, fsdp or deepspeed, got a, fsdp"),
         ("{}", "must hold one key, fsdp or deepspeed, got none"),
@@ -151,7 +169,7 @@ def test_every_engine_is_taken_by_its_library(path, tmp_path, monkeypatch):
         ("deepspeed: {}", "stage must be 1, 2 or 3"),
     ],
 )
-def test_engines_that_are_refused(tmp_path, text, sentence):
+def test_wrong_engines_are_rejected(tmp_path, text, message):
     (tmp_path / "engine.yaml").write_text(text)
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=message):
         read_engine(str(tmp_path / "engine.yaml"))

@@ -1,8 +1,9 @@
-"""Damaged training folders: none is resumed silently, and each goes on from its newest whole checkpoint."""
+"""Damaged run folders: none is resumed silently, and each can be resumed from its newest intact checkpoint."""
 
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,24 +13,24 @@ from typer.testing import CliRunner
 
 from aviot.cli import app
 from aviot.training import saving
+from aviot.training.distributed import weights_only_loading
 from aviot.training.identity import ResumeError
-from aviot.training.manifest import Manifest, read_manifest
-from aviot.training.resuming import UnfitCheckpoint, find_start
+from aviot.training.manifest import read_manifest
+from aviot.training.resuming import UnfitCheckpoint, find_start_point
 from aviot.training.run import train
-from aviot.training.sharding import only_plain_objects
 
 NEWEST, BEFORE = "checkpoint-4", "checkpoint-3"
 
 
 @pytest.fixture
 def folder(run, tmp_path):
-    """A copy of a finished run, whose newest checkpoints are of steps 3 and 4."""
+    """Return a copy of a finished run with the checkpoints of steps 3 and 4."""
     return shutil.copytree(run[1].parent, tmp_path / "run")
 
 
 @pytest.fixture(scope="session")
 def other(made):
-    """A run with the same settings and data in another folder."""
+    """Return the last checkpoint of a run with the same settings and data in another folder."""
     return train(config(made, output=str(made / "other"), saving={"keep": 1, "every": 4}))
 
 
@@ -61,20 +62,15 @@ def link(path, target):
 
 
 def forge(checkpoint, name):
-    """Remove a file, and leave it out of a manifest that agrees with itself."""
+    """Remove a file, and write a consistent manifest without it."""
     (checkpoint / name).unlink()
-    told = read_manifest(checkpoint)
-    files = {one: record for one, record in told.files.items() if one != name}
-    (checkpoint / "manifest.json").write_bytes(Manifest(told.step, told.processes, told.run, files).to_bytes())
+    manifest = read_manifest(checkpoint)
+    files = {listed: digest for listed, digest in manifest.files.items() if listed != name}
+    (checkpoint / "manifest.json").write_bytes(replace(manifest, files=files).to_bytes())
 
 
 def empty(path):
     shutil.rmtree(path)
-    path.mkdir()
-
-
-def folder_for(path):
-    path.unlink()
     path.mkdir()
 
 
@@ -89,7 +85,7 @@ def half_written(run):
 
 
 DAMAGE = {
-    # name: (what is done to the run's folder and its newest checkpoint, what is said)
+    # name: (damage to the run folder and its newest checkpoint, expected message)
     "optimizer gone": (lambda run, c: (c / "optimizer.pt").unlink(), "optimizer.pt is missing"),
     "schedule gone": (lambda run, c: (c / "scheduler.pt").unlink(), "scheduler.pt is missing"),
     "random state gone": (lambda run, c: (c / "rng_state.pth").unlink(), "rng_state.pth is missing"),
@@ -114,9 +110,15 @@ DAMAGE = {
     "settings edited": (lambda run, c: edit(c / "training.json", lambda v: v.update(seed=3)), "training.json has"),
     "config edited": (lambda run, c: edit(c / "config.json", lambda v: v.update(new=1)), "config.json has"),
     "manifest gone": (lambda run, c: (c / "manifest.json").unlink(), "has no manifest.json"),
-    "manifest cut": (lambda run, c: cut(c / "manifest.json"), "manifest.json: it was cut or changed"),
-    "manifest nested": (lambda run, c: (c / "manifest.json").write_text("[" * 10**6), "manifest.json: it was cut"),
-    "manifest of another kind": (lambda run, c: (c / "manifest.json").write_text("[1]"), "manifest.json: it was cut"),
+    "manifest cut": (lambda run, c: cut(c / "manifest.json"), "manifest.json: it was truncated or changed"),
+    "manifest nested": (
+        lambda run, c: (c / "manifest.json").write_text("[" * 10**6),
+        "manifest.json: it was truncated or changed",
+    ),
+    "manifest of another kind": (
+        lambda run, c: (c / "manifest.json").write_text("[1]"),
+        "manifest.json: it was truncated or changed",
+    ),
     "manifest edited": (lambda run, c: edit(c / "manifest.json", lambda v: v["files"].popitem()), "it was changed"),
     "manifest forged": (lambda run, c: forge(c, "tokenizer.json"), "manifest.json is not the one that the run wrote"),
     "manifest forged, optimizer": (lambda run, c: forge(c, "optimizer.pt"), "optimizer.pt is missing"),
@@ -131,7 +133,7 @@ DAMAGE = {
     "random state beside": (lambda run, c: shutil.copy(c / "rng_state.pth", c / "rng_state_1.pth"), "rng_state_1.pth"),
     "code beside": (lambda run, c: (c / "tokenizer.py").write_text("1 / 0"), "tokenizer.py was not written by the run"),
     "shards beside": (lambda run, c: (c / "global_step9").mkdir(), "global_step9 was not written by the run"),
-    "link beside": (lambda run, c: link(c / "notes", run), "notes is a link that the run did not make"),
+    "link beside": (lambda run, c: link(c / "notes", run), "notes is a link that the run did not create"),
     "escape codes beside": (lambda run, c: (c / "\x1b[31m.json").touch(), r"'\x1b[31m.json' was not written"),
     "folder for a file": (
         lambda run, c: ((c / "optimizer.pt").unlink(), (c / "optimizer.pt").mkdir()),
@@ -140,7 +142,7 @@ DAMAGE = {
     "pipe for a file": (lambda run, c: pipe(c / "training.json"), "training.json is not a regular file"),
     "pipe for the manifest": (lambda run, c: pipe(c / "manifest.json"), "manifest.json: it is not a regular file"),
     "emptied": (lambda run, c: empty(c), f"{NEWEST} is damaged: config.json is missing"),
-    "newest gone": (lambda run, c: shutil.rmtree(c), f"{NEWEST} was written and is no longer there"),
+    "newest gone": (lambda run, c: shutil.rmtree(c), f"{NEWEST} was written and no longer exists"),
     "renamed": (lambda run, c: c.rename(run / "checkpoint-9"), "checkpoint-9 is damaged: it was written at step 4"),
     "copied to a later step": (
         lambda run, c: shutil.copytree(c, run / "checkpoint-5"),
@@ -158,7 +160,7 @@ DAMAGE = {
         "run.json was changed",
     ),
     "run.json with another id": (lambda run, c: edit(run / "run.json", lambda v: v[0].update(run="x")), "run.json was"),
-    "run.json cut": (lambda run, c: cut(run / "run.json"), "run.json cannot be read: it was cut or changed"),
+    "run.json cut": (lambda run, c: cut(run / "run.json"), "run.json cannot be read: it was truncated or changed"),
     "run.json of another kind": (
         lambda run, c: (run / "run.json").write_text("{}"),
         "is not the list of a run's",
@@ -170,15 +172,15 @@ DAMAGE = {
 
 @pytest.mark.parametrize("name", DAMAGE)
 def test_none_is_resumed_silently(run, folder, name):
-    """The check alone, which loads nothing; and what it offers is the newest checkpoint that is whole."""
-    damage, said = DAMAGE[name]
+    """The check loads nothing, and its message names the newest intact checkpoint."""
+    damage, message = DAMAGE[name]
     damage(folder, folder / NEWEST)
     with pytest.raises(ResumeError) as refusal:
-        find_start(folder, resume=True)
-    assert said in str(refusal.value)
-    start = find_start(folder, resume="last-good")
+        find_start_point(folder, resume=True)
+    assert message in str(refusal.value)
+    start = find_start_point(folder, resume="last-good")
     assert start.checkpoint == folder / (NEWEST if same_files(folder / NEWEST, run[1]) else BEFORE)
-    assert str(refusal.value).endswith(f"the newest whole checkpoint is {start.checkpoint}")
+    assert str(refusal.value).endswith(f"the newest intact checkpoint is {start.checkpoint}")
 
 
 def same_files(one, two):
@@ -187,7 +189,7 @@ def same_files(one, two):
 
 
 @pytest.mark.parametrize("name", ["optimizer gone", "weights flipped", "run.json cut"])
-def test_the_command_refuses_and_goes_on_from_the_newest_whole_one(run, made, folder, name):
+def test_the_command_refuses_and_resumes_from_the_newest_intact_checkpoint(run, made, folder, name):
     DAMAGE[name][0](folder, folder / NEWEST)
     flip(folder / NEWEST / "config.json")
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
@@ -207,77 +209,78 @@ def test_the_command_refuses_and_goes_on_from_the_newest_whole_one(run, made, fo
 
 
 @pytest.mark.parametrize("name", ["README.md", "notes.txt", ".DS_Store", ".cache/hub/x.json", "config.json.bak"])
-def test_other_files_beside_are_left_alone(folder, name):
+def test_other_files_in_a_checkpoint_are_ignored(folder, name):
     (folder / NEWEST / name).parent.mkdir(parents=True, exist_ok=True)
     (folder / NEWEST / name).write_text("mine")
-    assert find_start(folder, resume=True).step == 4
+    assert find_start_point(folder, resume=True).step == 4
 
 
-def test_a_kill_between_a_checkpoint_and_its_record_is_no_damage(folder):
+def test_a_kill_before_the_ledger_is_written_is_not_damage(folder):
     edit(folder / "checkpoints.json", lambda known: known.pop("4"))
-    assert find_start(folder, resume=True).step == 4
+    assert find_start_point(folder, resume=True).step == 4
     (folder / "checkpoints.json").unlink()
-    assert find_start(folder, resume=True).step == 4
+    assert find_start_point(folder, resume=True).step == 4
 
 
-def test_adapters_go_on_with_the_weights_that_they_were_trained_on(made, tmp_path):
+def test_adapters_are_resumed_with_their_base_model_only(made, tmp_path):
     shutil.copytree(made / "start", tmp_path / "start")
     adapted = {"lora": {"rank": 2}, "optimization": {"steps": 1, "global_batch": 1}}
     chosen = config(made, model=str(tmp_path / "start"), output=str(tmp_path / "run"), **adapted)
     last = train(chosen)
     assert train(chosen, resume=True) == last
     flip(tmp_path / "start" / "model.safetensors")
-    with pytest.raises(ResumeError, match="would not go on as it began: model sha256 was"):
+    with pytest.raises(ResumeError, match="cannot be resumed with other settings: model sha256 was"):
         train(chosen, resume=True)
 
 
 def test_a_checkpoint_of_another_run_is_refused(folder, other):
-    """With the same settings, data and step, whole in itself, and with or without the record of what the run wrote."""
+    """Also if it is intact and has the same settings, data and step, with or without the run's ledger."""
     shutil.rmtree(folder / NEWEST)
     shutil.copytree(other, folder / NEWEST)
     with pytest.raises(UnfitCheckpoint, match=r"manifest\.json is not the one that the run wrote"):
-        find_start(folder, resume=True)
+        find_start_point(folder, resume=True)
     (folder / "checkpoints.json").unlink()
-    with pytest.raises(UnfitCheckpoint, match=r"is damaged: it is of another run; the newest whole .*checkpoint-3"):
-        find_start(folder, resume=True)
-    with pytest.raises(ResumeError, match=r"is of another run than .*; choose another output to go on from it"):
-        find_start(folder, resume=other)
-    assert find_start(folder, resume="last-good").checkpoint == folder / BEFORE
+    message = r"is damaged: it belongs to another run; the newest intact checkpoint is .*checkpoint-3"
+    with pytest.raises(UnfitCheckpoint, match=message):
+        find_start_point(folder, resume=True)
+    with pytest.raises(ResumeError, match=r"belongs to another run than .*; choose another output to continue from it"):
+        find_start_point(folder, resume=other)
+    assert find_start_point(folder, resume="last-good").checkpoint == folder / BEFORE
 
 
-def test_one_from_elsewhere_goes_on_in_a_new_folder(run, made, folder, tmp_path):
+def test_a_checkpoint_of_another_folder_is_resumed_in_a_new_one(run, made, folder, tmp_path):
     chosen = config(made, output=str(tmp_path / "moved"), saving={"every": 1, "keep": 1})
     assert same_weights(train(chosen, resume=folder / BEFORE), run[1])
     assert list(saving.checkpoints(tmp_path / "moved")) == [4]
     assert sorted(saving.checkpoints(folder)) == [3, 4]
     shutil.rmtree(tmp_path / "moved" / NEWEST)
     (tmp_path / "moved" / "checkpoints.json").unlink()
-    with pytest.raises(ResumeError, match=r"holds no checkpoint, and had gone on from .*checkpoint-3"):
-        find_start(tmp_path / "moved", resume=True)
+    with pytest.raises(ResumeError, match=r"holds no checkpoint, and its run was resumed from .*checkpoint-3"):
+        find_start_point(tmp_path / "moved", resume=True)
 
 
 def make_old(folder):
-    """Make a run as earlier versions left them: no manifests, no ledger, no ids."""
+    """Change a run to the format of earlier versions: no manifests, no ledger, no ids."""
     for path in (*folder.glob("*/manifest.json"), folder / "checkpoints.json"):
         path.unlink()
     edit(folder / "run.json", lambda starts: [start.pop("run") for start in starts])
 
 
-def test_what_an_earlier_version_wrote_is_resumed_when_it_is_named(run, made, folder, caplog):
+def test_a_checkpoint_of_an_earlier_version_is_resumed_by_its_path(run, made, folder, caplog):
     make_old(folder)
     shutil.rmtree(folder / NEWEST)
     refused = train_command(made, folder, "--resume")
     assert refused.exit_code == 2
-    said = refused.stderr.replace("\n", "")
-    assert "has no manifest.json: an earlier version wrote it, or it is not all there; it cannot be verified" in said
-    assert f"--resume-from {folder / BEFORE} takes it as it is, unverified" in said
-    with pytest.raises(ResumeError, match="holds no whole checkpoint"):
-        find_start(folder, resume="last-good")
+    printed = refused.stderr.replace("\n", "")
+    assert "has no manifest.json: an earlier version wrote it, or it is incomplete; it cannot be verified" in printed
+    assert f"--resume-from {folder / BEFORE} uses it without verification" in printed
+    with pytest.raises(ResumeError, match="holds no intact checkpoint"):
+        find_start_point(folder, resume="last-good")
     done = train_command(made, folder, "--resume-from", str(folder / BEFORE))
     assert done.exit_code == 0, done.stderr
-    assert "it is taken as it is, unverified" in caplog.text
+    assert "it is used without verification" in caplog.text
     assert same_weights(folder / NEWEST, run[1])
-    assert find_start(folder, resume=True).checkpoint == folder / NEWEST
+    assert find_start_point(folder, resume=True).checkpoint == folder / NEWEST
 
 
 @pytest.mark.parametrize(
@@ -285,15 +288,15 @@ def test_what_an_earlier_version_wrote_is_resumed_when_it_is_named(run, made, fo
     ["optimizer.pt", "scheduler.pt", "rng_state.pth", "trainer_state.json", "training.json", "model.safetensors"],
 )
 @pytest.mark.parametrize("damage", [cut, Path.unlink])
-def test_nor_is_it_resumed_where_it_is_visibly_damaged(folder, name, damage):
+def test_a_damaged_checkpoint_of_an_earlier_version_is_refused(folder, name, damage):
     make_old(folder)
     damage(folder / BEFORE / name)
     with pytest.raises(UnfitCheckpoint, match=f"checkpoint-3 is damaged: .*{name}"):
-        find_start(folder, resume=folder / BEFORE)
+        find_start_point(folder, resume=folder / BEFORE)
 
 
-class Evil:
-    """A pickle that writes a file when it is read."""
+class Malicious:
+    """An object whose pickle makes a folder when it is loaded."""
 
     def __init__(self, path):
         self.path = str(path)
@@ -303,9 +306,9 @@ class Evil:
 
 
 @pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt", "rng_state.pth"])
-def test_a_strangers_checkpoint_runs_no_code(made, folder, tmp_path, name):
+def test_a_malicious_checkpoint_runs_no_code(made, folder, tmp_path, name):
     make_old(folder)
-    torch.save(Evil(tmp_path / "ran"), folder / BEFORE / name)
+    torch.save(Malicious(tmp_path / "ran"), folder / BEFORE / name)
     shutil.rmtree(folder / NEWEST)
     refused = train_command(made, folder, "--resume-from", "checkpoint-3")
     assert refused.exit_code == 2
@@ -313,8 +316,8 @@ def test_a_strangers_checkpoint_runs_no_code(made, folder, tmp_path, name):
     assert not (tmp_path / "ran").exists()
 
 
-def test_nor_does_the_index_of_shards(tmp_path, monkeypatch):
-    """Which torch unpickles itself; what it is really made of is read."""
+def test_a_malicious_shard_index_runs_no_code(tmp_path, monkeypatch):
+    """Torch unpickles the index itself; a real index is still loaded."""
     import pickle
 
     from torch.distributed.checkpoint import FileSystemReader, load, save
@@ -322,28 +325,39 @@ def test_nor_does_the_index_of_shards(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
     state = {"weight": torch.arange(3), "number": 7}
     save(state, checkpoint_id=tmp_path / "shards", no_dist=True)
-    with only_plain_objects():
+    with weights_only_loading():
         found = {"weight": torch.zeros(3, dtype=torch.int64), "number": 0}
         load(found, checkpoint_id=tmp_path / "shards", no_dist=True)
         assert found["number"] == 7
         assert torch.equal(found["weight"], state["weight"])
-        (tmp_path / "shards" / ".metadata").write_bytes(pickle.dumps(Evil(tmp_path / "ran")))
-        with pytest.raises(pickle.UnpicklingError, match=r"it asks for posix\.mkdir"):
+        (tmp_path / "shards" / ".metadata").write_bytes(pickle.dumps(Malicious(tmp_path / "ran")))
+        with pytest.raises(pickle.UnpicklingError, match=r"the shard index contains posix\.mkdir"):
             FileSystemReader(tmp_path / "shards").read_metadata()
     assert not (tmp_path / "ran").exists()
     assert os.environ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] == "1"
     assert "TORCH_FORCE_WEIGHTS_ONLY_LOAD" not in os.environ
 
 
-def test_the_command_lists_what_it_takes(made, folder):
-    for words, said in (
-        (["--resume=first"], "--resume=first: say --resume, --resume=last-good or --resume-from CHECKPOINT"),
-        (["--resume=last-good", "--resume-from", "x"], "looks for a checkpoint and --resume-from names one"),
+def test_wrong_values_of_the_options_are_rejected(made, folder):
+    for words, message in (
+        (["--resume=first"], "--resume=first: expected --resume, --resume=last-good or --resume-from CHECKPOINT"),
+        (["--resume=last-good", "--resume-from", "x"], "selects a checkpoint and --resume-from names one"),
         (["--resume-from", "nowhere"], "nowhere is not a directory; name a checkpoint, such as"),
     ):
         refused = train_command(made, folder, *words)
         assert refused.exit_code == 2
-        assert said in refused.stderr.replace("\n", "")
+        assert message in refused.stderr.replace("\n", "")
+
+
+def test_the_command_says_when_to_resume(made, folder, tmp_path):
+    (tmp_path / "new").mkdir()
+    for output, words, message in (
+        (folder, [], f"{folder} holds {NEWEST}; add --resume to continue from it, or choose another output"),
+        (tmp_path / "new" / "run", ["--resume"], "holds no run to resume; remove --resume to start one"),
+    ):
+        refused = train_command(made, output, *words)
+        assert refused.exit_code == 2
+        assert message in refused.stderr.replace("\n", "")
 
 
 def train_command(made, folder, *words):

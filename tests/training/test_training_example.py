@@ -9,7 +9,7 @@ from tiny import ROOT
 
 from aviot.bundled import embedded_model
 from aviot.training import saving
-from aviot.training.reading import read_config
+from aviot.training.config_files import read_config
 
 FOLDER = ROOT / "examples" / "finetune"
 
@@ -33,10 +33,10 @@ def test_it_runs_from_data_to_checkpoint_to_evaluation(tmp_path, capsys):
     history = json.loads((checkpoint / "trainer_state.json").read_text())["log_history"]
     assert [line["held_out_examples"] for line in history if "held_out_loss" in line] == [2]
     assert json.loads((tmp_path / "after" / "summary.json").read_text())
-    said = capsys.readouterr().out
-    assert said.count("$ aviot evaluate") == 2
-    assert "$ aviot train --config" in said
-    assert "0% before" in said
+    printed = capsys.readouterr().out
+    assert printed.count("$ aviot evaluate") == 2
+    assert "$ aviot train --config" in printed
+    assert "0% before" in printed
     with pytest.raises(SystemExit, match="2"):
         load_example().main([str(tmp_path), "--scenes", "2", "--steps", "1"])
     assert f"{tmp_path} holds a run of this example; remove it, or name another folder" in capsys.readouterr().err

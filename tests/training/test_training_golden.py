@@ -1,4 +1,4 @@
-"""One step on the golden checkpoint: its losses, and gradients for exactly what the paper trains."""
+"""One step on the golden checkpoint: its losses, and gradients for exactly the weights that the paper trains."""
 
 import json
 
@@ -8,15 +8,15 @@ from safetensors.torch import load_file
 from tiny import GOLDEN, config
 
 from aviot.data import BatchLayout, Clip, Corpus
-from aviot.training.arguments import training_arguments
-from aviot.training.engine import Engine
+from aviot.training.config_files import Engine
+from aviot.training.datasets import training_data
 from aviot.training.loss import Totals
-from aviot.training.source import training_data
-from aviot.training.start import load_model, load_processor
+from aviot.training.model_setup import load_model, load_processor
+from aviot.training.run import training_arguments
 from aviot.training.trainer import AviotTrainer
 
 EXPECTED = json.loads((GOLDEN / "expected.json").read_text())["training"]
-TRAINED = (  # the paper's list, by our names
+TRAINED = (  # the paper's list, by the names in this package
     "model.language_model.",
     "lm_head.",
     "model.connector.projector.",
@@ -61,7 +61,7 @@ def golden_batch():
 @pytest.mark.parametrize("checkpointing", [True, False])
 def test_one_step_gives_the_golden_losses(made, checkpointing):
     trainer = trainer_of(made, gradient_checkpointing=checkpointing)
-    trainer.state.global_step = 500  # where the published losses were taken: the warm-ups are over
+    trainer.state.global_step = 500  # the step of the published losses, after the warm-ups
     trainer.model.train()
     loss = trainer.compute_loss(trainer.model, golden_batch(), num_items_in_batch=Totals(tokens=8, examples=1))
     line = trainer._meters.read(lambda values: values[None], torch.device("cpu"), 0)
@@ -71,12 +71,12 @@ def test_one_step_gives_the_golden_losses(made, checkpointing):
     loss.backward()
     named = dict(trainer.model.named_parameters())
     reached = {name for name, weight in named.items() if weight.grad is not None and weight.grad.abs().max() > 0}
-    flat = {"model.compressor.metric.embed.3.bias"}  # its true gradient is zero
-    assert reached | flat == {name for name in named if name.startswith(TRAINED)}
-    assert {name for name, weight in named.items() if weight.requires_grad} == reached | flat
+    zero = {"model.compressor.metric.embed.3.bias"}  # its gradient is zero in exact arithmetic
+    assert reached | zero == {name for name in named if name.startswith(TRAINED)}
+    assert {name for name, weight in named.items() if weight.requires_grad} == reached | zero
 
 
-def test_the_compressors_stage(made):
+def test_the_compressor_stage(made):
     trainer = trainer_of(made, stage="compressor")
     trainer.model.train()
     trainer.state.global_step = 500
@@ -87,7 +87,7 @@ def test_the_compressors_stage(made):
     assert {name for name, weight in named.items() if weight.grad is not None} == chosen
 
 
-def test_a_part_of_a_global_batch_has_its_share_of_the_loss(made):
+def test_a_micro_batch_has_its_share_of_the_loss(made):
     trainer = trainer_of(made)
     whole = trainer.compute_loss(trainer.model, golden_batch(), num_items_in_batch=Totals(8, 1))
     part, out = trainer.compute_loss(trainer.model, golden_batch(), True, Totals(tokens=80, examples=4))

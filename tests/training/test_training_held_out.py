@@ -1,4 +1,4 @@
-"""The loss on held-out records while training: the training loss, and no trace of it in the run."""
+"""The loss on held-out records during training: it is the training loss, and does not affect the run."""
 
 import json
 from dataclasses import replace
@@ -8,11 +8,10 @@ import torch
 from tiny import config, lines
 
 from aviot.data import BatchLayout, Corpus, DataError
-from aviot.training.arguments import training_arguments
-from aviot.training.engine import Engine
-from aviot.training.run import train
-from aviot.training.source import open_held_out, training_data
-from aviot.training.start import load_model, load_processor
+from aviot.training.config_files import Engine
+from aviot.training.datasets import open_held_out, training_data
+from aviot.training.model_setup import load_model, load_processor
+from aviot.training.run import train, training_arguments
 from aviot.training.trainer import AviotTrainer
 
 SHORT = {"steps": 2, "global_batch": 2, "micro_batch": 2}
@@ -20,7 +19,7 @@ SHORT = {"steps": 2, "global_batch": 2, "micro_batch": 2}
 
 @pytest.fixture(scope="module")
 def records(made):
-    """Five records of the set in a file of their own, and one about a video that is not there."""
+    """Return a file of five records of the training set and one whose video does not exist."""
     values = json.loads((made / "set" / "train.json").read_text())[:5]
     values.append(values[0] | {"id": "gone", "video": "gone.mp4"})
     path = made / "set" / "held_out.json"
@@ -41,8 +40,8 @@ def held_out_lines(checkpoint):
     return [line for line in history if "held_out_loss" in line]
 
 
-def test_it_is_logged_and_leaves_no_trace(made, records, tmp_path, capfd):
-    """With dropout, so that a disturbed random state or mode would show in the losses."""
+def test_it_is_logged_and_does_not_affect_the_run(made, records, tmp_path, capfd):
+    """Dropout makes a changed random state or training mode visible in the losses."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     dropout = {"lora": {"rank": 2, "dropout": 0.5}, "optimization": SHORT}
@@ -54,17 +53,17 @@ def test_it_is_logged_and_leaves_no_trace(made, records, tmp_path, capfd):
     first, second = held_out_lines(last)
     assert (first["step"], second["step"]) == (1, 2)
     assert first["held_out_loss"] == pytest.approx(first["held_out_lm_loss"] + first["held_out_transport_loss"])
-    assert first["held_out_examples"] == second["held_out_examples"] == 5  # no record stands in for the missing one
+    assert first["held_out_examples"] == second["held_out_examples"] == 5  # the unreadable record is not replaced
     assert first["held_out_loss"] != second["held_out_loss"]
-    said = capfd.readouterr().err
-    assert f"step 2/2: held-out loss {second['held_out_loss']:.4f} (language" in said
+    printed = capfd.readouterr().err
+    assert f"step 2/2: held-out loss {second['held_out_loss']:.4f} (language" in printed
     (events,) = {path.parent for path in (tmp_path / "with").rglob("events.out.tfevents.*")}
     board = EventAccumulator(str(events)).Reload()
     assert [event.step for event in board.Scalars("train/held_out_loss")] == [1, 2]
 
 
 def test_it_may_be_added_when_a_run_is_resumed(made, records, tmp_path):
-    """And comes out as if it had been there from the beginning: it depends on weights and seed alone."""
+    """It depends on weights and seed only, so its values are those of a run that had it from the start."""
     chosen = {"optimization": SHORT, "saving": {"every": 1}}
     held_out = {"records": str(records), "every": 2}
     whole = train(config(made, output=str(tmp_path / "whole"), held_out=held_out, **chosen))
@@ -76,8 +75,8 @@ def test_it_may_be_added_when_a_run_is_resumed(made, records, tmp_path):
     assert found["held_out_loss"] == expected["held_out_loss"]
 
 
-def test_it_is_the_loss_of_training(made):
-    """Of the set as one global batch: the same records at the same positions have the same ratios."""
+def test_it_is_the_training_loss(made):
+    """The training set as one global batch: the same records at the same positions have the same ratios."""
     optimization = {"steps": 1, "global_batch": 12, "micro_batch": 4}
     last = train(config(made, output=str(made / "one-step"), optimization=optimization))
     trainer = trainer_of(made, made / "set" / "train.json")
@@ -92,8 +91,8 @@ def test_it_is_the_loss_of_training(made):
     assert found["held_out_examples"] == 12
 
 
-def test_processes_share_it_out(made, records):
-    """As many passes in each, since sharded models need every process for each, and every example once."""
+def test_processes_divide_it(made, records):
+    """Every process runs as many forward passes, which sharded models need, and every example counts once."""
     alone = trainer_of(made, records)
     expected = alone.evaluate()
     parts, passes = [], []
@@ -110,13 +109,13 @@ def test_processes_share_it_out(made, records):
     assert found == pytest.approx(expected)
 
 
-def test_a_limit_takes_the_first_of_the_order(made, records):
+def test_a_limit_takes_the_first_examples(made, records):
     held_out = trainer_of(made, records).data.held_out
     few, all_of_them = ([batch["ids"] for batch, _ in replace(held_out, limit=limit).batches()] for limit in (2, None))
     assert few == all_of_them[:2]
 
 
-def test_records_that_are_not_there_are_found_before_the_model_is_loaded(made, tmp_path, monkeypatch):
+def test_missing_records_are_found_before_the_model_is_loaded(made, tmp_path, monkeypatch):
     monkeypatch.setattr("aviot.training.run.load_model", None)
     with pytest.raises(DataError, match=r"there is no records file .*nowhere\.json"):
         train(config(made, output=str(tmp_path / "run"), held_out=str(tmp_path / "nowhere.json")))

@@ -1,29 +1,29 @@
-"""Killed at the worst moments and resumed: the same losses as the run that was left alone."""
+"""Runs that are killed in a step or a save and resumed: the same losses as an undisturbed run."""
 
 import signal
 
 import pytest
-from tiny import config, lines, start, whole_losses
+from tiny import config, lines, logged_losses, start
 
 from aviot.models import AviotForConditionalGeneration
 from aviot.training.run import train
 
 STEPS = 6
 HOW = {"optimization": {"steps": STEPS, "global_batch": 4, "micro_batch": 2, "learning_rate": 1e-3}}
-DROPOUT = {"lora": {"rank": 2, "dropout": 0.5}}  # what is drawn must go on as well
+DROPOUT = {"lora": {"rank": 2, "dropout": 0.5}}  # the random states must be resumed as well
 
 
 @pytest.fixture(scope="session", params=["whole", "adapters"])
-def alone(request, made):
-    """A run that nobody disturbs, and how it was configured."""
+def undisturbed(request, made):
+    """Return the name of an undisturbed run, and its settings."""
     changes = HOW | (DROPOUT if request.param == "adapters" else {})
     train(config(made, output=str(made / f"alone-{request.param}"), **changes))
     return f"alone-{request.param}", changes
 
 
 @pytest.mark.parametrize("place", ["step:4", "save:4"])
-def test_killed_and_resumed(made, alone, place):
-    name, changes = alone
+def test_killed_and_resumed(made, undisturbed, place):
+    name, changes = undisturbed
     run = f"{name}-{place.replace(':', '-')}"
     (killed,) = start(made, run, f"kill={place}", **changes)
     assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
@@ -39,7 +39,7 @@ def test_killed_and_resumed(made, alone, place):
 
 @pytest.mark.parametrize("engine", ["replicas", "fsdp2"])
 def test_two_processes_killed_and_resumed(made, engine):
-    """Across processes too, and as one process would have gone on; the first of them alone speaks."""
+    """The losses are those of one process, and rank 0 alone prints."""
     from test_training_processes import ENGINE, held_out, held_out_losses, one_process
 
     changes = ENGINE[engine] | {"saving": {"every": 2}, "held_out": held_out(made)}
@@ -47,7 +47,7 @@ def test_two_processes_killed_and_resumed(made, engine):
     assert all(one.returncode for one in start(made, name, "kill=step:4", processes=2, **changes))
     first, second = start(made, name, "resume", processes=2, **changes)
     assert (first.returncode, second.returncode) == (0, 0), first.stderr[-4000:] + second.stderr[-4000:]
-    said = first.stderr + second.stderr
-    assert said.count("step 6/6: loss") == said.count("saved checkpoint-6") == 1
-    assert whole_losses(made, name, 6) == pytest.approx(one_process(made), abs=1e-4)
+    printed = first.stderr + second.stderr
+    assert printed.count("step 6/6: loss") == printed.count("saved checkpoint-6") == 1
+    assert logged_losses(made, name, 6) == pytest.approx(one_process(made), abs=1e-4)
     assert held_out_losses(made, name)[-1] == pytest.approx(held_out_losses(made, "one")[-1], abs=1e-4)

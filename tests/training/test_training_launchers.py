@@ -1,4 +1,4 @@
-"""The examples for several machines, on this one: two processes on CPUs, started as the examples start them."""
+"""The examples for several machines, run on one machine with two CPU processes."""
 
 import json
 import os
@@ -27,7 +27,7 @@ echo "$@" >> "$SCONTROL_LOG"
 
 @pytest.fixture
 def slurm(tmp_path):
-    """An environment like that of a job on one machine, with stand-ins for Slurm's commands."""
+    """Return the environment of a job on one machine, with scripts in place of Slurm's commands."""
     programs = tmp_path / "bin"
     programs.mkdir()
     for name, text in {"srun": SRUN, "scontrol": SCONTROL}.items():
@@ -45,7 +45,7 @@ def slurm(tmp_path):
 
 
 def test_the_slurm_example_stops_on_sigterm_and_is_queued_again(made, slurm):
-    """Slurm sends SIGTERM to every process of a step; torchrun sends it on to those that it has started."""
+    """Slurm signals every process of a job step; torchrun forwards the signal to the processes that it started."""
     output = made / "slurm"
     path = write_settings(made, "slurm", optimization=SHORT, saving={"every": 1000})
     job = subprocess.Popen(
@@ -55,9 +55,9 @@ def test_the_slurm_example_stops_on_sigterm_and_is_queued_again(made, slurm):
         stderr=subprocess.PIPE,
         text=True,
     )
-    said = []
+    printed = []
     for line in job.stderr:
-        said.append(line)
+        printed.append(line)
         if line.startswith("step 1/400"):
             agent = int(Path(slurm["SRUN_PID"]).read_text())
             children = Path(f"/proc/{agent}/task/{agent}/children").read_text().split()
@@ -65,13 +65,13 @@ def test_the_slurm_example_stops_on_sigterm_and_is_queued_again(made, slurm):
                 os.kill(process, signal.SIGTERM)
     assert job.wait(60) != 0
     (step,) = saving.checkpoints(output)
-    assert f"stopped by SIGTERM after step {step} of 400; wrote {output / f'checkpoint-{step}'}" in "".join(said)
-    asked = Path(slurm["SCONTROL_LOG"]).read_text().splitlines()
-    assert asked == ["show hostnames here", f"requeue {slurm['SLURM_JOB_ID']}"]
+    assert f"stopped by SIGTERM after step {step} of 400; wrote {output / f'checkpoint-{step}'}" in "".join(printed)
+    calls = Path(slurm["SCONTROL_LOG"]).read_text().splitlines()
+    assert calls == ["show hostnames here", f"requeue {slurm['SLURM_JOB_ID']}"]
 
 
 def test_the_accelerate_example(made):
-    """With the file's settings but for the number of machines and processes."""
+    """All settings are the file's, except for the number of machines and processes."""
     path = write_settings(made, "accelerated", optimization={"steps": 1, "global_batch": 2})
     here = ["--num_machines", "1", "--num_processes", "2", "--main_process_port", "0"]
     launch = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", str(CLUSTER / "accelerate.yaml")]

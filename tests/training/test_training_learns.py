@@ -1,4 +1,4 @@
-"""A tiny model learns a small set by heart, through its videos: every record asks the same."""
+"""A tiny model overfits a small set whose questions are all the same, so that only the videos differ."""
 
 import json
 
@@ -27,13 +27,13 @@ def make_colours(folder):
     for name, colour in COLOURS.items():
         noise = generator.integers(-15, 15, (16, 32, 32, 3))
         write_video(folder / f"{name}.mp4", list(np.clip(np.array(colour) + noise, 0, 255).astype(np.uint8)))
-        said = [{"from": "human", "value": f"<image>\n{QUESTION}"}, {"from": "gpt", "value": f"It is {name}."}]
-        records.append({"id": name, "video": f"{name}.mp4", "conversations": said})
+        turns = [{"from": "human", "value": f"<image>\n{QUESTION}"}, {"from": "gpt", "value": f"It is {name}."}]
+        records.append({"id": name, "video": f"{name}.mp4", "conversations": turns})
     (folder / "train.json").write_text(json.dumps(records))
 
 
-@pytest.mark.no_cover  # hundreds of passes over what other tests have counted
-def test_a_small_set_is_learnt_by_heart(tmp_path):
+@pytest.mark.no_cover  # hundreds of passes over code that other tests cover
+def test_a_small_set_is_memorized(tmp_path):
     make_start(tmp_path / "start")
     make_colours(tmp_path / "set")
     chosen = {"steps": 90, "global_batch": 6, "micro_batch": 6, "learning_rate": 1e-2}

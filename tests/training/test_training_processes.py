@@ -1,14 +1,14 @@
-"""However a run is spread over processes and micro steps, its losses are one process's with the same global batch."""
+"""The losses of a run do not depend on its number of processes and micro steps."""
 
 import json
 
 import pytest
 import torch
-from tiny import ROOT, config, lines, start, torchrun, whole_losses
+from tiny import ROOT, config, lines, logged_losses, start, torchrun
 
 from aviot.training.run import train
 
-STEPS = 6  # 20 by hand, docs/log.md
+STEPS = 6  # docs/log.md has results of 20
 CHOSEN = {"steps": STEPS, "global_batch": 4, "learning_rate": 3e-3}
 ENGINE = {
     "replicas": {"optimization": CHOSEN},
@@ -20,7 +20,7 @@ ENGINE = {
 
 
 def one_process(made, **changes):
-    """Losses of a run in this process, of examples of unlike lengths at unlike ratios."""
+    """Return the losses of a run in this process, on examples of different lengths and ratios."""
     name = "-".join(["one", *map(str, changes.values())])
     if not (made / name).exists():
         chosen = {"optimization": CHOSEN | changes, "saving": {"every": STEPS}}
@@ -29,7 +29,7 @@ def one_process(made, **changes):
 
 
 def held_out(made):
-    """Three examples, which two processes cannot share equally, in the middle of a run and at its end."""
+    """Return settings for three held-out examples, which two processes cannot divide equally, measured twice."""
     return {"records": str(made / "set" / "train.json"), "every": STEPS // 2, "limit": 3}
 
 
@@ -49,24 +49,22 @@ def test_micro_batches(made, micro_batch):
 def test_two_processes(made, engine):
     done = start(made, engine, processes=2, held_out=held_out(made), **ENGINE[engine])
     assert [one.returncode for one in done] == [0, 0], "".join(one.stderr[-4000:] for one in done)
-    assert whole_losses(made, engine, STEPS) == pytest.approx(one_process(made), abs=1e-4)
+    assert logged_losses(made, engine, STEPS) == pytest.approx(one_process(made), abs=1e-4)
     assert held_out_losses(made, engine) == pytest.approx(held_out_losses(made, "one"), abs=1e-4)
     assert len(held_out_losses(made, engine)) == 2
 
 
-def test_shards_that_would_not_be_are_refused(made):
-    with pytest.raises(
-        ValueError, match="fsdp spreads a run over processes, and this is one alone; start it with torchrun"
-    ):
+def test_sharding_with_one_process_is_rejected(made):
+    with pytest.raises(ValueError, match="fsdp needs several processes, got one; start the run with torchrun"):
         train(config(made, output=str(made / "lonely"), **ENGINE["fsdp2"]))
 
 
 def test_two_processes_in_bfloat16(made):
-    """Started by torchrun. Losses are float32, and what FSDP2 computes in bfloat16 is what replicas do."""
+    """Started by torchrun: losses are float32, and those of FSDP2 in bfloat16 agree with those of replicas."""
     changes = {"optimization": CHOSEN | {"steps": 2}, "precision": "bf16"}
     done = torchrun(made, "fsdp2-bf16", processes=2, engine=ENGINE["fsdp2"]["engine"], **changes)
     assert done.returncode == 0, done.stderr[-4000:]
-    losses = whole_losses(made, "fsdp2-bf16", 2)
+    losses = logged_losses(made, "fsdp2-bf16", 2)
     train(config(made, output=str(made / "one-bf16"), **changes))
-    assert losses == pytest.approx(whole_losses(made, "one-bf16", 2), rel=1e-3)
+    assert losses == pytest.approx(logged_losses(made, "one-bf16", 2), rel=1e-3)
     assert losses != [torch.tensor(loss).bfloat16().item() for loss in losses]

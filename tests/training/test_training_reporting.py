@@ -1,4 +1,4 @@
-"""What a run logs, however short it is, and trackers that are not installed."""
+"""The log of a short run, and experiment trackers that are unknown or not installed."""
 
 import pytest
 from tiny import config, lines, write_settings
@@ -6,8 +6,7 @@ from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 from typer.testing import CliRunner
 
 from aviot.cli import app
-from aviot.training.config import LoggingConfig
-from aviot.training.reporting import TRACKERS, require_trackers
+from aviot.training.config import TRACKERS, LoggingConfig, require_trackers
 from aviot.training.run import train
 
 
@@ -15,11 +14,11 @@ def test_a_run_shorter_than_the_interval_logs_its_first_and_last_step(made, capf
     chosen = {"steps": 3, "global_batch": 1}
     last = train(config(made, output=str(made / "three"), optimization=chosen, logging={"every": 10}))
     assert [line["step"] for line in lines(last)] == [1, 3]
-    said = capfd.readouterr().err
-    assert f"step 3/3: loss {lines(last)[-1]['loss']:.4f}" in said
+    printed = capfd.readouterr().err
+    assert f"step 3/3: loss {lines(last)[-1]['loss']:.4f}" in printed
 
 
-def test_a_tracker_that_is_not_installed_is_a_sentence_before_anything_else(made, monkeypatch):
+def test_a_tracker_that_is_not_installed_is_rejected_first(made, monkeypatch):
     monkeypatch.setattr("aviot.training.run.Corpus", None)
     path = str(write_settings(made, "tracked"))
     done = CliRunner().invoke(app, ["train", "--config", path, "--set", "logging.report_to=wandb"])
@@ -34,15 +33,15 @@ def test_a_tracker_that_is_not_installed_is_a_sentence_before_anything_else(made
 
 
 @pytest.mark.parametrize(
-    ("name", "sentence"),
+    ("name", "message"),
     [
         ("wand", "must be none or some of azure_ml.*, got 'wand'; correct the name"),
         ("comet_ml", "needs the package comet_ml.*pip install comet-ml, or set"),
         ("dagshub", "needs the package dagshub"),
     ],
 )
-def test_names_of_trackers(name, sentence):
-    with pytest.raises(ValueError, match=sentence):
+def test_wrong_trackers_are_rejected(name, message):
+    with pytest.raises(ValueError, match=message):
         require_trackers(LoggingConfig(report_to=name).report_to)
 
 

@@ -1,4 +1,4 @@
-"""A run from its configuration to its checkpoints: what it writes, shows, refuses, and what ends it."""
+"""A run from its configuration to its checkpoints: its output, the errors it reports, and its end."""
 
 import json
 import subprocess
@@ -27,7 +27,7 @@ def losses(checkpoint):
     return [line["loss"] for line in lines(checkpoint)]
 
 
-def test_the_checkpoint_answers_at_once(run, made):
+def test_the_checkpoint_can_answer(run, made):
     _, last = run
     model = AviotForConditionalGeneration.from_pretrained(last).eval()
     processor = AviotProcessor.from_pretrained(last)
@@ -35,9 +35,9 @@ def test_the_checkpoint_answers_at_once(run, made):
     assert tokens.shape[0] == 1
     assert (processor.fps, processor.max_frames) == (2.0, 224)
     start = AviotForConditionalGeneration.from_pretrained(made / "start").state_dict()
-    moved = {name for name, tensor in model.state_dict().items() if not torch.equal(tensor, start[name])}
-    assert moved
-    assert not any("vision_tower" in name for name in moved)
+    changed = {name for name, tensor in model.state_dict().items() if not torch.equal(tensor, start[name])}
+    assert changed
+    assert not any("vision_tower" in name for name in changed)
 
 
 def test_only_the_newest_checkpoints_are_kept(run):
@@ -63,7 +63,7 @@ def test_everything_is_logged(run):
     assert line["epoch"] == pytest.approx(16 / 12)
 
 
-def test_tensorboard_has_it(run):
+def test_everything_is_in_tensorboard(run):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     _, last = run
@@ -75,29 +75,29 @@ def test_tensorboard_has_it(run):
     assert [event.step for event in board.Scalars("train/budget_entropy")] == [1, 2, 3, 4]
 
 
-def test_the_run_folder_says_what_the_run_was(run):
+def test_the_run_folder_records_the_run(run):
     _, last = run
     folder = last.parent
     assert yaml.safe_load((folder / "config.yaml").read_text())["optimization"]["steps"] == 4
-    (begun,) = json.loads((folder / "run.json").read_text())
-    assert {"command", "commit", "versions", "machine", "data_fingerprint", "processes"} <= set(begun)
-    assert begun["examples"] == 12
-    assert begun["versions"]["torch"] == torch.__version__
+    (entry,) = json.loads((folder / "run.json").read_text())
+    assert {"command", "commit", "versions", "machine", "data_fingerprint", "processes"} <= set(entry)
+    assert entry["examples"] == 12
+    assert entry["versions"]["torch"] == torch.__version__
 
 
 def test_a_finished_run_is_not_run_again(run):
     chosen, last = run
     before = last.stat().st_mtime_ns
-    said = []
-    assert train(chosen, resume=True, report=said.append) == last
-    assert said == [f"the run is complete: {last}"]
+    reports = []
+    assert train(chosen, resume=True, report=reports.append) == last
+    assert reports == [f"the run is complete: {last}"]
     assert last.stat().st_mtime_ns == before
-    with pytest.raises(ValueError, match="holds checkpoint-4; add --resume to go on from it"):
+    with pytest.raises(ValueError, match="holds checkpoint-4; call train with resume=True"):
         train(chosen)
 
 
 @pytest.mark.parametrize(
-    ("changes", "sentence"),
+    ("changes", "message"),
     [
         ({"seed": 3}, "seed was 0, is 3"),
         ({"optimization": {"global_batch": 2}}, "optimization.global_batch was 4, is 2"),
@@ -107,11 +107,11 @@ def test_a_finished_run_is_not_run_again(run):
         ({"lora": {"rank": 2}}, "lora.rank was None, is 2"),
     ],
 )
-def test_another_run_is_not_resumed(run, made, changes, sentence):
+def test_other_settings_are_not_resumed(run, made, changes, message):
     chosen, _ = run
-    with pytest.raises(ValueError, match=sentence) as refusal:
+    with pytest.raises(ValueError, match=message) as refusal:
         train(config(made, output=chosen.output, **changes), resume=True)
-    assert "would not go on as it began" in str(refusal.value)
+    assert "cannot be resumed with other settings" in str(refusal.value)
 
 
 def test_other_data_is_not_resumed(run, made, tmp_path):
@@ -123,7 +123,7 @@ def test_other_data_is_not_resumed(run, made, tmp_path):
         train(config(made, output=chosen.output, data=data), resume=True)
 
 
-def test_a_starting_point_that_is_not_here_is_not_looked_for_elsewhere(made, tmp_path, monkeypatch):
+def test_a_missing_model_is_not_downloaded(made, tmp_path, monkeypatch):
     monkeypatch.setattr("aviot.backbones.checkpoints.hub.snapshot_download", None)
     with pytest.raises(
         ValueError, match="checkpoints/nowhere: no such folder; name that of a checkpoint on this machine"
@@ -133,12 +133,12 @@ def test_a_starting_point_that_is_not_here_is_not_looked_for_elsewhere(made, tmp
 
 
 def test_nothing_to_resume(made):
-    with pytest.raises(ValueError, match="holds no run to resume; leave out --resume"):
+    with pytest.raises(ValueError, match="holds no run to resume; call train with resume=False to start one"):
         train(config(made, output=str(made / "nowhere")), resume=True)
 
 
-class Poison(TrainerCallback):
-    """Makes a weight infinite after a step."""
+class MakeInfinite(TrainerCallback):
+    """A callback that makes a weight infinite after a step."""
 
     def __init__(self, name, step):
         self.name, self.step = name, step
@@ -149,31 +149,40 @@ class Poison(TrainerCallback):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("model.language_model.norm.weight", r"the loss is not finite \(language model nan"),
         ("model.position.proj.weight", "the relevance is not finite"),
     ],
 )
-def test_a_loss_that_is_no_number_ends_the_run(made, name, said):
-    """In the decoder, where the loss shows it, and in the compressor, which says so itself."""
-    chosen = config(made, output=str(made / f"poisoned-{name}"))
+def test_a_non_finite_loss_ends_the_run(made, name, message):
+    """A weight of the decoder shows in the loss; one of the compressor is reported by the compressor itself."""
+    chosen = config(made, output=str(made / f"infinite-{name}"))
     with pytest.raises(
-        TrainingStopped, match=rf"step 3: .*{said}.*record 'r\d+' \(.*train\.json, element \d+\) at ratio"
+        TrainingStopped, match=rf"step 3: .*{message}.*record 'r\d+' \(.*train\.json, element \d+\) at ratio"
     ):
-        train(chosen, callbacks=[Poison(name, 3)])
-    assert list(saving.checkpoints(made / f"poisoned-{name}")) == [2]
+        train(chosen, callbacks=[MakeInfinite(name, 3)])
+    assert list(saving.checkpoints(made / f"infinite-{name}")) == [2]
     resumed = train(chosen, resume=True)
     assert len(lines(resumed)) == 4
 
 
-def test_a_gradient_that_is_no_number_ends_the_run(made, monkeypatch):
+def test_a_non_finite_gradient_ends_the_run(made, monkeypatch):
     monkeypatch.setattr("transformers.Trainer._clip_grad_norm", lambda self, model: torch.tensor(float("nan")))
     with pytest.raises(TrainingStopped, match="the loss is finite and its gradient is not"):
         train(config(made, output=str(made / "steep")))
 
 
-def test_videos_that_cannot_be_read_are_passed_over_and_counted(made, tmp_path, caplog):
+def test_the_command_says_how_to_resume_after_a_non_finite_gradient(made, tmp_path, monkeypatch):
+    monkeypatch.setattr("transformers.Trainer._clip_grad_norm", lambda self, model: torch.tensor(float("nan")))
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(settings(made, output=str(tmp_path / "run"))))
+    stopped = CliRunner().invoke(app, ["train", "--config", str(path)])
+    assert stopped.exit_code == 1
+    assert "To resume from the last checkpoint, add --resume to the same command" in stopped.stderr
+
+
+def test_unreadable_videos_are_skipped_and_counted(made, tmp_path, caplog):
     records = json.loads((made / "set" / "train.json").read_text())
     records[5]["video"] = "gone.mp4"
     (tmp_path / "train.json").write_text(json.dumps(records))
@@ -196,7 +205,7 @@ def test_features_are_cached_and_give_the_same_losses(run, made, tmp_path):
         assert losses(cached) == pytest.approx(losses(run[1]), abs=1e-5)
 
 
-def test_workers_decode_the_same(run, made, tmp_path):
+def test_workers_give_the_same_losses(run, made, tmp_path):
     ahead = train(config(made, output=str(tmp_path / "ahead"), loader={"workers": 1}))
     assert losses(ahead) == losses(run[1])
 
@@ -208,10 +217,10 @@ def test_bfloat16(run, made, tmp_path):
     start = AviotForConditionalGeneration.from_pretrained(made / "start")
     weight = "model.language_model.norm.weight"
     change = (model.state_dict()[weight] - start.state_dict()[weight]).abs()
-    assert 0 < change.max() < 4e-3  # below what bfloat16 can tell from one: the weights behind it are float32
+    assert 0 < change.max() < 4e-3  # below bfloat16's resolution at 1: the trained weights are float32
 
 
-def test_adapters_are_merged_and_kept(made, tmp_path):
+def test_adapters_are_merged_and_saved_separately(made, tmp_path):
     from peft import PeftModel
 
     last = train(config(made, output=str(tmp_path / "run"), lora={"rank": 2, "alpha": 8}))
@@ -222,11 +231,11 @@ def test_adapters_are_merged_and_kept(made, tmp_path):
     for name, tensor in decoder.state_dict().items():
         assert torch.allclose(tensor, ours[name], atol=1e-6), name
     fresh = AviotForConditionalGeneration.from_pretrained(made / "start").state_dict()
-    moved = {name for name, tensor in merged.state_dict().items() if not torch.equal(tensor, fresh[name])}
-    assert any("q_proj.weight" in name for name in moved)
-    assert any("connector" in name for name in moved)
-    assert any("compressor" in name for name in moved)
-    assert not any("norm" in name or "embed_tokens" in name for name in moved if "language_model" in name)
+    changed = {name for name, tensor in merged.state_dict().items() if not torch.equal(tensor, fresh[name])}
+    assert any("q_proj.weight" in name for name in changed)
+    assert any("connector" in name for name in changed)
+    assert any("compressor" in name for name in changed)
+    assert not any("norm" in name or "embed_tokens" in name for name in changed if "language_model" in name)
 
 
 def test_the_step_drives_the_warm_ups(made, monkeypatch):

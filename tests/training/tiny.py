@@ -1,4 +1,4 @@
-"""A model and a training set small enough to train in seconds, made on the spot."""
+"""A model and a training set that train in seconds, and helpers that start runs."""
 
 import json
 import os
@@ -40,7 +40,7 @@ TEXT = {
 
 
 def make_start(folder: Path, **text: int) -> Path:
-    """A checkpoint with random weights, gates and positions among them, and the golden tokenizer."""
+    """Write a checkpoint with random weights and the golden tokenizer."""
     tokenizer = AviotProcessor.from_pretrained(GOLDEN).tokenizer
     torch.manual_seed(0)
     compressor = {"cost_dim": 8, "regions": ((1, 1), (2, 2), (3, 3)), "warmup_steps": 10}
@@ -67,7 +67,7 @@ def write_video(path: Path, pictures: list[np.ndarray], rate: int = 4) -> Path:
 
 
 def make_set(folder: Path, count: int = 12) -> Path:
-    """Videos of 3 to 20 frames at two a second, and conversations of one or two turns of unlike length."""
+    """Write videos of 3 to 20 frames at 2 per second, with conversations of one or two turns of different lengths."""
     generator = np.random.default_rng(0)
     records = []
     for number in range(count):
@@ -76,15 +76,15 @@ def make_set(folder: Path, count: int = 12) -> Path:
         write_video(folder / f"{number}.mp4", list(np.broadcast_to(shades, (frames, 32, 32, 3)).copy()))
         turns = [f"<image>\nWhat is shown in number {number}?", "It is " + "very " * (number % 7) + f"number {number}."]
         turns += ["And what else?", "Nothing else."] if number % 3 == 0 else []
-        said = [{"from": ("human", "gpt")[i % 2], "value": text} for i, text in enumerate(turns)]
-        records.append({"id": f"r{number}", "conversations": said, "video": f"{number}.mp4"})
+        conversation = [{"from": ("human", "gpt")[i % 2], "value": text} for i, text in enumerate(turns)]
+        records.append({"id": f"r{number}", "conversations": conversation, "video": f"{number}.mp4"})
     path = folder / "train.json"
     path.write_text(json.dumps(records))
     return path
 
 
 def settings(folder: Path, **changes) -> dict:
-    """A run of the two, as a configuration file would have it."""
+    """Return the values of a configuration file for the model and the training set."""
     values = {
         "model": str(folder / "start"),
         "output": str(folder / "run"),
@@ -106,13 +106,13 @@ def config(folder: Path, **changes) -> TrainingConfig:
 
 
 def lines(checkpoint: Path) -> list[dict]:
-    """The log of a run up to a checkpoint, one entry a step."""
+    """Return the log of a run up to a checkpoint, one entry per step."""
     history = json.loads((checkpoint / "trainer_state.json").read_text())["log_history"]
     return [line for line in history if "loss" in line]
 
 
 def start(folder: Path, name: str, *words: str, processes: int = 1, **changes) -> list[Ended]:
-    """Run `worker.py` on a configuration in processes that know of each other as under torchrun."""
+    """Run `worker.py` on a configuration in processes with the environment variables of torchrun."""
     return forked(write_settings(folder, name, **changes), *words, processes=processes)
 
 
@@ -128,7 +128,7 @@ def forked(path: Path, *words: str, processes: int = 1) -> list[Ended]:
 
 
 def torchrun(folder: Path, name: str, *words: str, processes: int, **changes) -> Ended:
-    """The same, started as a user starts several processes."""
+    """Run `worker.py` on a configuration with torchrun itself."""
     path = write_settings(folder, name, **changes)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     command += [str(Path(__file__).with_name("worker.py")), str(path), *words]
@@ -143,5 +143,5 @@ def write_settings(folder: Path, name: str, **changes) -> Path:
     return path
 
 
-def whole_losses(folder: Path, name: str, steps: int) -> list[float]:
+def logged_losses(folder: Path, name: str, steps: int) -> list[float]:
     return [line["loss"] for line in lines(folder / name / f"checkpoint-{steps}")]

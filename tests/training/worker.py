@@ -1,8 +1,8 @@
-"""What the tests start as a process of its own: `worker.py CONFIG [resume] [kill=PLACE] [group] [signal=RANK:STEP]`.
+"""A program that tests start: `worker.py CONFIG [resume] [last-good] [kill=PLACE] [group] [signal=RANK:STEP]`.
 
-With FSDP2 on CPUs, which accelerate leaves out, and without DeepSpeed's shared memory, which it would compile. PLACE is
-where the process kills itself: step:N in the middle of step N, save:N in the middle of writing its checkpoint.
-RANK sends itself SIGTERM as STEP begins; with `group`, to itself and all processes that it started.
+It supports FSDP2 on CPUs, which accelerate does not, and does not use DeepSpeed's shared memory, which would have to be
+compiled. The process kills itself at PLACE: step:N in the middle of step N, save:N while it writes that checkpoint.
+RANK sends itself SIGTERM when STEP starts; with `group`, also to all processes that it started.
 """
 
 import importlib
@@ -18,17 +18,16 @@ from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 from transformers import TrainerCallback
 
 from aviot.training import saving
-from aviot.training.ending import end_process
-from aviot.training.interruption import TrainingInterrupted
-from aviot.training.reading import read_config
+from aviot.training.config_files import read_config
 from aviot.training.run import train
+from aviot.training.shutdown import TrainingInterrupted, end_process
 from aviot.training.trainer import AviotTrainer
 
 create = AviotTrainer.create_accelerator_and_postprocess
 
 
 def with_shards_on_cpus(self: Any) -> None:
-    """Accelerate's own steps for FSDP on GPUs, taken on CPUs."""
+    """Set up FSDP on CPUs as accelerate does on GPUs."""
     create(self)
     if self.args.fsdp and not self.is_fsdp_enabled:
         state = self.accelerator.state
@@ -44,7 +43,7 @@ def die() -> None:
 
 
 class KillInStep(TrainerCallback):
-    """Between two micro steps."""
+    """A callback that kills the process between two micro steps."""
 
     def __init__(self, step: int) -> None:
         self.step = step
@@ -55,7 +54,7 @@ class KillInStep(TrainerCallback):
 
 
 class SignalInStep(TrainerCallback):
-    """As a step begins, to one of the processes."""
+    """A callback that sends SIGTERM to one of the processes when a step starts."""
 
     def __init__(self, place: str, *, group: bool) -> None:
         self.rank, self.step = map(int, place.split(":"))
@@ -64,14 +63,14 @@ class SignalInStep(TrainerCallback):
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.global_step + 1 == self.step and int(os.environ.get("RANK", "0")) == self.rank:
             if self.group:
-                # from a process of its own, since a worker obeys its parent
+                # from another process, since workers exit on a signal of their parent
                 subprocess.run(["sh", "-c", f"trap '' TERM; kill -TERM -{os.getpgid(0)}"], check=True)
             else:
                 os.kill(os.getpid(), signal.SIGTERM)
 
 
 def kill_in_save(step: int) -> None:
-    """With everything written and the name still to be given."""
+    """Kill the process when a checkpoint is written and not yet renamed."""
     make_durable = saving.make_durable
 
     def interrupted(folder: Path) -> None:

@@ -15,26 +15,30 @@ from aviot.terminal import mistakes
 from aviot.utils.printing import SafeConsole
 
 PAPER_RATIOS = [2.0, 4.0, 10.0]
-UNLIMITED = 1000  # columns: the table is printed at its own width, so no cell is ever cut
+UNLIMITED = 1000  # columns: the table has its own width, so that no cell is truncated
 _PAPER = Backbone()
 
 
 def account(
-    frames: Annotated[int, typer.Option(help="Frames of the video.")] = 64,
+    frames: Annotated[int, typer.Option(help="Number of frames of the video.")] = 64,
     ratio: Annotated[
         list[float], typer.Option("--ratio", "-r", help="Compression ratio, above 1; repeat for several.")
     ] = PAPER_RATIOS,
-    layers: Annotated[int, typer.Option(help="Decoder layers.")] = _PAPER.layers,
-    width: Annotated[int, typer.Option(help="Decoder width.")] = _PAPER.width,
-    feed_forward: Annotated[int, typer.Option(help="Width of the decoder's feed-forward layer.")] = _PAPER.feed_forward,
+    layers: Annotated[int, typer.Option(help="Number of decoder layers.")] = _PAPER.layers,
+    width: Annotated[int, typer.Option(help="Hidden size of the decoder.")] = _PAPER.width,
+    feed_forward: Annotated[
+        int, typer.Option(help="Intermediate size of the decoder's feed-forward layers.")
+    ] = _PAPER.feed_forward,
     rows: Annotated[int, typer.Option(help="Rows of the encoder's patch grid.")] = _PAPER.grid[0],
     columns: Annotated[int, typer.Option(help="Columns of the encoder's patch grid.")] = _PAPER.grid[1],
-    pool_stride: Annotated[int, typer.Option(help="Pooling before the decoder; 1: none.")] = _PAPER.pool_stride,
+    pool_stride: Annotated[
+        int, typer.Option(help="Stride of the pooling before the decoder; 1: no pooling.")
+    ] = _PAPER.pool_stride,
     as_json: Json = False,
 ) -> None:
-    """Visual tokens and prefill operations with and without compression.
+    """Print visual tokens and prefill operations with and without compression.
 
-    The defaults are LLaVA-Video-7B-Qwen2 at 64 frames and print the paper's table.
+    The defaults are those of LLaVA-Video-7B-Qwen2 at 64 frames and give the paper's table.
 
     Example: aviot account --frames 224 -r 4 -r 20
     """
@@ -52,7 +56,7 @@ def account(
 
 
 def _table(accounts: list[Account], title: str) -> Table:
-    """Lay the rows out in fewer than 80 columns for videos of up to millions of frames."""
+    """Return a table that fits into 80 columns for videos of up to millions of frames."""
     table = Table(title=title, title_justify="left", box=SIMPLE, padding=(0, 2, 0, 0), pad_edge=False)
     headings = ("setting", "supports", "visual\ntokens", "tokens\nkept", "prefill\n(TFLOP)", "prefill\nsaved")
     for heading in headings:

@@ -53,7 +53,7 @@ def app(
             resolve(host, port)
         from aviot.explain.server import App, Limits
         from aviot.explain.videos import Videos
-        from aviot.training.ending import end_process
+        from aviot.training.shutdown import end_process
         from aviot.video.checks import ReadLimits
 
         limits = Limits(max_upload * 1_000_000)

@@ -14,13 +14,15 @@ from aviot.utils.printing import SafeProgress
 
 
 def convert(
-    source: Annotated[Path, typer.Argument(help="A published AVIOT or LLaVA-Video checkpoint.", show_default=False)],
-    target: Annotated[Path, typer.Argument(help="The folder to write.", show_default=False)],
+    source: Annotated[
+        Path, typer.Argument(help="Folder of a published AVIOT or LLaVA-Video checkpoint.", show_default=False)
+    ],
+    target: Annotated[Path, typer.Argument(help="Folder to write; it must not exist yet.", show_default=False)],
     as_json: Json = False,
 ) -> None:
-    """Write a published checkpoint in this package's own layout, one shard in memory at a time.
+    """Convert a published checkpoint to this package's layout, with one shard in memory at a time.
 
-    With --json, prints source, target, the source's layout, and the shards, tensors and bytes that were written.
+    With --json, prints source, target, the source's layout, and the number of shards, tensors and bytes written.
 
     Example: aviot convert LLaVA-Video-7B-Qwen2 aviot-start
     """

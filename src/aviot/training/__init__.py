@@ -1,10 +1,8 @@
-"""Training: the paper's recipe on one process or many, from a configuration file to checkpoints."""
+"""Training: from a configuration file to checkpoints, on one process or many."""
 
 import os
 
 import torch
 
 if not torch.cuda.is_available():
-    os.environ.setdefault(
-        "DS_ACCELERATOR", "cpu"
-    )  # DeepSpeed, where it is installed, would say on stdout that it guessed
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")  # otherwise DeepSpeed, if installed, prints its guess to stdout

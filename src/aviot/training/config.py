@@ -1,6 +1,7 @@
-"""Everything about a training run that can be chosen, with the paper's values as defaults, checked once."""
+"""All settings of a training run, checked when they are made; the defaults are the paper's."""
 
-from collections.abc import Mapping
+import importlib.util
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -20,21 +21,50 @@ from aviot.utils.values import (
 Stage = Literal["joint", "compressor"]
 Precision = Literal["bf16", "float32"]
 
+TRACKERS: dict[str, tuple[str, ...]] = {
+    "azure_ml": ("azureml",),
+    "clearml": ("clearml",),
+    "codecarbon": ("codecarbon",),
+    "comet_ml": ("comet_ml",),
+    "dagshub": ("dagshub", "mlflow"),
+    "dvclive": ("dvclive",),
+    "flyte": ("flytekit",),
+    "kubeflow": (),
+    "mlflow": ("mlflow",),
+    "neptune": ("neptune",),
+    "swanlab": ("swanlab",),
+    "tensorboard": ("tensorboard",),
+    "trackio": ("trackio",),
+    "wandb": ("wandb",),
+}
+"""Names of the Trainer's `report_to`, and the modules that each imports."""
+
+PACKAGES = {"azureml": "azureml-core mlflow azureml-mlflow", "comet_ml": "comet-ml"}
+"""Names for pip of modules whose package is named differently."""
+
+
+class MissingSetting(ValueError):
+    """A setting without a default that the configuration does not have; `name` is its key."""
+
+    def __init__(self, name: str, file: str | Path | None = None) -> None:
+        self.name = name
+        where = "" if file is None else f"{file}: "
+        super().__init__(f"{where}{name} is missing; add {name}: PATH to the configuration")
+
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizationConfig:
-    """AdamW with a cosine schedule (supplement, "Training Schedule and Model Components").
+    """Settings of AdamW with a cosine schedule (supplement, "Training Schedule and Model Components").
 
-    `global_batch` examples make an optimizer step, however many processes there are; each works through its part
-    `micro_batch` at a time. The paper gives neither betas nor a bound on the gradient's norm: these are
-    the Trainer's own, as in the training it builds on.
+    An optimizer step takes `global_batch` examples over all processes, each of which computes `micro_batch` at a time.
+    The paper gives neither the betas nor the gradient clipping norm: the defaults are those of Hugging Face's Trainer.
     """
 
     steps: int = 10_903
     global_batch: int = 128
     micro_batch: int = 1
     learning_rate: float = 1e-5
-    warmup: float = 0.03  # of the steps
+    warmup: float = 0.03  # share of the steps
     weight_decay: float = 0.0
     betas: tuple[float, float] = (0.9, 0.999)
     max_gradient_norm: float = 1.0
@@ -51,7 +81,7 @@ class OptimizationConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class VideoConfig:
-    """How videos are sampled; evaluation at the same setting is the paper's."""
+    """Frame sampling of the videos; the paper evaluates at the same setting."""
 
     fps: float = 2.0
     max_frames: int = 224
@@ -63,7 +93,7 @@ class VideoConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class LoraSettings:
-    """Low-rank adapters on the decoder's linear maps, which are themselves left as they are."""
+    """Settings of low-rank adapters on the decoder's linear layers, whose own weights are frozen."""
 
     rank: int = 64
     alpha: float = 128.0
@@ -76,13 +106,16 @@ class LoraSettings:
         require_fraction(self, "dropout")
         targets = as_tuple("targets", self.targets)
         if not targets or not all(isinstance(target, str) for target in targets):
-            raise ValueError(f"targets must name the decoder's linear maps, such as q_proj, got {self.targets!r}")
+            raise ValueError(f"targets must name the decoder's linear layers, such as q_proj, got {self.targets!r}")
         object.__setattr__(self, "targets", targets)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoaderConfig:
-    """Processes that decode ahead of the step, and how many micro batches each keeps ready. 0: the trainer decodes."""
+    """Settings of the data loader.
+
+    `workers` processes decode videos (0: the training process does), each `ahead` micro batches in advance.
+    """
 
     workers: int = 8
     ahead: int = 2
@@ -96,7 +129,7 @@ class LoaderConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class CacheConfig:
-    """Where features of the frozen encoder are kept between epochs and runs, and how much of them."""
+    """Directory and size limit of the cache of the frozen encoder's features, shared by epochs and runs."""
 
     folder: str
     gigabytes: float = 1000.0
@@ -108,7 +141,7 @@ class CacheConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SavingConfig:
-    """A checkpoint every so many steps and at the end; the newest are kept."""
+    """Checkpoint interval in steps (the last step always has one), and how many of the newest checkpoints to keep."""
 
     every: int = 500
     keep: int = 3
@@ -119,7 +152,7 @@ class SavingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class LoggingConfig:
-    """How often a line is logged, beside the first and the last step, and to which trackers.
+    """Logging interval in steps (the first and the last step are always logged), and the experiment trackers.
 
     `report_to` takes the names of the Trainer's `report_to`: one, a list, or "none".
     """
@@ -138,10 +171,10 @@ class LoggingConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class HeldOutConfig:
-    """Records that are not trained on: their loss is measured every so many steps, and at the last one.
+    """Records that are not trained on; their loss is measured every `every` steps and at the last step.
 
     `records` and `video_root` are as in `data` (`video_root` None: that of `data`). `limit` is the number of examples
-    (None: all); which ones follows from the seed.
+    (None: all), which the seed selects.
     """
 
     records: str
@@ -160,12 +193,12 @@ class HeldOutConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
-    """A run: what is trained, on what, how, and where it goes.
+    """The configuration of a training run.
 
-    `model` is the checkpoint to start from, `output` the run's folder. `stage` is "joint", everything but the vision
-    encoder, or "compressor", the compressor with its position and question projections alone. `engine` names a file
-    that says how the run is spread over processes (None: every process holds all of it). `seed` decides the
-    order of the data, the ratios, and what torch draws.
+    `model` is the checkpoint to start from, `output` the run folder. `stage` selects the trained weights: "joint" is
+    everything but the vision encoder, "compressor" only the compressor with its position and question projections.
+    `engine` names a file that configures FSDP2 or DeepSpeed (None: every process holds a replica of the model). `seed`
+    determines the order of the data, the ratios, and torch's random numbers.
     """
 
     model: str
@@ -194,15 +227,15 @@ class TrainingConfig:
         if not isinstance(self.gradient_checkpointing, bool):
             raise ValueError(f"gradient_checkpointing must be true or false, got {self.gradient_checkpointing!r}")
         if self.lora is not None and self.stage == "compressor":
-            raise ValueError('lora adapts the decoder, which stage "compressor" does not train; leave one of them out')
+            raise ValueError('lora adapts the decoder, which stage "compressor" does not train; remove one of them')
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "TrainingConfig":
-        """A config from plain values, naming any key that it does not know."""
+        """Return a configuration from plain values; unknown keys, missing and wrong values raise ValueError."""
         values = dict(values)
         data = _mapping(values.get("data"), "data")
         if "seed" in data:
-            raise ValueError("data.seed follows from seed; leave it out and set seed")
+            raise ValueError("data.seed follows from seed; remove it and set seed")
         values["data"] = from_mapping(DataConfig, data | {"seed": values.get("seed", cls.seed)}, "data")
         if isinstance(values.get("held_out"), str):
             values["held_out"] = {"records": values["held_out"]}
@@ -211,11 +244,11 @@ class TrainingConfig:
                 values[name] = from_mapping(group, _mapping(values[name], name), name)
         for name in ("model", "output"):
             if name not in values:
-                raise ValueError(f"{name} is missing; add {name}: PATH to the file, or --set {name}=PATH")
+                raise MissingSetting(name)
         return from_mapping(cls, values, "the configuration")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for YAML and JSON; `from_dict` reads them back."""
+        """Return plain values for YAML and JSON, which `from_dict` reads back."""
         values: dict[str, Any] = asdict(self)
         del values["data"]["seed"]
         return {name: _plain(value) for name, value in values.items()}
@@ -233,8 +266,24 @@ _GROUPS: Mapping[str, type] = {
 }
 
 
+def require_trackers(names: Sequence[str]) -> None:
+    """Raise ValueError for an experiment tracker that is unknown or not installed."""
+    for name in names:
+        if name not in TRACKERS:
+            raise ValueError(
+                f"logging.report_to must be none or some of {', '.join(TRACKERS)}, got {name!r}; correct the name, or "
+                "set logging.report_to=none"
+            )
+        for module in TRACKERS[name]:
+            if importlib.util.find_spec(module) is None:
+                raise ValueError(
+                    f"logging.report_to is {name}, which needs the package {module}, and that is not installed; "
+                    f"pip install {PACKAGES.get(module, module)}, or set logging.report_to=none"
+                )
+
+
 def require_path(config: object, *names: str) -> None:
-    """Check that fields are paths, and store them as text."""
+    """Check that fields are paths, and store them as strings."""
     for name in names:
         value = getattr(config, name)
         if not isinstance(value, str | Path) or not str(value):

@@ -1,36 +1,41 @@
-"""What makes a run the same run: settings that may not change when it is resumed."""
+"""The identity of a run: the list of its starts (run.json), and the settings that resuming must not change."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
+from uuid import uuid4
 
 import torch
 
 from aviot.backbones.checkpoints.shards import read_shards
 from aviot.request import checkpoint_folder
 from aviot.training.config import TrainingConfig
-from aviot.training.engine import Engine
-from aviot.training.manifest import digest, hash_files
+from aviot.training.config_files import Engine, write_yaml
+from aviot.training.manifest import RunReference, digest, hash_files
 from aviot.utils.files import write_durably
+from aviot.utils.machine import command_line, commit, machine, versions
 
-FILE = "training.json"
+CONFIG_FILE = "config.yaml"
+RUN_FILE = "run.json"
+IDENTITY_FILE = "training.json"  # in every checkpoint
 MODEL = "model sha256"
 
-# They change where things are, how fast they go and what is shown, and not what is learnt.
+# Settings that may change when a run is resumed: they affect paths, speed and output, not the trained weights.
 _FREE = (
     "cache",
     "data.absolute_paths",
     "data.index_folder",
     "data.max_failed_share",
     "data.min_failures",
-    "data.records",  # the fingerprint tells what is in it
+    "data.records",  # compared by fingerprint
     "data.video_root",
-    "engine",  # by its name, below
+    "engine",  # compared by name
     "gradient_checkpointing",
-    "held_out",  # measured without a trace in weights and random states
+    "held_out",  # does not affect weights or random states
     "loader",
     "logging",
     "optimization.micro_batch",
@@ -38,72 +43,147 @@ _FREE = (
     "saving",
 )
 
+Starts = list[dict[str, Any]]
+"""One entry for each time that a run was started or resumed."""
+
 
 class ResumeError(ValueError):
-    """A run that cannot be resumed with this configuration, and why."""
+    """A run that cannot be resumed with this configuration; the message gives the reason."""
 
 
-def start_digest(config: TrainingConfig) -> str | None:
-    """Hash the weights that a run goes back to whenever it is resumed: with adapters, the decoder's own."""
+@dataclass(frozen=True)
+class StartPoint:
+    """A checkpoint to start from (None: the configured model), its step, and the run's id (None: a new run).
+
+    `processes` is the number of processes that wrote the checkpoint (None: unknown). `record_is_lost` is true if
+    `run.json` is missing or was changed.
+    """
+
+    checkpoint: Path | None = None
+    step: int = 0
+    run: str | None = None
+    processes: int | None = None
+    record_is_lost: bool = False
+
+
+def read_starts(run: Path) -> Starts:
+    """Read the starts of a run; an empty list if there is no file, ValueError if it was truncated or changed."""
+    path = run / RUN_FILE
+    if not path.is_file():
+        return []
+    try:
+        starts = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(f"{path} cannot be read: it was truncated or changed") from error
+    if not isinstance(starts, list) or not all(isinstance(start, dict) for start in starts):
+        raise ValueError(f"{path} is not the list of a run's starts: it was changed")
+    return starts
+
+
+def run_id(starts: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return the run's id from its last start; None if there is none."""
+    last = starts[-1].get("run") if starts else None
+    return last if isinstance(last, str) else None
+
+
+def is_recorded(run: RunReference, starts: Starts) -> bool:
+    """Return whether the list of starts begins with those that a checkpoint refers to."""
+    return len(starts) >= run.starts and digest(starts[: run.starts]) == run.sha256
+
+
+def record_start(
+    run: Path,
+    config: TrainingConfig,
+    identity: Mapping[str, Any],
+    start: StartPoint,
+    *,
+    examples: int,
+    processes: int,
+) -> RunReference:
+    """Write the complete configuration and an entry for this start; returns the reference that checkpoints store."""
+    run.mkdir(parents=True, exist_ok=True)
+    write_yaml(run / CONFIG_FILE, config.to_dict())
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    entry = {
+        "run": uuid4().hex if start.run is None else start.run,
+        "checkpoint": None if start.checkpoint is None else str(start.checkpoint),
+        "command": command_line(),
+        "commit": commit(),
+        "versions": versions(),
+        "machine": machine(device),
+        "processes": processes,
+        "examples": examples,
+        "data_fingerprint": identity["data fingerprint"],
+        "engine": identity["engine"],
+    }
+    starts = [*read_starts(run), json.loads(json.dumps(entry))]
+    write_durably(run / RUN_FILE, json.dumps(starts, indent=2).encode() + b"\n")
+    return RunReference(starts[-1]["run"], len(starts), digest(starts))
+
+
+def base_model_digest(config: TrainingConfig) -> str | None:
+    """Hash the weights of `config.model` if a resumed run loads them again: with adapters, those of the decoder."""
     if config.lora is None:
         return None
     paths = read_shards(checkpoint_folder(config.model)).paths
-    return digest([found for path in paths for _, found in hash_files(path.parent, [path.name])])
+    return digest([file for path in paths for _, file in hash_files(path.parent, [path.name])])
 
 
-def identity(
+def run_identity(
     config: TrainingConfig, engine: Engine, fingerprint: str, model_digest: str | None = None
 ) -> dict[str, Any]:
-    """Every setting that decides what is learnt, under dotted names; `model_digest` is that of the starting point."""
-    settings = dict(_flat(config.to_dict(), ""))
-    kept = {name: value for name, value in settings.items() if not _is_free(name)}
+    """Return every setting that affects the trained weights, by dotted name; `model_digest` is the base model's."""
+    settings = dict(_flatten(config.to_dict(), ""))
+    fixed = {name: value for name, value in settings.items() if not _is_free(name)}
     if config.lora is None:
-        kept.pop("model")  # a checkpoint holds all weights; with adapters those of the decoder are the start's
+        fixed.pop("model")  # a checkpoint holds all weights; with adapters the decoder's come from the base model
     if model_digest is not None:
-        kept[MODEL] = model_digest
-    return kept | {"engine": engine.name, "data fingerprint": fingerprint}
+        fixed[MODEL] = model_digest
+    return fixed | {"engine": engine.name, "data fingerprint": fingerprint}
 
 
-def write_identity(folder: Path, values: Mapping[str, Any]) -> None:
-    """Beside a checkpoint's weights."""
-    write_durably(folder / FILE, json.dumps(dict(values), indent=2).encode() + b"\n")
+def write_identity(checkpoint: Path, values: Mapping[str, Any]) -> None:
+    """Write the identity into a checkpoint."""
+    write_durably(checkpoint / IDENTITY_FILE, json.dumps(dict(values), indent=2).encode() + b"\n")
 
 
 def check_identity(checkpoint: Path, values: Mapping[str, Any]) -> None:
-    """Refuse to go on from a checkpoint of another run."""
+    """Raise ResumeError if a checkpoint's identity differs from the given one."""
     try:
-        stored = dict(json.loads((checkpoint / FILE).read_text(encoding="utf-8")))
+        stored = dict(json.loads((checkpoint / IDENTITY_FILE).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise ResumeError(f"{checkpoint} has no readable {FILE} ({error}); it is no checkpoint of a run") from error
+        raise ResumeError(
+            f"{checkpoint} has no readable {IDENTITY_FILE} ({error}); it is not a checkpoint of a run"
+        ) from error
     current = json.loads(json.dumps(dict(values)))
     stored.setdefault(MODEL, current.get(MODEL))  # earlier versions did not write it
     changed = [name for name in sorted({*stored, *current}) if stored.get(name) != current.get(name)]
     if changed:
         listing = "; ".join(f"{name} was {stored.get(name)!r}, is {current.get(name)!r}" for name in changed)
         raise ResumeError(
-            f"the run in {checkpoint.parent} would not go on as it began: {listing}. Put them back, or begin a run of "
-            "its own in another output"
+            f"the run in {checkpoint.parent} cannot be resumed with other settings: {listing}. Restore them, or start "
+            "a new run in another output"
         )
 
 
 @contextmanager
-def naming_unreadable(checkpoint: str | Path | None) -> Iterator[None]:
-    """Raise what goes wrong while a checkpoint is loaded as a sentence that names it."""
+def naming_load_failures(checkpoint: str | Path | None) -> Iterator[None]:
+    """Raise errors while a checkpoint is loaded as a ResumeError that names it."""
     try:
         yield
     except (OSError, EOFError, KeyError, RuntimeError, TypeError, ValueError, UnpicklingError) as error:
         if checkpoint is None or isinstance(error, torch.OutOfMemoryError | ResumeError):
             raise
-        why = str(error).partition("\n")[0]
+        reason = str(error).partition("\n")[0]
         raise ResumeError(
-            f"{checkpoint} could not be loaded ({type(error).__name__}: {why}); go on from another checkpoint"
+            f"{checkpoint} could not be loaded ({type(error).__name__}: {reason}); resume from another checkpoint"
         ) from error
 
 
-def _flat(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+def _flatten(values: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
     for name, value in values.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
+            yield from _flatten(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value
 

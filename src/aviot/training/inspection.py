@@ -1,38 +1,45 @@
-"""Whether a checkpoint is as it was written, told from its files alone, before anything of it is loaded."""
+"""Verification of a checkpoint from its files alone, before any of them is loaded."""
 
 import json
+import re
 import stat
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from transformers import TrainerState
-from transformers.trainer import TRAINER_STATE_NAME
-from transformers.utils import ADAPTER_CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME
+from transformers.trainer import OPTIMIZER_NAME, OPTIMIZER_NAME_BIN, SCHEDULER_NAME, TRAINER_STATE_NAME
+from transformers.utils import ADAPTER_CONFIG_NAME, CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
-from aviot.training import identity
+from aviot.training.identity import IDENTITY_FILE
 from aviot.training.manifest import (
-    FILE,
+    MANIFEST_FILE,
     THREADS,
-    FileRecord,
+    FileDigest,
     Manifest,
     ManifestError,
     all_files,
     hash_files,
     read_manifest,
 )
-from aviot.training.parts import misleading_folders, missing_parts, would_be_loaded
+from aviot.training.model_setup import ADAPTER_FOLDER, ADAPTER_WEIGHTS
 from aviot.training.saving import step_of
 
-SHOWN = 6  # problems that a sentence lists
+MAX_LISTED = 6  # problems that a message lists
+
+_LOADED_SUFFIXES = frozenset(
+    (".bin", ".distcp", ".gguf", ".jinja", ".json", ".model", ".pkl", ".pt", ".pth", ".py", ".safetensors", ".tiktoken")
+)
+_LOADED_NAMES = frozenset(("latest", "latest_universal", "merges.txt", "vocab.txt", ".metadata"))
+_LOADED_FOLDERS = re.compile(r"(adapter|additional_chat_templates|global_step|optimizer|pytorch_model_fsdp)")
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """What was found: the checkpoint's manifest, if it has one that can be read, and what is wrong with its files."""
+    """The result of verifying a checkpoint: its manifest (None: missing or unreadable), and the problems found."""
 
     checkpoint: Path
     step: int
@@ -40,117 +47,167 @@ class Inspection:
     problems: tuple[str, ...]
 
     @property
-    def is_whole(self) -> bool:
-        """Whether every file is as it was written."""
+    def is_intact(self) -> bool:
+        """Return whether every file is as it was written."""
         return self.manifest is not None and not self.problems
 
-    def told(self) -> str:
-        """Return the problems in words."""
-        more = len(self.problems) - SHOWN
-        return "; ".join(self.problems[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
+    def summary(self) -> str:
+        """Return the first problems as text."""
+        more = len(self.problems) - MAX_LISTED
+        return "; ".join(self.problems[:MAX_LISTED]) + (f"; and {more} more" if more > 0 else "")
 
 
 def inspect_checkpoint(checkpoint: Path) -> Inspection:
-    """Compare a checkpoint with its manifest, hashing every file; one without is checked for what can be seen."""
+    """Compare every file of a checkpoint with its manifest; without a manifest, look for missing and damaged files."""
     step = step_of(checkpoint)
     if checkpoint.is_symlink() or not checkpoint.is_dir():
         return Inspection(checkpoint, step or 0, None, ("it is not a directory",))
     try:
-        if not any(path.name == FILE for path in checkpoint.iterdir()):
-            found = _state_step(checkpoint) if step is None else step
-            return Inspection(checkpoint, found, None, tuple(_visible_problems(checkpoint, found)))
+        if not any(path.name == MANIFEST_FILE for path in checkpoint.iterdir()):
+            known_step = _state_step(checkpoint) if step is None else step
+            return Inspection(checkpoint, known_step, None, tuple(_visible_problems(checkpoint, known_step)))
         manifest = read_manifest(checkpoint)
         problems = tuple(_problems(checkpoint, manifest, step))
     except ManifestError as error:
-        return Inspection(checkpoint, step or 0, None, (f"{FILE}: {error}",))
+        return Inspection(checkpoint, step or 0, None, (f"{MANIFEST_FILE}: {error}",))
     except OSError as error:
         return Inspection(checkpoint, step or 0, None, (f"it cannot be read ({error.strerror})",))
     return Inspection(checkpoint, manifest.step, manifest, problems)
 
 
 def _problems(checkpoint: Path, manifest: Manifest, step: int | None) -> Iterator[str]:
-    """Yield what differs from the manifest; files are read only if their names and sizes are right."""
+    """Yield differences from the manifest; only files of the right name and size are read."""
     if step is not None and step != manifest.step:
         yield f"it was written at step {manifest.step} and has been renamed or copied"
-    yield from _strangers(checkpoint, set(manifest.files))
-    intact = []
-    for name, record in manifest.files.items():
-        if (problem := _look(checkpoint / name, record)) is None:
-            intact.append(name)
+    yield from _unlisted(checkpoint, set(manifest.files))
+    to_hash = []
+    for name, expected in manifest.files.items():
+        if (problem := _check_size(checkpoint / name, expected)) is None:
+            to_hash.append(name)
         else:
-            yield f"{shown(name)} {problem}"
-    settings = _read_object(checkpoint / identity.FILE) if identity.FILE in intact else None
-    parts = missing_parts(set(manifest.files), settings or {}, manifest.processes)
-    yield from (f"{part} is missing" for part in parts if settings is not None)
+            yield f"{printable(name)} {problem}"
+    settings = _read_object(checkpoint / IDENTITY_FILE) if IDENTITY_FILE in to_hash else None
+    missing = missing_files(set(manifest.files), settings or {}, manifest.processes)
+    yield from (f"{name} is missing" for name in missing if settings is not None)
     try:
-        found = hash_files(checkpoint, intact)
+        hashed = hash_files(checkpoint, to_hash)
     except OSError as error:
-        yield f"{shown(Path(str(error.filename)).name)} cannot be read ({error.strerror})"
+        yield f"{printable(Path(str(error.filename)).name)} cannot be read ({error.strerror})"
         return
-    yield from (f"{shown(name)} was changed" for name, record in found if record != manifest.files[name])
+    yield from (f"{printable(name)} was changed" for name, file in hashed if file != manifest.files[name])
 
 
-def _look(path: Path, record: FileRecord) -> str | None:
-    """Return what is wrong with a file, without reading it."""
+def _check_size(path: Path, expected: FileDigest) -> str | None:
+    """Return the problem with a file's kind or size, without reading it."""
     try:
-        found = path.lstat()
+        status = path.lstat()
     except FileNotFoundError:
         return "is missing"
     except OSError as error:
         return f"cannot be read ({error.strerror})"
-    if not stat.S_ISREG(found.st_mode):
-        return "is a link" if stat.S_ISLNK(found.st_mode) else "is not a regular file"
-    if found.st_size != record.bytes:
-        return f"has {found.st_size:,} bytes and was written with {record.bytes:,}"
+    if not stat.S_ISREG(status.st_mode):
+        return "is a link" if stat.S_ISLNK(status.st_mode) else "is not a regular file"
+    if status.st_size != expected.bytes:
+        return f"has {status.st_size:,} bytes and was written with {expected.bytes:,}"
     return None
 
 
-def _strangers(checkpoint: Path, known: set[str]) -> Iterator[str]:
-    """Yield what lies beside the listed files and would be loaded, and links, which lead anywhere."""
+def _unlisted(checkpoint: Path, listed: set[str]) -> Iterator[str]:
+    """Yield links, and files and folders that a library would load, that the manifest does not list."""
     for name in all_files(checkpoint):
-        if name not in known and name != FILE:
+        if name not in listed and name != MANIFEST_FILE:
             if (checkpoint / name).is_symlink():
-                yield f"{shown(name)} is a link that the run did not make"
+                yield f"{printable(name)} is a link that the run did not create"
             elif would_be_loaded(name):
-                yield f"{shown(name)} was not written by the run and would be loaded"
-    folders = {path.name for path in checkpoint.iterdir() if path.is_dir()} - {name.split("/")[0] for name in known}
-    yield from (f"{shown(name)} was not written by the run and would be loaded" for name in misleading_folders(folders))
+                yield f"{printable(name)} was not written by the run and would be loaded"
+    folders = {path.name for path in checkpoint.iterdir() if path.is_dir()} - {name.split("/")[0] for name in listed}
+    for name in loaded_folders(folders):
+        yield f"{printable(name)} was not written by the run and would be loaded"
+
+
+def missing_files(names: Set[str], settings: Mapping[str, Any], processes: int | None) -> list[str]:
+    """Return the files that resuming needs and `names` lacks; the Trainer would silently do without them.
+
+    `settings` is the content of the checkpoint's `training.json`, `processes` the number that wrote it (None: unknown).
+    """
+
+    def is_present(pattern: str) -> bool:
+        return pattern in names or any(re.fullmatch(pattern, name) for name in names)
+
+    return [" or ".join(choice) for choice in _needed(settings, processes) if not any(map(is_present, choice))]
+
+
+def _needed(settings: Mapping[str, Any], processes: int | None) -> Iterator[tuple[str, ...]]:
+    """Yield the needed files, each as alternatives; an alternative is a name or a pattern of names."""
+    yield from ((name,) for name in (CONFIG_NAME, TRAINER_STATE_NAME, IDENTITY_FILE))
+    yield SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME
+    engine = str(settings.get("engine"))
+    if engine.startswith("zero"):  # its files may include the schedule
+        yield ("latest",)
+        for rank in range(processes or 1):
+            yield (rf"global_step\d+/.*zero_pp_rank_{rank}_mp_rank_\d+_optim_states\.pt",)
+    else:
+        yield (SCHEDULER_NAME,)
+        yield (OPTIMIZER_NAME_BIN, "optimizer_0/.metadata") if engine == "fsdp" else (OPTIMIZER_NAME,)
+    if processes is None:
+        yield ("rng_state.pth", r"rng_state_\d+\.pth")
+    elif processes == 1:
+        yield ("rng_state.pth",)
+    else:
+        yield from ((f"rng_state_{rank}.pth",) for rank in range(processes))
+    if settings.get("lora.rank") is not None:
+        yield (f"{ADAPTER_FOLDER}/{ADAPTER_WEIGHTS}",)
+
+
+def would_be_loaded(name: str) -> bool:
+    """Return whether transformers, accelerate, DeepSpeed, peft or torch may load a file of this name."""
+    path = PurePosixPath(name)
+    if path.name in _LOADED_NAMES:
+        return True
+    return not any(part.startswith(".") for part in path.parts) and path.suffix in _LOADED_SUFFIXES
+
+
+def loaded_folders(names: Iterable[str]) -> list[str]:
+    """Return those of a checkpoint's folders that a library may load because of their names."""
+    return [name for name in names if _LOADED_FOLDERS.match(PurePosixPath(name).name)]
 
 
 def _visible_problems(checkpoint: Path, step: int) -> Iterator[str]:
-    """Yield what is visibly wrong with a checkpoint that has no manifest: parts missing, cut, or not of its step."""
+    """Yield problems of a checkpoint without a manifest: files missing, damaged, or from another step."""
     names = all_files(checkpoint)
-    settings = _read_object(checkpoint / identity.FILE)
-    if settings is None and identity.FILE in names:
-        yield f"{identity.FILE} is cut or damaged"
+    settings = _read_object(checkpoint / IDENTITY_FILE)
+    if settings is None and IDENTITY_FILE in names:
+        yield f"{IDENTITY_FILE} is truncated or damaged"
     if ADAPTER_CONFIG_NAME in names:
         yield f"{ADAPTER_CONFIG_NAME} was not written by the run and would be loaded"
-    yield from (f"{part} is missing" for part in missing_parts(set(names), settings or {}, None))
+    yield from (f"{name} is missing" for name in missing_files(set(names), settings or {}, None))
     for name in sorted(_listed_shards(checkpoint) - set(names)):
-        yield f"{shown(name)} is missing"
-    if TRAINER_STATE_NAME in names and (found := _state_step(checkpoint)) != step:
-        yield f"{TRAINER_STATE_NAME} is cut, or of step {found} instead of {step}"
+        yield f"{printable(name)} is missing"
+    if TRAINER_STATE_NAME in names and (state_step := _state_step(checkpoint)) != step:
+        yield f"{TRAINER_STATE_NAME} is truncated, or from step {state_step} instead of {step}"
     with ThreadPoolExecutor(THREADS) as pool:
-        damaged = pool.map(lambda name: _is_cut(checkpoint / name), names)
-        yield from (f"{shown(name)} is cut or damaged" for name, cut in zip(names, damaged, strict=True) if cut)
+        damaged = pool.map(lambda name: _is_damaged(checkpoint / name), names)
+        for name, is_damaged in zip(names, damaged, strict=True):
+            if is_damaged:
+                yield f"{printable(name)} is truncated or damaged"
 
 
-def _is_cut(path: Path) -> bool:
-    """Return whether a file visibly is not what its name says; torch's files carry check sums, safetensors lengths."""
+def _is_damaged(path: Path) -> bool:
+    """Return whether a file is visibly damaged: torch's files have checksums, safetensors files have lengths."""
     try:
         if path.is_symlink() or not path.is_file():
             return True
-        if path.suffix == ".json" and path.name != identity.FILE:  # which is told apart
+        if path.suffix == ".json" and path.name != IDENTITY_FILE:  # which has a message of its own
             return _read_object(path) is None
         if path.suffix in (".pt", ".pth", ".bin"):
             with zipfile.ZipFile(path) as archive:
                 return archive.testzip() is not None
-        return path.suffix == ".safetensors" and not _is_long_enough(path)
+        return path.suffix == ".safetensors" and not _has_full_length(path)
     except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError, EOFError):
         return True
 
 
-def _is_long_enough(path: Path) -> bool:
+def _has_full_length(path: Path) -> bool:
     """Return whether a safetensors file ends where its header says."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
@@ -167,7 +224,7 @@ def _listed_shards(checkpoint: Path) -> set[str]:
 
 
 def _state_step(checkpoint: Path) -> int:
-    """Return the step that the Trainer's state is of; -1 if it cannot be read."""
+    """Return the step of the Trainer's state; -1 if it cannot be read."""
     try:
         return int(TrainerState(**_read_object(checkpoint / TRAINER_STATE_NAME) or {"": None}).global_step)
     except (ValueError, TypeError):
@@ -175,14 +232,14 @@ def _state_step(checkpoint: Path) -> int:
 
 
 def _read_object(path: Path) -> dict[str, Any] | None:
-    """Return the values of a JSON file; None if it has none."""
+    """Return the object in a JSON file; None if there is none."""
     try:
-        read = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+        values = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
     except (OSError, ValueError, RecursionError):
         return None
-    return read if isinstance(read, dict) else None
+    return values if isinstance(values, dict) else None
 
 
-def shown(name: str) -> str:
-    """Return a file's name as it can be printed: a stranger's may steer the terminal."""
+def printable(name: str) -> str:
+    """Return a file name without control characters, which could manipulate the terminal."""
     return name if name.isprintable() else ascii(name)

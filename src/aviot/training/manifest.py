@@ -1,4 +1,8 @@
-"""The manifest of a checkpoint: what its files are called, how long they are, and their SHA-256; written last."""
+"""Integrity records: a checkpoint's manifest of its files, and a run's ledger of its checkpoints' manifests.
+
+A manifest lists each file's name, size and SHA-256, and is written after all other files of the checkpoint. The ledger,
+beside the checkpoints, has the SHA-256 of each manifest.
+"""
 
 import hashlib
 import json
@@ -12,27 +16,31 @@ from typing import Any, NamedTuple, NoReturn
 
 from aviot.utils.files import write_durably
 
-FILE = "manifest.json"
+MANIFEST_FILE = "manifest.json"
+LEDGER_FILE = "checkpoints.json"
 FORMAT = 1
-LARGEST = 2**24  # bytes of a manifest that is read; one of 1,000 processes has 2**19
-THREADS = 8  # files hashed at once: hashing leaves the interpreter's lock alone, and a disk is no faster with more
-_RANK = re.compile(r"(?:rank_?|rng_state_|__)(\d+)")  # in the names of files that each process writes for itself
+MAX_MANIFEST_BYTES = 2**24  # for comparison, the manifest of 1,000 processes has 2**19
+THREADS = 8  # hashing releases the interpreter's lock, and more threads do not make a disk faster
+_RANK = re.compile(r"(?:rank_?|rng_state_|__)(\d+)")  # in the names of files that each rank writes
+
+Ledger = dict[int, str]
+"""SHA-256 of each checkpoint's manifest, by step."""
 
 
 class ManifestError(ValueError):
-    """A manifest that cannot be trusted, and why."""
+    """A manifest that cannot be read or trusted; the message is the reason."""
 
 
-class FileRecord(NamedTuple):
-    """A file as it was written."""
+class FileDigest(NamedTuple):
+    """Size and SHA-256 of a file as it was written."""
 
     bytes: int
     sha256: str
 
 
 @dataclass(frozen=True)
-class RunRecord:
-    """The run that a checkpoint is of: its id, and what `run.json` had recorded of its starts by then."""
+class RunReference:
+    """The run that a checkpoint belongs to: its id, the number of its starts so far, and the SHA-256 of their list."""
 
     id: str = ""
     starts: int = 0
@@ -41,76 +49,89 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A checkpoint's step and run, the processes that wrote it, and its files by their relative paths."""
+    """A checkpoint's step and run, the number of processes that wrote it, and its files by relative path."""
 
     step: int
     processes: int
-    run: RunRecord
-    files: Mapping[str, FileRecord]
+    run: RunReference
+    files: Mapping[str, FileDigest]
 
     def to_bytes(self) -> bytes:
-        """Return the manifest as JSON, with a digest of itself."""
+        """Return the manifest as JSON, including a digest of its own values."""
         values = {
             "format": FORMAT,
             "step": self.step,
             "processes": self.processes,
             "run": asdict(self.run),
-            "files": {name: record._asdict() for name, record in sorted(self.files.items())},
+            "files": {name: file._asdict() for name, file in sorted(self.files.items())},
         }
         return json.dumps(values | {"sha256": digest(values)}, indent=1).encode() + b"\n"
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Manifest":
-        """Read a manifest back; ManifestError if it was cut or changed."""
+        """Read a manifest back; ManifestError if it was truncated or changed."""
         try:
             values = json.loads(data)
-            told = values.pop("sha256")
-            if digest(values) != told:
-                _refuse("it was changed")
+            expected = values.pop("sha256")
+            if digest(values) != expected:
+                _reject("it was changed")
             if values["format"] != FORMAT:
-                _refuse(f"its format is {values['format']!r} and this version reads {FORMAT}; use a newer one")
-            files = {_checked_name(name): FileRecord(**record) for name, record in values["files"].items()}
-            found = cls(int(values["step"]), int(values["processes"]), RunRecord(**values["run"]), files)
-            return found if found.processes > 0 else _refuse("it was changed")
+                _reject(f"its format is {values['format']!r} and this version reads {FORMAT}; use a newer version")
+            files = {_checked_name(name): FileDigest(**file) for name, file in values["files"].items()}
+            manifest = cls(int(values["step"]), int(values["processes"]), RunReference(**values["run"]), files)
+            return manifest if manifest.processes > 0 else _reject("it was changed")
         except ManifestError:
             raise
         except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
-            raise ManifestError("it was cut or changed") from error
+            raise ManifestError("it was truncated or changed") from error
 
 
-def read_manifest(folder: Path) -> Manifest:
-    """Read a checkpoint's manifest; ManifestError if there is none to be trusted."""
-    return Manifest.from_bytes(manifest_bytes(folder))
+def read_manifest(checkpoint: Path) -> Manifest:
+    """Read a checkpoint's manifest; ManifestError if it is missing or cannot be trusted."""
+    return Manifest.from_bytes(_manifest_bytes(checkpoint))
 
 
-def manifest_bytes(folder: Path) -> bytes:
-    """Return a manifest as it is on disk."""
-    path = folder / FILE
+def write_manifest(checkpoint: Path, manifest: Manifest) -> None:
+    """Write a checkpoint's manifest, after all its other files."""
+    write_durably(checkpoint / MANIFEST_FILE, manifest.to_bytes())
+
+
+def manifest_digest(checkpoint: Path) -> str | None:
+    """Return the SHA-256 of a checkpoint's manifest; None if it cannot be read."""
     try:
-        if path.is_symlink() or not path.is_file():
-            raise ManifestError("it is not a regular file")
-        if path.stat().st_size > LARGEST:
-            raise ManifestError(f"it is larger than {LARGEST:,} bytes")
-        return path.read_bytes()
-    except OSError as error:
-        raise ManifestError(f"it cannot be read ({error.strerror})") from error
+        return hashlib.sha256(_manifest_bytes(checkpoint)).hexdigest()
+    except ManifestError:
+        return None
 
 
-def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write a checkpoint's manifest, after everything else in it."""
-    write_durably(folder / FILE, manifest.to_bytes())
+def read_ledger(run: Path) -> Ledger:
+    """Read a run's ledger; an empty one if there is no file, ValueError if it cannot be read."""
+    path = run / LEDGER_FILE
+    if not path.exists():
+        return {}
+    try:
+        values = json.loads(path.read_text(encoding="utf-8") if path.is_file() else "")
+        return {int(step): str(sha256) for step, sha256 in values.items()}
+    except (OSError, ValueError, RecursionError, AttributeError) as error:
+        raise ValueError(f"{path} cannot be read: it was truncated or changed") from error
 
 
-def hash_own_files(folder: Path, rank: int, processes: int) -> list[tuple[str, FileRecord]]:
-    """Hash the files below a folder that a process wrote: those with its rank in their names, and the first the others.
+def write_ledger(run: Path, ledger: Mapping[int, str]) -> None:
+    """Write a run's ledger."""
+    values = {str(step): ledger[step] for step in sorted(ledger)}
+    write_durably(run / LEDGER_FILE, json.dumps(values, indent=1).encode())
 
-    Each file is hashed by one process, whichever wrote it, and right after it was written: out of memory, not off disk.
+
+def hash_own_files(folder: Path, rank: int, processes: int) -> list[tuple[str, FileDigest]]:
+    """Hash this rank's part of the files below a folder: those with its rank in their names; rank 0 also the rest.
+
+    So each rank hashes the files that it has just written, which are still in memory.
     """
-    names = [name for name in all_files(folder) if _owner(name) % processes == rank]
+    names = [name for name in all_files(folder) if _writer_rank(name) % processes == rank]
     return hash_files(folder, names)
 
 
-def hash_files(folder: Path, names: Iterable[str]) -> list[tuple[str, FileRecord]]:
+def hash_files(folder: Path, names: Iterable[str]) -> list[tuple[str, FileDigest]]:
     """Hash files in threads."""
     with ThreadPoolExecutor(THREADS) as pool:
         return list(pool.map(lambda name: (name, _hash(folder / name)), names))
@@ -118,11 +139,11 @@ def hash_files(folder: Path, names: Iterable[str]) -> list[tuple[str, FileRecord
 
 def all_files(folder: Path) -> list[str]:
     """Return the relative paths of everything below a folder that is not a directory; links are not followed."""
-    found = []
+    names = []
     for parent, folders, files in os.walk(folder):
         links = [name for name in folders if Path(parent, name).is_symlink()]
-        found += [Path(parent, name).relative_to(folder).as_posix() for name in (*files, *links)]
-    return sorted(found)
+        names += [Path(parent, name).relative_to(folder).as_posix() for name in (*files, *links)]
+    return sorted(names)
 
 
 def digest(values: Any) -> str:
@@ -130,24 +151,37 @@ def digest(values: Any) -> str:
     return hashlib.sha256(json.dumps(values, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def _hash(path: Path) -> FileRecord:
+def _manifest_bytes(checkpoint: Path) -> bytes:
+    path = checkpoint / MANIFEST_FILE
+    try:
+        if path.is_symlink() or not path.is_file():
+            raise ManifestError("it is not a regular file")
+        if path.stat().st_size > MAX_MANIFEST_BYTES:
+            raise ManifestError(f"it is larger than {MAX_MANIFEST_BYTES:,} bytes")
+        return path.read_bytes()
+    except OSError as error:
+        raise ManifestError(f"it cannot be read ({error.strerror})") from error
+
+
+def _hash(path: Path) -> FileDigest:
     with path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-        return FileRecord(file.tell(), found)
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        return FileDigest(file.tell(), sha256)
 
 
-def _refuse(why: str) -> NoReturn:
-    raise ManifestError(why)
+def _reject(reason: str) -> NoReturn:
+    raise ManifestError(reason)
 
 
-def _owner(name: str) -> int:
-    found = _RANK.search(PurePosixPath(name).name)
-    return int(found.group(1)) if found else 0
+def _writer_rank(name: str) -> int:
+    """Return the rank in a file's name; 0 if it has none."""
+    match = _RANK.search(PurePosixPath(name).name)
+    return int(match.group(1)) if match else 0
 
 
 def _checked_name(name: str) -> str:
-    """Return the path of a listed file, which has to lie in the checkpoint."""
+    """Return a listed path after checking that it is inside the checkpoint."""
     path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or str(path) != name or name in (".", FILE) or "\0" in name:
+    if path.is_absolute() or ".." in path.parts or str(path) != name or name in (".", MANIFEST_FILE) or "\0" in name:
         raise ManifestError("it was changed: it lists files elsewhere")
     return name

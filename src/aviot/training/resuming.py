@@ -1,4 +1,4 @@
-"""Which checkpoint a run goes on from: one that is as it was written, and of this run."""
+"""Selection of the checkpoint that a run starts from: verified, and written by the same run."""
 
 import logging
 from collections.abc import Iterator
@@ -6,227 +6,247 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from aviot.training import ledger, manifest, record, saving
-from aviot.training.identity import ResumeError
+from aviot.training import saving
+from aviot.training.identity import RUN_FILE, ResumeError, StartPoint, Starts, is_recorded, read_starts, run_id
 from aviot.training.inspection import Inspection, inspect_checkpoint
-from aviot.training.record import Start
+from aviot.training.manifest import MANIFEST_FILE, Ledger, manifest_digest, read_ledger, read_manifest, write_ledger
 
 logger = logging.getLogger(__name__)
 
 Resume = bool | Literal["last-good"] | Path
-"""From nothing, from the newest checkpoint, from the newest whole one, or from the one that is named."""
+"""False: a new run. True: the newest checkpoint. "last-good": the newest intact one. A path: that checkpoint."""
+
+
+class OutputInUse(ResumeError):
+    """A new run in a folder that already holds checkpoints. `problem` is the message without advice."""
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+        super().__init__(f"{problem}; call train with resume=True to continue from it, or choose another output")
+
+
+class NothingToResume(ResumeError):
+    """A run to resume from a folder that holds none. `problem` is the message without advice."""
+
+    def __init__(self, problem: str) -> None:
+        self.problem = problem
+        super().__init__(f"{problem}; call train with resume=False to start one")
 
 
 class UnfitCheckpoint(ResumeError):
-    """A checkpoint that a run is not resumed from as it is; `whole` is the newest one that it could go on from."""
+    """A checkpoint that is damaged or cannot be verified.
 
-    def __init__(self, found: Inspection, whole: Path | None, *, named: bool) -> None:
-        self.whole = whole
-        unverified = found.manifest is None and not found.problems
-        self.can_be_named = found.checkpoint if unverified and not named else None
+    `intact` is the newest checkpoint that could be used instead. `usable_if_named` is this checkpoint if
+    it has no manifest and no visible damage: it may be resumed from by its path, unverified.
+    """
+
+    def __init__(self, inspected: Inspection, intact: Path | None, *, named: bool) -> None:
+        self.intact = intact
+        unverified = inspected.manifest is None and not inspected.problems
+        self.usable_if_named = inspected.checkpoint if unverified and not named else None
         if unverified:
-            said = f"has no {manifest.FILE}: an earlier version wrote it, or it is not all there; it cannot be verified"
+            problem = f"has no {MANIFEST_FILE}: an earlier version wrote it, or it is incomplete; it cannot be verified"
         else:
-            said = f"is damaged: {found.told()}"
-        offer = "" if named else f"; the newest whole checkpoint is {whole}" if whole else "; no other one is whole"
-        super().__init__(f"{found.checkpoint} {said}{offer}")
+            problem = f"is damaged: {inspected.summary()}"
+        other = f"the newest intact checkpoint is {intact}" if intact else "no other checkpoint is intact"
+        super().__init__(f"{inspected.checkpoint} {problem}" + ("" if named else f"; {other}"))
 
 
-class UnfitRecord(ResumeError):
-    """A run whose record beside its checkpoints was changed; `whole` is the newest one that it could go on from."""
+class UnfitRun(ResumeError):
+    """A run folder whose records were changed; `intact` is the newest checkpoint that could be used."""
 
-    def __init__(self, problem: str, whole: Path | None) -> None:
-        self.whole, self.can_be_named = whole, None
-        offer = f"the newest whole checkpoint is {whole}" if whole else "no checkpoint is whole"
-        super().__init__(f"{problem}; {offer}")
+    def __init__(self, problem: str, intact: Path | None) -> None:
+        self.intact, self.usable_if_named = intact, None
+        other = f"the newest intact checkpoint is {intact}" if intact else "no checkpoint is intact"
+        super().__init__(f"{problem}; {other}")
 
 
-def find_start(run: Path, *, resume: Resume) -> Start:
-    """Find what a run goes on from; every file of it has been read and compared with what was written."""
-    there = saving.checkpoints(run)
+def find_start_point(run: Path, *, resume: Resume) -> StartPoint:
+    """Find the checkpoint to start from and verify all its files; raise ResumeError if there is none to use."""
+    present = saving.checkpoints(run)
     if resume is False:
-        if there:
-            newest = next(reversed(there.values()))
-            raise ResumeError(f"{run} holds {newest.name}; add --resume to go on from it, or choose another output")
+        if present:
+            newest = next(reversed(present.values()))
+            raise OutputInUse(f"{run} holds {newest.name}")
         try:
-            record.read_starts(run)
+            read_starts(run)
         except ValueError as error:
             raise ResumeError(f"{error}; move it away, or choose another output") from error
-        return Start()
+        return StartPoint()
     if isinstance(resume, Path):
         return _named(run, resume)
-    if not (run / record.RUN).is_file() and not there:
-        raise ResumeError(f"{run} holds no run to resume; leave out --resume to begin one")
+    if not (run / RUN_FILE).is_file() and not present:
+        raise NothingToResume(f"{run} holds no run to resume")
     return _last_good(run) if resume == "last-good" else _newest(run)
 
 
-def clear_way(run: Path, start: Start) -> None:
-    """Set aside what the run is about to write anew: later checkpoints than its start, a record that cannot be read."""
-    if start.record_is_lost and (run / record.RUN).exists():
-        logger.warning("%s was changed and is now %s", run / record.RUN, saving.move_aside(run / record.RUN))
-    there = {} if start.checkpoint is None else saving.checkpoints(run)
-    leaving = [path for step, path in there.items() if step >= start.step and path != start.checkpoint]
-    known = {step: found for step, found in _known(run).items() if step in there and step < start.step}
-    digest = None if start.checkpoint not in there.values() else ledger.manifest_digest(there[start.step])
-    ledger.write_ledger(run, known | ({} if digest is None else {start.step: digest}))
-    for path in leaving:
-        aside = saving.move_aside(path)
-        logger.warning("the run goes on from step %d: what it had after that is now %s", start.step, aside)
+def set_aside_replaced(run: Path, start: StartPoint) -> None:
+    """Rename what the run will write again: checkpoints after the start point, and a changed list of starts."""
+    if start.record_is_lost and (run / RUN_FILE).exists():
+        logger.warning("%s was changed; it is now %s", run / RUN_FILE, saving.move_aside(run / RUN_FILE))
+    present = {} if start.checkpoint is None else saving.checkpoints(run)
+    later = [path for step, path in present.items() if step >= start.step and path != start.checkpoint]
+    ledger = {step: sha256 for step, sha256 in _readable_ledger(run).items() if step in present and step < start.step}
+    digest = None if start.checkpoint not in present.values() else manifest_digest(present[start.step])
+    write_ledger(run, ledger | ({} if digest is None else {start.step: digest}))
+    for path in later:
+        logger.warning("resuming from step %d: %s is now %s", start.step, path, saving.move_aside(path))
 
 
-def _newest(run: Path) -> Start:
-    """Return the newest checkpoint if it, and everything beside it, is as it was written."""
-    found = _Candidates(run)
-    if found.problem is not None:
-        raise UnfitRecord(found.problem, found.whole())
-    if not found.steps:
-        return Start(run=record.run_id(found.starts))
-    newest = found.inspect(found.steps[0])
-    if not newest.is_whole:
-        raise UnfitCheckpoint(newest, found.whole(), named=False)
-    return found.start(newest)
+def _newest(run: Path) -> StartPoint:
+    """Return the newest checkpoint if it and the run's records are as they were written."""
+    candidates = _Candidates(run)
+    if candidates.problem is not None:
+        raise UnfitRun(candidates.problem, candidates.newest_intact())
+    if not candidates.steps:
+        return StartPoint(run=run_id(candidates.starts))
+    newest = candidates.inspect(candidates.steps[0])
+    if not newest.is_intact:
+        raise UnfitCheckpoint(newest, candidates.newest_intact(), named=False)
+    return candidates.start_point(newest)
 
 
-def _last_good(run: Path) -> Start:
-    """Return the newest checkpoint that is whole, saying what is wrong with newer ones."""
-    found = _Candidates(run)
-    if found.problem is not None:
-        logger.warning("%s", found.problem)
-    for one in found.inspections():
-        if one.is_whole:
-            return found.start(one)
-        logger.warning("%s is passed over: %s", one.checkpoint, one.told() or f"it has no {manifest.FILE}")
-    if found.steps or found.problem is not None:
-        raise ResumeError(f"{run} holds no whole checkpoint; name one elsewhere, or begin again in another output")
-    return Start(run=record.run_id(found.starts))
+def _last_good(run: Path) -> StartPoint:
+    """Return the newest intact checkpoint, and log the problems of newer ones."""
+    candidates = _Candidates(run)
+    if candidates.problem is not None:
+        logger.warning("%s", candidates.problem)
+    for inspected in candidates.inspections():
+        if inspected.is_intact:
+            return candidates.start_point(inspected)
+        logger.warning("skipping %s: %s", inspected.checkpoint, inspected.summary() or f"it has no {MANIFEST_FILE}")
+    if candidates.steps or candidates.problem is not None:
+        raise ResumeError(
+            f"{run} holds no intact checkpoint; name one in another folder, or start a new run in another output"
+        )
+    return StartPoint(run=run_id(candidates.starts))
 
 
-def _named(run: Path, checkpoint: Path) -> Start:
-    """Return a checkpoint that was named, wherever it is; one without a manifest is taken as it is, which is said."""
+def _named(run: Path, checkpoint: Path) -> StartPoint:
+    """Return a checkpoint by its path, in any folder; one without a manifest is used unverified, with a warning."""
     if not checkpoint.exists() and (run / checkpoint).is_dir():
         checkpoint = run / checkpoint
     if not checkpoint.is_dir():
         raise ResumeError(f"{checkpoint} is not a directory; name a checkpoint, such as {run / 'checkpoint-500'}")
     checkpoint = checkpoint.resolve()
-    inside = checkpoint.parent == run.resolve()
-    recorded = _known(run) if inside else {}
-    found = _compared(inspect_checkpoint(checkpoint), recorded)
-    if found.problems:
-        raise UnfitCheckpoint(found, None, named=True)
+    is_inside = checkpoint.parent == run.resolve()
+    ledger = _readable_ledger(run) if is_inside else {}
+    inspected = _compare_with_ledger(inspect_checkpoint(checkpoint), ledger)
+    if inspected.problems:
+        raise UnfitCheckpoint(inspected, None, named=True)
     try:
-        starts, lost = record.read_starts(run), False
+        starts, is_lost = read_starts(run), False
     except ValueError:
-        starts, lost = [], True
-    known = record.run_id(starts)
-    theirs = _run_of(found)
-    if theirs is None:
-        logger.warning("%s has no %s: it is taken as it is, unverified", checkpoint, manifest.FILE)
-    elif known is not None and theirs != known and found.step not in recorded:
+        starts, is_lost = [], True
+    own, other = run_id(starts), _run_of(inspected)
+    if other is None:
+        logger.warning("%s has no %s: it is used without verification", checkpoint, MANIFEST_FILE)
+    elif own is not None and other != own and inspected.step not in ledger:
         raise ResumeError(
-            f"{checkpoint} is of another run than {run}; choose another output to go on from it, or name one of its own"
+            f"{checkpoint} belongs to another run than {run}; choose another output to continue from it, or name a "
+            "checkpoint of this run"
         )
-    where = run / checkpoint.name if inside else checkpoint
-    return Start(where, found.step, theirs or known, _processes_of(found), record_is_lost=lost)
+    path = run / checkpoint.name if is_inside else checkpoint
+    return StartPoint(path, inspected.step, other or own, _processes_of(inspected), record_is_lost=is_lost)
 
 
 class _Candidates:
-    """The checkpoints of a run, newest first, with what its own records say of them."""
+    """The checkpoints of a run, newest first, with the run's own records of them."""
 
     def __init__(self, run: Path) -> None:
         self.run = run
-        self.there = saving.checkpoints(run)
-        self.steps = list(reversed(self.there))
-        self.starts: record.Starts = []
-        self.known: ledger.Ledger = {}
+        self.present = saving.checkpoints(run)
+        self.steps = list(reversed(self.present))
+        self.starts: Starts = []
+        self.ledger: Ledger = {}
         self.record_is_lost = False
         self._inspected: dict[int, Inspection] = {}
         self.problem = self._read_records()
 
     def _read_records(self) -> str | None:
-        """Read the run's records; returns what is wrong with them."""
+        """Read the run's records; returns the problem with them, if any."""
         problems = []
         try:
-            self.starts = record.read_starts(self.run)
+            self.starts = read_starts(self.run)
         except ValueError as error:
             self.record_is_lost = True
             problems.append(str(error))
         try:
-            self.known = ledger.read_ledger(self.run)
+            self.ledger = read_ledger(self.run)
         except ValueError as error:
             problems.append(str(error))
         if problems:
             return "; ".join(problems)
         if not self.starts:
             self.record_is_lost = True
-            return f"{self.run / record.RUN} is missing"
-        newest = max(self.known, default=-1)
-        if newest not in self.there and newest > max(self.there, default=-1):
-            return f"{saving.whole_path(self.run, newest)} was written and is no longer there"
-        came_from = self.starts[-1].get("checkpoint")
-        if not self.there and came_from is not None:
-            return f"{self.run} holds no checkpoint, and had gone on from {came_from}"
-        return self._changed_record()
+            return f"{self.run / RUN_FILE} is missing"
+        newest = max(self.ledger, default=-1)
+        if newest not in self.present and newest > max(self.present, default=-1):
+            return f"{saving.checkpoint_path(self.run, newest)} was written and no longer exists"
+        resumed_from = self.starts[-1].get("checkpoint")
+        if not self.present and resumed_from is not None:
+            return f"{self.run} holds no checkpoint, and its run was resumed from {resumed_from}"
+        return self._changed_starts()
 
-    def _changed_record(self) -> str | None:
-        """Return which part of the starts differs from what the newest checkpoint of this run knew of."""
+    def _changed_starts(self) -> str | None:
+        """Return a problem if the starts differ from those that the newest checkpoint of this run refers to."""
         for step in self.steps:
+            checkpoint = self.present[step]
             try:
-                told = manifest.read_manifest(self.there[step]).run
+                reference = read_manifest(checkpoint).run
             except ValueError:
                 continue
-            if self.known.get(step) != ledger.manifest_digest(self.there[step]) and told.id != record.run_id(
-                self.starts
-            ):
-                continue  # of another run, or changed itself
-            if not record.is_recorded(told, self.starts):
+            if self.ledger.get(step) != manifest_digest(checkpoint) and reference.id != run_id(self.starts):
+                continue  # a checkpoint of another run, or a changed manifest
+            if not is_recorded(reference, self.starts):
                 self.record_is_lost = True
-                return f"{self.run / record.RUN} was changed since {self.there[step].name} was written"
+                return f"{self.run / RUN_FILE} was changed since {checkpoint.name} was written"
             return None
         return None
 
     def inspect(self, step: int) -> Inspection:
-        """Inspect a checkpoint once, and whether it is the one that this run wrote at its step."""
+        """Verify a checkpoint, once, and that this run wrote it."""
         if step not in self._inspected:
-            found = _compared(inspect_checkpoint(self.there[step]), self.known)
-            own = step in self.known or (not self.record_is_lost and _run_of(found) == record.run_id(self.starts))
-            if found.manifest is not None and not own:
-                found = replace(found, problems=(*found.problems, "it is of another run"))
-            self._inspected[step] = found
+            inspected = _compare_with_ledger(inspect_checkpoint(self.present[step]), self.ledger)
+            is_own = step in self.ledger or (not self.record_is_lost and _run_of(inspected) == run_id(self.starts))
+            if inspected.manifest is not None and not is_own:
+                inspected = replace(inspected, problems=(*inspected.problems, "it belongs to another run"))
+            self._inspected[step] = inspected
         return self._inspected[step]
 
     def inspections(self) -> Iterator[Inspection]:
-        """Inspect one after another, newest first."""
+        """Verify one checkpoint after the other, newest first."""
         return map(self.inspect, self.steps)
 
-    def whole(self) -> Path | None:
-        """Return the newest whole checkpoint."""
-        return next((one.checkpoint for one in self.inspections() if one.is_whole), None)
+    def newest_intact(self) -> Path | None:
+        """Return the newest intact checkpoint."""
+        return next((inspected.checkpoint for inspected in self.inspections() if inspected.is_intact), None)
 
-    def start(self, found: Inspection) -> Start:
-        """Return a start from one that is whole."""
-        processes = _processes_of(found)
-        return Start(found.checkpoint, found.step, _run_of(found), processes, record_is_lost=self.record_is_lost)
-
-
-def _compared(found: Inspection, known: ledger.Ledger) -> Inspection:
-    """Add a problem if a run's checkpoint has not the manifest that the run wrote."""
-    step = saving.step_of(found.checkpoint)
-    if step not in known or found.manifest is None or known[step] == ledger.manifest_digest(found.checkpoint):
-        return found
-    return replace(found, problems=(*found.problems, f"{manifest.FILE} is not the one that the run wrote"))
+    def start_point(self, inspected: Inspection) -> StartPoint:
+        """Return the start point at an intact checkpoint."""
+        run, processes = _run_of(inspected), _processes_of(inspected)
+        return StartPoint(inspected.checkpoint, inspected.step, run, processes, record_is_lost=self.record_is_lost)
 
 
-def _known(run: Path) -> ledger.Ledger:
-    """Return what a run has written, as far as its record can be read."""
+def _compare_with_ledger(inspected: Inspection, ledger: Ledger) -> Inspection:
+    """Add a problem if a checkpoint's manifest is not the one in the run's ledger."""
+    step = saving.step_of(inspected.checkpoint)
+    if step not in ledger or inspected.manifest is None or ledger[step] == manifest_digest(inspected.checkpoint):
+        return inspected
+    return replace(inspected, problems=(*inspected.problems, f"{MANIFEST_FILE} is not the one that the run wrote"))
+
+
+def _readable_ledger(run: Path) -> Ledger:
+    """Return a run's ledger; an empty one if it cannot be read."""
     try:
-        return ledger.read_ledger(run)
+        return read_ledger(run)
     except ValueError:
         return {}
 
 
-def _processes_of(found: Inspection) -> int | None:
-    return None if found.manifest is None else found.manifest.processes
+def _processes_of(inspected: Inspection) -> int | None:
+    return None if inspected.manifest is None else inspected.manifest.processes
 
 
-def _run_of(found: Inspection) -> str | None:
-    return None if found.manifest is None else found.manifest.run.id
+def _run_of(inspected: Inspection) -> str | None:
+    return None if inspected.manifest is None else inspected.manifest.run.id

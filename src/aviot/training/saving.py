@@ -1,4 +1,4 @@
-"""Checkpoints that are there whole or not at all: written under another name, made durable, then renamed."""
+"""Atomic checkpoints: written under a temporary name, made durable, then renamed; old ones removed."""
 
 import errno
 import os
@@ -10,52 +10,45 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from aviot.training.ledger import manifest_digest, read_ledger, write_ledger
+from aviot.training.manifest import manifest_digest, read_ledger, write_ledger
 from aviot.utils.files import explain_write_errors, sync
 
-ASIDE = "set-aside-"  # in front of the name of what a resumed run replaces
-TRY_AGAIN = "free some space or make it writable, and resume: the checkpoints before it are whole"
+ASIDE = "set-aside-"  # prefix of files and folders that a resumed run replaces
+TRY_AGAIN = "free some space or make it writable, and resume: the checkpoints before it are intact"
 
-_WHOLE = re.compile(r"checkpoint-(0|[1-9][0-9]*)")
-_WRITER = re.compile(
-    "inline_container|PytorchStreamWriter|iostream|while serializing"
-)  # in torch's, safetensors' errors
+_CHECKPOINT = re.compile(r"checkpoint-(0|[1-9][0-9]*)")
 _PARTIAL = re.compile(r"\.checkpoint-[0-9]+\.partial")
+_WRITE_ERROR = re.compile("inline_container|PytorchStreamWriter|iostream|while serializing")  # torch's, safetensors'
 
 
 def checkpoints(run: Path) -> dict[int, Path]:
-    """The checkpoints of a run by their step, oldest first: whatever has the name of one."""
-    found = {step_of(path): path for path in run.iterdir()} if run.is_dir() else {}
-    return {step: found[step] for step in sorted(step for step in found if step is not None)}
+    """Return everything in a run folder that has a checkpoint's name, by step, oldest first."""
+    paths = {step_of(path): path for path in run.iterdir()} if run.is_dir() else {}
+    return {step: paths[step] for step in sorted(step for step in paths if step is not None)}
 
 
 def step_of(path: Path) -> int | None:
     """Return the step in a checkpoint's name; None for another name."""
-    match = _WHOLE.fullmatch(path.name)
+    match = _CHECKPOINT.fullmatch(path.name)
     return int(match.group(1)) if match else None
 
 
-def newest(run: Path) -> Path | None:
-    """The checkpoint a run goes on from."""
-    return next(reversed(checkpoints(run).values()), None)
-
-
-def whole_path(run: Path, step: int) -> Path:
-    """Where the checkpoint of a step is once it is whole."""
+def checkpoint_path(run: Path, step: int) -> Path:
+    """Return the path of a step's complete checkpoint."""
     return run / f"checkpoint-{step}"
 
 
+def partial_path(run: Path, step: int) -> Path:
+    """Return the path of a step's checkpoint while it is written."""
+    return run / f".checkpoint-{step}.partial"
+
+
 def begin(run: Path, step: int) -> Path:
-    """An empty folder beside the whole checkpoints to write one into."""
+    """Create an empty folder to write a checkpoint into."""
     folder = partial_path(run, step)
     _remove(folder)
     folder.mkdir(parents=True)
     return folder
-
-
-def partial_path(run: Path, step: int) -> Path:
-    """Where the checkpoint of a step is while it is written."""
-    return run / f".checkpoint-{step}.partial"
 
 
 def make_durable(folder: Path) -> None:
@@ -67,25 +60,25 @@ def make_durable(folder: Path) -> None:
 
 
 def finish(run: Path, step: int) -> None:
-    """Give a written and durable checkpoint its name, and record that it was written."""
-    partial_path(run, step).rename(whole_path(run, step))
+    """Rename a durable checkpoint to its final name, and add it to the ledger."""
+    partial_path(run, step).rename(checkpoint_path(run, step))
     sync(run)
-    written = manifest_digest(whole_path(run, step))
-    known = {one: found for one, found in read_ledger(run).items() if one in checkpoints(run)}
-    write_ledger(run, known | ({} if written is None else {step: written}))
+    written = manifest_digest(checkpoint_path(run, step))
+    ledger = {known: sha256 for known, sha256 in read_ledger(run).items() if known in checkpoints(run)}
+    write_ledger(run, ledger | ({} if written is None else {step: written}))
 
 
 def rotate(run: Path, keep: int) -> None:
-    """Remove all but the newest checkpoints; one that is being removed is no longer whole by its name."""
+    """Remove all but the newest checkpoints, each renamed first so that none is found incomplete."""
     for step, path in list(checkpoints(run).items())[:-keep]:
-        leaving = partial_path(run, step)
-        _remove(leaving)
-        path.rename(leaving)
-        _remove(leaving)
+        removed = partial_path(run, step)
+        _remove(removed)
+        path.rename(removed)
+        _remove(removed)
 
 
 def remove_leftovers(run: Path) -> None:
-    """Remove what a killed save or rotation left."""
+    """Remove the remains of a killed save or rotation."""
     if run.is_dir():
         for path in run.iterdir():
             if _PARTIAL.fullmatch(path.name):
@@ -93,7 +86,7 @@ def remove_leftovers(run: Path) -> None:
 
 
 def move_aside(path: Path) -> Path:
-    """Rename a file or folder so that nothing takes it for what it was; returns its new name."""
+    """Rename a file or folder to a name that nothing loads; returns the new path."""
     names = (path.with_name(f"{ASIDE}{path.name}{suffix}") for suffix in ("", *(f".{n}" for n in range(2, 10_000))))
     target = next(name for name in names if not os.path.lexists(name))
     path.rename(target)
@@ -101,22 +94,21 @@ def move_aside(path: Path) -> Path:
 
 
 @contextmanager
-def naming_failures_to_write(run: Path, step: int) -> Iterator[None]:
-    """Remove what there is of a checkpoint that cannot be written, and say in a sentence which one and why."""
-    with explain_write_errors(whole_path(run, step), TRY_AGAIN):
+def naming_write_failures(run: Path, step: int) -> Iterator[None]:
+    """Remove a checkpoint that cannot be written, and raise an OSError that names it, the reason and what to do."""
+    with explain_write_errors(checkpoint_path(run, step), TRY_AGAIN):
         try:
             yield
         except (OSError, RuntimeError, SafetensorError) as error:
-            left = shutil.disk_usage(run).free / 1e9
+            free = shutil.disk_usage(run).free / 1e9
             shutil.rmtree(partial_path(run, step), ignore_errors=True)
-            if isinstance(error, OSError) or not _WRITER.search(str(error)):
+            if isinstance(error, OSError) or not _WRITE_ERROR.search(str(error)):
                 raise
-            reason = f"a file of it was cut short, with {left:,.1f} GB left on the disk"
-            raise OSError(errno.EIO, reason) from error
+            raise OSError(errno.EIO, f"a file was truncated, with {free:,.1f} GB free on the disk") from error
 
 
 def _remove(path: Path) -> None:
-    """Remove a folder with all that is in it, or a link or file in its place."""
+    """Remove a folder and its contents, or a link or file of that name."""
     if path.is_symlink() or path.is_file():
         path.unlink()
     elif path.exists():

@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer with our data, our loss over the global batch, and checkpoints that are whole."""
+"""Hugging Face's Trainer with AVIOT's data, a loss over the global batch, and atomic, verifiable checkpoints."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,18 +13,30 @@ from transformers.trainer import SCHEDULER_NAME, TRAINER_STATE_NAME
 
 from aviot.data import Batch, FailureTally, keep_features, model_inputs
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
-from aviot.training import adapters, saving
+from aviot.training import saving
 from aviot.training.config import LoraSettings
-from aviot.training.identity import naming_unreadable, write_identity
-from aviot.training.loss import Losses, Totals, TrainingStopped, described, losses_of, require_finite, supervised
-from aviot.training.manifest import Manifest, RunRecord, hash_own_files, write_manifest
-from aviot.training.meters import Meters
-from aviot.training.sharding import hold_front, only_plain_objects, weights_alone_in_bfloat16
-from aviot.training.source import TrainingData, feature_dtype
+from aviot.training.datasets import TrainingData
+from aviot.training.distributed import fsdp_precision_policy, gather_pre_decoder, weights_only_loading
+from aviot.training.identity import naming_load_failures, write_identity
+from aviot.training.loss import (
+    Losses,
+    Totals,
+    TrainingStopped,
+    count_supervised,
+    describe_examples,
+    micro_batch_losses,
+    require_finite,
+)
+from aviot.training.manifest import Manifest, RunReference, hash_own_files, write_manifest
+from aviot.training.model_setup import feature_dtype, merge_adapters, save_adapters
+from aviot.training.progress import Meters
 
 
 class AviotTrainer(Trainer):
-    """Trains a model whose weights have been chosen already; `identity` and `run` are written into every checkpoint."""
+    """A Trainer for a model whose frozen weights are already selected.
+
+    `identity` and `run` are written into every checkpoint.
+    """
 
     control: TrainerControl
 
@@ -36,7 +48,7 @@ class AviotTrainer(Trainer):
         processor: AviotProcessor,
         *,
         identity: dict[str, Any],
-        run: RunRecord | None = None,
+        run: RunReference | None = None,
         callbacks: Sequence[TrainerCallback] = (),
     ) -> None:
         held_out = None if data.held_out is None else data.held_out.dataset
@@ -44,14 +56,16 @@ class AviotTrainer(Trainer):
             model=model, args=args, train_dataset=data.dataset, eval_dataset=held_out, callbacks=list(callbacks)
         )
         if self.args.fsdp and not self.is_fsdp_enabled:
-            raise ValueError("fsdp needs several processes with a GPU each; give torchrun more, or set engine=null")
+            raise ValueError(
+                "fsdp needs several processes with a GPU each; start more with torchrun, or set engine=null"
+            )
         if self.is_fsdp_enabled and args.bf16:
-            self.accelerator.state.fsdp_plugin.mixed_precision_policy = weights_alone_in_bfloat16()
-        self.model_accepts_loss_kwargs = True  # the loss is of the global batch; nothing is left to be scaled
+            self.accelerator.state.fsdp_plugin.mixed_precision_policy = fsdp_precision_policy()
+        self.model_accepts_loss_kwargs = True  # the loss is that of the global batch; the Trainer must not scale it
         self.data = data
         self.processor = processor
         self.identity = identity
-        self.run = RunRecord() if run is None else run
+        self.run = RunReference() if run is None else run
         self._saved_step = -1
         self._weight = model.config.transport_loss_weight
         self._tally = FailureTally(data.dataset.config)
@@ -59,44 +73,44 @@ class AviotTrainer(Trainer):
         self._meters = Meters(levels, data.dataset.config.tokens_per_support)
 
     def get_train_dataloader(self) -> Any:
-        """Batches from the resumed step on, as this process is to have them."""
+        """Return this process's micro batches from the resumed step on."""
         return self.data.batches(self._resumed_step)
 
     def train(self, resume_from_checkpoint: Any = None, *, step: int = 0, **kwargs: Any) -> Any:
-        """Train from the beginning, or on from a checkpoint that was written after a step."""
+        """Train from the first step, or resume from a checkpoint that was written after `step`."""
         self._resumed_step = step
-        with only_plain_objects(deepspeed=self.is_deepspeed_enabled):
+        with weights_only_loading(deepspeed=self.is_deepspeed_enabled):
             return super().train(None if resume_from_checkpoint is None else str(resume_from_checkpoint), **kwargs)
 
     def get_batch_samples(
         self, epoch_iterator: Iterator[Batch], num_batches: int, device: torch.device
     ) -> tuple[list[Batch], Totals | None]:
-        """The micro batches of an optimizer step, and what all processes' add up to."""
+        """Return the micro batches of an optimizer step, and its totals over all processes."""
         start = perf_counter()
         batches = [batch for _, batch in zip(range(num_batches), epoch_iterator, strict=False)]
-        self._meters.waited(perf_counter() - start)
+        self._meters.add_step(perf_counter() - start)
         if not batches:
             return [], None
         for batch in batches:
             self._tally.observe(len(batch["ids"]), batch["failures"])
-        mine = [sum(map(supervised, batches)), sum(len(batch["ids"]) for batch in batches)]
-        tokens, examples = self.accelerator.reduce(torch.tensor(mine, device=device), "sum").tolist()
+        own = [sum(map(count_supervised, batches)), sum(len(batch["ids"]) for batch in batches)]
+        tokens, examples = self.accelerator.reduce(torch.tensor(own, device=device), "sum").tolist()
         return batches, Totals(tokens, examples)
 
     def compute_loss(
         self, model: nn.Module, inputs: Any, return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        """This micro batch's part of the global loss, times the processes, over which gradients are averaged."""
+        """Return a micro batch's share of the global loss, times the number of processes, which average gradients."""
         batch, totals = inputs, num_items_in_batch
         out = self._forward(model, batch)
-        losses: Losses = losses_of(out, batch, totals, self._weight)
+        losses: Losses = micro_batch_losses(out, batch, totals, self._weight)
         require_finite(losses, batch, self.state.global_step, out.compressions)
-        self._meters.observe(losses, batch, totals, out.compressions)
+        self._meters.add_micro_batch(losses, batch, totals, out.compressions)
         loss = losses.total * self.accelerator.num_processes
         return (loss, out) if return_outputs else loss
 
     def _forward(self, model: nn.Module, batch: Batch) -> Any:
-        """Run the model on a batch as it stands at this step; features of the encoder that are new are cached."""
+        """Run the model on a batch with the warm-ups of the current step, and cache new encoder features."""
         step = self.state.global_step
         try:
             out = model(
@@ -108,20 +122,20 @@ class AviotTrainer(Trainer):
                 use_cache=False,
             )
         except ValueError as error:
-            raise TrainingStopped(f"step {step}: {error}, on {described(batch)}") from error
+            raise TrainingStopped(f"step {step}: {error}, on {describe_examples(batch)}") from error
         if self.data.cache is not None:
             keep_features(batch, out.encoded, self.data.cache, feature_dtype(self.data.config))
         return out
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        """Measure and log the loss on held-out records; weights, random states and the train mode stay as they are."""
+        """Return and log the held-out loss; weights, random states and the training mode do not change."""
         held_out, model, start = self.data.held_out, self.model_wrapped, perf_counter()
         if held_out is None:
             raise ValueError("there are no held-out records; set held_out.records to a file of them")
         was_training = model.training
         model.eval()
         if self.is_deepspeed_enabled and self.args.hf_deepspeed_config.is_zero3():
-            hold_front(self.model)
+            gather_pre_decoder(self.model)
         try:
             metrics = held_out.losses(
                 lambda batch: self._forward(model, self._prepare_inputs(batch)),
@@ -131,32 +145,32 @@ class AviotTrainer(Trainer):
             )
         finally:
             model.train(was_training)
-        self._meters.leave_out(perf_counter() - start)
+        self._meters.exclude_time(perf_counter() - start)
         self.log(dict(metrics))
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 
     def _init_training_state(self, max_steps: int, *rest: Any) -> Any:
-        """Take intervals from the configuration, which may have changed since the checkpoint was written."""
-        found = super()._init_training_state(max_steps, *rest)
+        """Set intervals from the configuration, which may have changed since the checkpoint was written."""
+        state = super()._init_training_state(max_steps, *rest)
         self.state.compute_steps(self.args, max_steps)
-        return found
+        return state
 
     def _get_grad_norm(self, model: nn.Module, grad_norm: Any = None) -> Any:
         norm = super()._get_grad_norm(model, grad_norm=grad_norm)
         if norm is not None and not torch.isfinite(torch.as_tensor(norm)):
             raise TrainingStopped(
                 f"step {self.state.global_step}: the loss is finite and its gradient is not. "
-                "The last checkpoint is whole: lower the learning rate, then --resume"
+                "The last checkpoint is intact: start a new run from it with a lower learning rate in another output"
             )
         return norm
 
     def floating_point_ops(self, inputs: Any) -> int:
-        """Not counted: the estimate knows text alone."""
+        """Return 0: the Trainer's estimate counts text only."""
         return 0
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """The Trainer's line with everything between it and the last."""
+        """Add the metrics since the last line to the Trainer's line, and log it."""
         if "loss" in logs:
             logs |= self._meters.read(self._gather, self.args.device, self._tally.failed)
         self.state.epoch = self.state.global_step * self.data.layout.global_batch / len(self.data.dataset)
@@ -169,7 +183,7 @@ class AviotTrainer(Trainer):
         run, step = Path(self.args.output_dir), self.state.global_step
         if self._saved_step == step:
             return
-        with saving.naming_failures_to_write(run, step):
+        with saving.naming_write_failures(run, step):
             if self.args.should_save:
                 saving.begin(run, step)
             self.accelerator.wait_for_everyone()
@@ -186,7 +200,7 @@ class AviotTrainer(Trainer):
         self._saved_step = step
 
     def _write(self, folder: Path) -> None:
-        """Weights that `from_pretrained` reads, and what a run goes on from."""
+        """Write weights that `from_pretrained` reads, and the states that resuming needs."""
         state = self.accelerator.get_state_dict(self.model_wrapped)
         if self.args.should_save:
             self._write_weights(folder, state)
@@ -200,8 +214,8 @@ class AviotTrainer(Trainer):
     def _write_weights(self, folder: Path, state: dict[str, Tensor]) -> None:
         settings: LoraSettings | None = self.data.config.lora
         if settings is not None:
-            adapters.save_adapters(folder, state, settings, self.data.config.model)
-            state = adapters.merge(state, settings)
+            save_adapters(folder, state, settings, self.data.config.model)
+            state = merge_adapters(state, settings)
         self.accelerator.unwrap_model(self.model).save_pretrained(folder, state_dict=state)
         self.processor.save_pretrained(folder)
 
@@ -215,12 +229,12 @@ class AviotTrainer(Trainer):
             torch.save(self.lr_scheduler.state_dict(), Path(output_dir) / SCHEDULER_NAME)
 
     def _prepare_for_training(self, max_steps: int, train_dataloader: Any, resume_from_checkpoint: Any) -> Any:
-        with naming_unreadable(resume_from_checkpoint):
+        with naming_load_failures(resume_from_checkpoint):
             return super()._prepare_for_training(max_steps, train_dataloader, resume_from_checkpoint)
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
-        with naming_unreadable(checkpoint):
+        with naming_load_failures(checkpoint):
             super()._load_rng_state(checkpoint)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: nn.Module | None = None) -> None:
-        """The run has loaded the checkpoint's weights already."""
+        """Do nothing: the run has already loaded the checkpoint's weights."""

@@ -1,4 +1,4 @@
-"""The data of a run: its corpus, and batches ahead of the step that asks for them."""
+"""The training and held-out data of a run, loaded in advance of the steps that use it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -25,14 +25,15 @@ from aviot.data import (
 )
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.training.config import TrainingConfig
-from aviot.training.held_out import HeldOut
-from aviot.training.interruption import shield_worker
+from aviot.training.loss import HeldOut
+from aviot.training.model_setup import feature_dtype
+from aviot.training.shutdown import ignore_signals_in_worker
 
 Positions = StepBatches | list[list[int]]
 
 
-class Unending:
-    """Batches without a length, so that the Trainer counts steps and not passes over the data."""
+class UnsizedLoader:
+    """A data loader without a length, so that the Trainer counts steps instead of epochs."""
 
     def __init__(self, loader: DataLoader) -> None:
         self._loader = loader
@@ -43,7 +44,7 @@ class Unending:
 
 @dataclass(frozen=True, eq=False)
 class TrainingData:
-    """What the trainer asks of the data."""
+    """The data of a run for one process."""
 
     dataset: VideoDataset
     layout: BatchLayout
@@ -54,27 +55,24 @@ class TrainingData:
 
     @property
     def cache(self) -> FeatureCache | None:
-        """Where features that the encoder has just made are kept."""
+        """Return the cache of encoder features, if there is one."""
         return None if self.dataset.features is None else self.dataset.features.cache
 
-    def batches(self, start_step: int) -> Unending:
-        """This process's micro batches from a step on; nothing before it is read or decoded."""
+    def batches(self, start_step: int) -> UnsizedLoader:
+        """Return this process's micro batches from a step on; nothing before that step is read or decoded."""
         steps = self.config.optimization.steps
         order = StepBatches(self.dataset.order, self.layout, self.cost, steps=steps, start_step=start_step)
-        return Unending(_loader(self.config, self.pad_token_id, self.dataset, order))
+        return UnsizedLoader(_loader(self.config, self.pad_token_id, self.dataset, order))
 
 
 def data_config(config: TrainingConfig, model: AviotForConditionalGeneration) -> DataConfig:
-    """The data's settings with what follows from the model: tokens a support, and the longest prompt."""
+    """Return the data settings completed from the model: tokens per support, and the longest prompt."""
     limit = config.data.max_tokens or model.config.text_config.max_position_embeddings
     return replace(config.data, max_tokens=limit, tokens_per_support=model.model.connector.tokens_per_support)
 
 
 def _loader(config: TrainingConfig, pad_token_id: int, dataset: VideoDataset, positions: Positions) -> DataLoader:
-    """Return batches ahead of the step that asks for them.
-
-    The loader has a generator of its own: it must not take numbers out of the one that is resumed.
-    """
+    """Return a data loader with its own random generator: the default one is saved and restored with checkpoints."""
     loader = config.loader
     ahead: dict[str, Any] = {"prefetch_factor": loader.ahead} if loader.workers else {}
     return DataLoader(
@@ -82,7 +80,7 @@ def _loader(config: TrainingConfig, pad_token_id: int, dataset: VideoDataset, po
         batch_sampler=positions,
         collate_fn=Collate(pad_token_id),
         num_workers=loader.workers,
-        worker_init_fn=shield_worker,
+        worker_init_fn=ignore_signals_in_worker,
         pin_memory=torch.cuda.is_available(),
         generator=torch.Generator(),
         **ahead,
@@ -90,7 +88,7 @@ def _loader(config: TrainingConfig, pad_token_id: int, dataset: VideoDataset, po
 
 
 def open_held_out(config: TrainingConfig) -> Corpus | None:
-    """Find the held-out records, checked, if the configuration names any."""
+    """Open and check the held-out records, if the configuration names any."""
     chosen = config.held_out
     if chosen is None:
         return None
@@ -106,9 +104,9 @@ def training_data(
     layout: BatchLayout,
     held_out: Corpus | None = None,
 ) -> TrainingData:
-    """Put everything together for one process."""
+    """Return the training and held-out data of one process."""
     data = data_config(config, model)
-    features = _features(config, model.model.vision_tower, processor)
+    features = _cached_features(config, model.model.vision_tower, processor)
     tokenizer = processor.tokenizer
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     pad = 0 if pad is None else pad
@@ -126,12 +124,7 @@ def training_data(
     )
 
 
-def feature_dtype(config: TrainingConfig) -> torch.dtype:
-    """The type that the frozen encoder runs and its features are kept in."""
-    return torch.bfloat16 if config.precision == "bf16" else torch.float32
-
-
-def _features(config: TrainingConfig, encoder: nn.Module, processor: AviotProcessor) -> CachedFeatures | None:
+def _cached_features(config: TrainingConfig, encoder: nn.Module, processor: AviotProcessor) -> CachedFeatures | None:
     if config.cache is None:
         return None
     keys = FeatureKeys(
