@@ -44,6 +44,9 @@ _LIST_HEADING = re.compile(
     rf"(?:[ \t\-\u2022]*[(\[]?(?:[A-Za-z](?![A-Za-z])|{MASK})[^\n]*\n)*[ \t\-\u2022]*[(\[]?$",
     re.IGNORECASE,
 )
+_TAKEN_BACK = re.compile(
+    r"\b(?:actually|wait|hm+|oh|sorry|oops|well|er|um|in fact)\b[\s,.]*no\s*(?::|\s-)[\s(\[]*$", re.IGNORECASE
+)
 _LONGEST_LIST = 8 * REACH
 _ROW_ENDS = f",;.|/)({TICKS}{CROSSES}"
 _TO_NEXT = re.compile(r"[^,;.|/\n]*$")
@@ -53,9 +56,11 @@ _LINE_START = re.compile(r"(?:^|\n)[\s\-|>#\u2022]*(?:options?\s+|choices?\s+)?[
 def heading_verdict(text: str, start: int) -> bool | None:
     """Return what a heading or a sign before an option says of it ("Incorrect: A", "✓ B"); None if nothing.
 
-    A heading on its own line holds for the lines of its list.
+    A heading on its own line holds for the lines of its list. "Actually, no: B" is no heading.
     """
     first = max(0, start - REACH)
+    if _TAKEN_BACK.search(text, first, start):
+        return None
     found = _SIGN_BEFORE.search(text, first, start) or _HEADING.search(text, first, start)
     found = found or _LIST_HEADING.search(text, max(0, start - _LONGEST_LIST), start)
     return None if found is None else found["no"] is None
