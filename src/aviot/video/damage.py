@@ -36,10 +36,11 @@ class Claim(NamedTuple):
     end: float
 
 
-def find_damage(film: Film, index: PacketIndex) -> Damage | None:
+def find_damage(film: Film, index: PacketIndex, total: int) -> Damage | None:
     """Return what is missing or broken in a file that has been read, None if nothing is known to be.
 
-    Errors are those of the packets that had to be decoded for the chosen frames.
+    Errors are those of the packets that had to be decoded for the chosen frames; `total` is the number of pictures that
+    are left without those that turned out not to decode.
     """
     claim = _claim(film, index)
     ending = ending_of(film.path, film.container.format.name, index.last_position)
@@ -47,6 +48,7 @@ def find_damage(film: Film, index: PacketIndex) -> Damage | None:
     if claim is not None:
         missing += _missing_end(film, index, ending, claim)
     errors = len(film.unclean)
+    missing += _missing_pictures(index, total, errors)
     if not missing and not errors and (index.broke_off or (claim is None and ending is Ending.CUT)):
         errors = 1  # the packet at which the file ends is incomplete
     if not missing and not errors:
@@ -107,6 +109,12 @@ def _missing_end(film: Film, index: PacketIndex, ending: Ending, claim: Claim) -
     if ending is Ending.WHOLE or complete:
         return 0.0
     return missing if missing > max(UNPROVEN_SHARE * claim.seconds, UNPROVEN_SECONDS) else 0.0
+
+
+def _missing_pictures(index: PacketIndex, total: int, errors: int) -> float:
+    """Return the seconds of pictures that did not decode: no more than errors, as a packet may be half a picture."""
+    lost = min(len(index.frames) - total, errors)
+    return index.timeline.duration * lost / len(index.frames) if lost > 0 else 0.0
 
 
 def _missing_holes(film: Film, index: PacketIndex) -> float:

@@ -34,7 +34,7 @@ def read_file(path: Path, sampling: Sampling, transform: Transform | None) -> Vi
         _note_incomplete(film, index)
         video = _read_seeking(film, index, sampling, transform) if index.timed else None
         video = video or _read_counting(film, index, sampling, transform)
-        damage = find_damage(film, index)
+        damage = find_damage(film, index, video.total)
     if damage is not None:
         logger.warning("%s is damaged: %s; what can be decoded is used", path, damage)
     return replace(video, damage=damage)

@@ -9,9 +9,9 @@ from aviot.video.shelf import Frames
 class Damage:
     """Loss found while a file was read.
 
-    `claimed_seconds` is the duration that the container claims, `missing_seconds` how much of it is not there (0.0 if
-    only pictures are damaged), `decoder_errors` the packets or pictures that did not decode cleanly, among those that
-    had to be decoded for the chosen frames.
+    `claimed_seconds` is the duration that the container claims, `missing_seconds` how much of it is not there or cannot
+    be decoded (0.0 if pictures are only blemished), `decoder_errors` the packets or pictures that did not decode
+    cleanly, among those that had to be decoded for the chosen frames.
     """
 
     claimed_seconds: float
