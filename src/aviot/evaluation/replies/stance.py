@@ -61,7 +61,7 @@ _FINAL = re.compile(
     re.IGNORECASE,
 )
 _ANSWER_LINE = re.compile(r"\W*(?:the\s+|my\s+)?(?:correct\s+)?answer(?:\s+is)?\s*[:\uff1a]\W*", re.IGNORECASE)
-# A "no" that ends a line ("A: no\nB: maybe") is said of that line, and one before a colon ("no: B") of what came before.
+# A "no" that ends a line ("A: no\nB: maybe") is said of that line, and one before a colon ("no: B") of what precedes.
 _DENYING = (
     r"(?:\bnot(?!\s+(?:only|just|merely|sure))|n't\b|\bcannot|\bneither|\bnor|\bnever|"
     r"\bno(?![ \t.!]*\n|\s*:))|\brather than|\binstead of|(?<!none )\bother than|\bexcept(?: for)?|"
