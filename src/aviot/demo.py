@@ -8,7 +8,7 @@ from aviot.explain.build import Outputs, explain
 from aviot.explain.model_info import UNNAMED
 from aviot.explain.study import MATCHED, check_questions, read_with_pictures
 from aviot.explain.view import View
-from aviot.files import replacing
+from aviot.files import naming_failures, replacing
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.models.answering import Report
 from aviot.models.session import Session
@@ -62,7 +62,7 @@ def draw_scene(number: int, folder: Path) -> tuple[Path, tuple[Question, ...]]:
         raise ValueError(f"scene {number} has one question, and two are to be asked; give another number")
     video = folder / VIDEO
     Outputs(folder / PAGE).check(video)
-    with replacing(video) as partial:
+    with naming_failures(video, "free some space or name another folder"), replacing(video) as partial:
         save(scene, partial)
     return video, questions
 

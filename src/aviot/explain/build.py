@@ -13,7 +13,7 @@ from aviot.explain.pictures import Pictures
 from aviot.explain.report import PageViews, report_of
 from aviot.explain.study import Study, check_questions, study
 from aviot.explain.view import View
-from aviot.files import check_folder, check_outputs_differ, replacing
+from aviot.files import check_folder, check_outputs_differ, naming_failures, replacing
 from aviot.models.session import Session
 from aviot.request import CompressorName
 
@@ -76,7 +76,7 @@ def explain(
         session, pictures, questions, *others, ratio=ratio, compressor=compressor, max_new_tokens=max_new_tokens
     )
     session.report("write")
-    with replacing(outputs.page) as temporary:
+    with naming_failures(outputs.page, "free some space or name another file"), replacing(outputs.page) as temporary:
         temporary.write_text(page_of(report), encoding="utf-8")
     written = [outputs.page]
     if outputs.export is not None:
