@@ -69,9 +69,8 @@ def test_it_may_be_added_when_a_run_is_resumed(made, records, tmp_path):
     held_out = {"records": str(records), "every": 2}
     whole = train(config(made, output=str(tmp_path / "whole"), held_out=held_out, **chosen))
     parts = train(config(made, output=str(tmp_path / "parts"), **chosen))
-    resumed = train(
-        config(made, output=str(tmp_path / "parts"), held_out=held_out, **chosen), resume=parts.with_name("checkpoint-1")
-    )
+    again = config(made, output=str(tmp_path / "parts"), held_out=held_out, **chosen)
+    resumed = train(again, resume=parts.with_name("checkpoint-1"))
     assert resumed == parts
     (expected,), (found,) = held_out_lines(whole), held_out_lines(resumed)
     assert found["held_out_loss"] == expected["held_out_loss"]
