@@ -168,11 +168,20 @@ def small_disk():
 
 
 @pytest.mark.usefixtures("small_disk")
-def test_a_full_disk_is_a_sentence_and_leaves_nothing(clip, tmp_path):
-    done = aviot("compress", clip, "-q", "Why?", "-m", GOLDEN, "-o", str(tmp_path / "out.safetensors"))
+@pytest.mark.parametrize(("command", "name"), [("compress", "out.safetensors"), ("explain", "out.html")])
+def test_a_full_disk_is_a_sentence_and_leaves_nothing(clip, tmp_path, command, name):
+    done = aviot(command, clip, "-q", "Why?", "-m", GOLDEN, "-o", str(tmp_path / name))
     assert done.returncode == 2
-    assert "could not be written" in done.stderr
+    assert f"{name} could not be written" in " ".join(done.stderr.split())
     assert "free some space" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("small_disk")
+def test_a_full_disk_under_the_demo_names_its_video(tmp_path):
+    done = aviot("demo", "-o", str(tmp_path))
+    assert done.returncode == 2
+    assert "scene.mp4 could not be written" in " ".join(done.stderr.split())
     assert not list(tmp_path.iterdir())
 
 

@@ -10,6 +10,8 @@ from aviot import Compressor, UniformKeep
 
 def test_public_names():
     assert sorted(aviot.__all__) == [
+        "Answer",
+        "Budget",
         "Compression",
         "Compressor",
         "CompressorConfig",
@@ -17,6 +19,8 @@ def test_public_names():
         "Provenance",
         "SegmentMean",
         "UniformKeep",
+        "VideoLM",
+        "VideoSession",
     ]
     assert all(hasattr(aviot, name) for name in aviot.__all__)
 

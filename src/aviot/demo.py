@@ -13,7 +13,7 @@ from aviot.explain.view import View
 from aviot.methods.registry import DEFAULT
 from aviot.scenes import save, scene_with_questions
 from aviot.session import VideoLM
-from aviot.utils.files import atomic_write
+from aviot.utils.files import atomic_write, explain_write_errors
 
 MAX_NEW_TOKENS = 16
 VIDEO, PAGE = "scene.mp4", "report.html"
@@ -58,7 +58,7 @@ def draw_scene(number: int, folder: Path) -> tuple[Path, dict[str, str]]:
     drawn = scene_with_questions(number)
     video = folder / VIDEO
     Outputs(folder / PAGE).check(video)
-    with atomic_write(video) as partial:
+    with explain_write_errors(video, "free some space or name another folder"), atomic_write(video) as partial:
         save(drawn.scene, partial)
     return video, dict(drawn.questions)
 

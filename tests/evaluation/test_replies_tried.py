@@ -18,6 +18,9 @@ REPLIES = {
             The dogs wait. A.
             Let me think. The answer is A.
             A~~
+            I think it's A. No doubt: A.
+            Yes: A. No: B, C, D.
+            A. No: B, C
             #1
             A correct, B incorrect, C incorrect, D incorrect
             My money is on A.
@@ -39,6 +42,9 @@ REPLIES = {
             Answer number 2.
             A false, B true, C false, D false
             Unless I am mistaken, B.
+            I think it's A. Actually, no: B.
+            A? Actually, no: B.
+            It's a cat. Actually, no: a dog.
             (A) 5% (B) 90% (C) 3% (D) 2%
             A. a cat - 20%\\nB. a dog - 70%\\nC. a bird - 5%\\nD. a fish - 5%
             a cat: 20%, a dog: 80%
@@ -489,6 +495,35 @@ REPLIES = {
         None: """
             1/2
             2 1
+        """,
+    },
+    ("clockwise", "counterclockwise"): {
+        0: """
+            It rotates clockwise, not counter-clockwise.
+            Clockwise
+        """,
+        1: """
+            counter-clockwise
+            Counter clockwise.
+            It rotates anti-clockwise.
+            It turns anticlockwise, not clockwise.
+        """,
+    },
+    ("Anti-clockwise", "Clockwise rotation", "Clockwise"): {
+        0: """
+            It turns counterclockwise.
+            counter-clockwise rotation
+        """,
+        2: """
+            It turns clockwise.
+        """,
+    },
+    ("violent", "peaceful"): {
+        1: """
+            It is non-violent and peaceful.
+        """,
+        None: """
+            It is non-violent.
         """,
     },
 }

@@ -144,12 +144,22 @@ def test_packets_that_do_not_decode_are_counted(tmp_path, caplog, name, codec, s
         if codec == "libx265":  # its decoder takes any bits for a picture, but not these
             data[place + 4 : place + size] = bytes(size - 4)
     path.write_bytes(data)
-    damage = read_video(path, **sampling).damage
+    video = read_video(path, **sampling)
+    damage = video.damage
     assert damage is not None
-    assert damage.missing_seconds == 0
+    assert damage.missing_seconds == pytest.approx((60 - video.total) / 25, abs=0.15)  # pictures that are left out
     assert 1 <= damage.decoder_errors <= 60
     assert sampling["fps"] == 2 or damage.decoder_errors > 5
     assert f"{damage.decoder_errors} decoder error" in caplog.text
+
+
+def test_pictures_that_cannot_be_decoded_are_missing_video(tmp_path, caplog):
+    path = encode(tmp_path / "holes.mp4", pictures=noisy(60), options=GOP)
+    blank(path, packets_of(path)[20:50])
+    video = read_video(path, fps=25)
+    assert video.total == 30
+    assert (video.damage.claimed_seconds, video.damage.missing_seconds) == (2.4, 1.2)
+    assert "1.2 of 2.4 s are missing (50 %)" in caplog.text
 
 
 def test_a_packet_is_counted_once_however_often_it_is_decoded(tmp_path):

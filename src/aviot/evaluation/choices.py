@@ -13,7 +13,7 @@ from aviot.evaluation.replies.option_texts import as_count, mask_texts
 from aviot.evaluation.replies.references import Mention, find_letters, find_numbers, find_positions
 from aviot.evaluation.replies.stance import is_denied_after, is_denied_before
 from aviot.evaluation.replies.verdicts import CROSSES
-from aviot.evaluation.text import LETTER, fold
+from aviot.evaluation.text import LETTER, fold, one_spelling
 
 How = Literal["letter", "text", "ambiguous", "refusal", "outside", "none"]
 MAX_OPTIONS = 26
@@ -66,7 +66,7 @@ def choose(reply: str, options: Sequence[str]) -> Choice:
     withdraws, doubts or only mentions do not count. Two options that both stand, a letter next to another option's
     text, a refusal and a letter beyond the options choose nothing.
     """
-    text = _conclusion(fold(reply))
+    text, options = one_spelling(_conclusion(fold(reply))), [one_spelling(fold(option)) for option in options]
     if bare := _BARE.fullmatch(text):
         return _by_index({ord(bare[1].upper()) - ord("A")}, options)
     whole = as_count(text)

@@ -49,12 +49,18 @@ _ARTICLE = re.compile(rf"(?<!{LETTER})(?<!')(?:{'|'.join(ARTICLES)})(?=\s+(?!{NO
 _GROUPED = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _SIGNED = re.compile(r"(?<![\w.])-(?=\d)")
 _POINT = re.compile(r"(?<=\d)\.(?=\d)")
+_TURNING_BACK = re.compile(r"\b(?:counter|anti|contra)[\s-]*(?=clockwise)", re.IGNORECASE)
 
 
 def fold(text: str) -> str:
     """Return text in NFKC form with ASCII quotes and dashes and without invisible characters."""
     text = unicodedata.normalize("NFKC", text.translate(_MARKS)).translate(_MARKS)
     return "".join(c for c in text if unicodedata.category(c) != "Cf")
+
+
+def one_spelling(text: str) -> str:
+    """Return a text with one spelling of counterclockwise, which would else contain its opposite."""
+    return _TURNING_BACK.sub("counter", text)
 
 
 def words(text: str) -> list[str]:

@@ -14,7 +14,7 @@ from aviot.explain.report import PageViews, report_of
 from aviot.explain.study import Asking, Study, study
 from aviot.explain.view import View
 from aviot.session import VideoSession
-from aviot.utils.files import atomic_write, check_folder, check_outputs_differ
+from aviot.utils.files import atomic_write, check_folder, check_outputs_differ, explain_write_errors
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,8 @@ def explain(
     others += () if outputs.export is None else (export.keep,)
     found, report = build_report(session, pictures, asking, *others)
     session.report("write")
-    with atomic_write(outputs.page) as temporary:
+    advice = "free some space or name another file"
+    with explain_write_errors(outputs.page, advice), atomic_write(outputs.page) as temporary:
         temporary.write_text(page_of(report), encoding="utf-8")
     written = [outputs.page]
     if outputs.export is not None:

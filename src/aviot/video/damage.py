@@ -35,10 +35,11 @@ class DeclaredDuration(NamedTuple):
     end: float
 
 
-def find_damage(source: VideoContainer, index: PacketIndex) -> Damage | None:
+def find_damage(source: VideoContainer, index: PacketIndex, total: int) -> Damage | None:
     """Return the loss found in a file that has been read, None if there is none.
 
-    Decoder errors are those of the packets that had to be decoded for the sampled frames.
+    Decoder errors are those of the packets that had to be decoded for the sampled frames; `total` is the number of
+    pictures without those that turned out not to decode.
     """
     declared = _declared_duration(source, index)
     ending = ending_of(source.path, source.container.format.name, index.last_position)
@@ -46,6 +47,7 @@ def find_damage(source: VideoContainer, index: PacketIndex) -> Damage | None:
     if declared is not None:
         missing += _missing_at_end(source, index, ending, declared)
     errors = len(source.unclean)
+    missing += _missing_pictures(index, total, errors)
     if not missing and not errors and (index.truncated or (declared is None and ending is Ending.TRUNCATED)):
         errors = 1  # the packet at which the file ends is incomplete
     if not missing and not errors:
@@ -106,6 +108,12 @@ def _missing_at_end(source: VideoContainer, index: PacketIndex, ending: Ending, 
     if ending is Ending.COMPLETE or complete:
         return 0.0
     return missing if missing > max(MIN_UNPROVEN_SHARE * declared.seconds, MIN_UNPROVEN_SECONDS) else 0.0
+
+
+def _missing_pictures(index: PacketIndex, total: int, errors: int) -> float:
+    """Return the seconds of pictures that did not decode: at most one per error, as a packet may be half a picture."""
+    lost = min(len(index.frames) - total, errors)
+    return index.timeline.duration * lost / len(index.frames) if lost > 0 else 0.0
 
 
 def _missing_in_gaps(source: VideoContainer, index: PacketIndex) -> float:

@@ -31,7 +31,7 @@ def read_file(path: Path, sampling: Sampling, transform: Transform | None) -> Vi
         _note_incomplete_packets(source, index)
         video = _read_seeking(source, index, sampling, transform) if index.timed else None
         video = video or _read_sequentially(source, index, sampling, transform)
-        damage = find_damage(source, index)
+        damage = find_damage(source, index, video.total)
     if damage is not None:
         logger.warning("%s is damaged: %s; what can be decoded is used", path, damage)
     return replace(video, damage=damage)

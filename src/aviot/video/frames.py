@@ -34,8 +34,8 @@ class Damage:
     """Loss found while a file was read.
 
     `claimed_seconds` is the duration that the container declares, `missing_seconds` the part of it that is not in the
-    file (0.0 if only single frames are damaged), `decoder_errors` the number of packets or frames that did not decode
-    cleanly, among those that had to be decoded for the sampled frames.
+    file or cannot be decoded (0.0 if frames are only blemished), `decoder_errors` the number of packets or frames that
+    did not decode cleanly, among those that had to be decoded for the sampled frames.
     """
 
     claimed_seconds: float

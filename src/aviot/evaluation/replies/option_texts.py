@@ -231,7 +231,7 @@ def _option_pattern(option: str) -> re.Pattern[str] | None:
     articles, gap = f"(?:{'|'.join(ARTICLES)})", rf"[^\w{MASK}]"
     article = rf"(?:(?<!{LETTER}){articles}\s+(?!{NO_ARTICLE}))?"
     between = rf"(?:{gap}+{articles}(?!{LETTER}))*{gap}*"
-    edge = rf"(?<!{LETTER})", rf"(?!{LETTER})"
+    edge = rf"(?<!{LETTER})(?<!non-)(?<!anti-)(?<!counter-)", rf"(?!{LETTER})"
     first = "" if re.match(f"[{UNSPACED}]", found[0]) else edge[0]
     last = "" if re.search(f"[{UNSPACED}]$", found[-1]) else edge[1]
     joined = rf"(?:{between}|\s+to\s+)" if _own_bound(option) == "range" else between  # "3-4" is "3 to 4"

@@ -61,10 +61,10 @@ _FINAL = re.compile(
     re.IGNORECASE,
 )
 _ANSWER_LINE = re.compile(r"\W*(?:the\s+|my\s+)?(?:correct\s+)?answer(?:\s+is)?\s*[:\uff1a]\W*", re.IGNORECASE)
-# A "no" at the end of a line ("A: no\nB: maybe") refers to that line.
+# A "no" at the end of a line ("A: no\nB: maybe") refers to that line, one before a colon ("no: B") to what precedes.
 _DENYING = (
     r"(?:\bnot(?!\s+(?:only|just|merely|sure))|n't\b|\bcannot|\bneither|\bnor|\bnever|"
-    r"\bno(?![ \t.!]*\n))|\brather than|\binstead of|(?<!none )\bother than|\bexcept(?: for)?|"
+    r"\bno(?![ \t.!]*\n|\s*:))|\brather than|\binstead of|(?<!none )\bother than|\bexcept(?: for)?|"
     r"\bapart from|\bas opposed to|\banything but|\ball but|"
     r"\beverything but|\brul\w+ out|(?<!\bby )(?<!\bof )\beliminat\w+|\bexclud\w+|\bdiscard\w*|"
     r"\breject\w*|\bdismiss\w*|"

@@ -47,6 +47,9 @@ _LIST_HEADING = re.compile(
     rf"(?:[ \t\-\u2022]*[(\[]?(?:[A-Za-z](?![A-Za-z])|{MASK})[^\n]*\n)*[ \t\-\u2022]*[(\[]?$",
     re.IGNORECASE,
 )
+_TAKEN_BACK = re.compile(
+    r"\b(?:actually|wait|hm+|oh|sorry|oops|well|er|um|in fact)\b[\s,.]*no\s*(?::|\s-)[\s(\[]*$", re.IGNORECASE
+)
 _LONGEST_LIST = 8 * REACH
 _ROW_ENDS = f",;.|/)({TICKS}{CROSSES}"
 _TO_NEXT = re.compile(r"[^,;.|/\n]*$")
@@ -65,9 +68,11 @@ _ABOVE = re.compile(r"[\s)\].]*(?:>+|\u227b)[\s(\[]*")
 def heading_verdict(text: str, start: int) -> bool | None:
     """Return the verdict of a heading or sign before an option ("Incorrect: A", "✓ B"); None if there is none.
 
-    A heading on its own line applies to all lines of its list.
+    A heading on its own line applies to all lines of its list. "Actually, no: B" is not a heading.
     """
     first = max(0, start - REACH)
+    if _TAKEN_BACK.search(text, first, start):
+        return None
     found = _SIGN_BEFORE.search(text, first, start) or _HEADING.search(text, first, start)
     found = found or _LIST_HEADING.search(text, max(0, start - _LONGEST_LIST), start)
     return None if found is None else found["no"] is None
