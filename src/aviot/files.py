@@ -94,6 +94,12 @@ def check_output(path: Path) -> None:
     _try_to_write(path.parent, path.name, "name a file elsewhere")
 
 
+def check_regular(path: Path) -> None:
+    """Refuse a link, folder, pipe or device in the place of a file that a run writes; it may also be missing."""
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise ValueError(f"{path} is not a regular file, as a run writes it; remove it, or name another folder")
+
+
 def check_outputs_differ(outputs: Mapping[str, Path | None], source: Path | None) -> None:
     """Refuse files that could not be written, and those that would take the place of the source or of each other."""
     taken = {} if source is None else {source.resolve(): "the video itself"}

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from aviot.files import sync
+from aviot.files import check_regular, sync
 from aviot.printing import json_text
 
 Row = dict[str, Any]
@@ -32,6 +32,7 @@ class Journal:
 
     def __init__(self, path: Path, first: Mapping[str, Any] | None = None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
+        check_regular(path)
         self._file = path.open("ab+")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -86,6 +87,7 @@ def read_rows(path: Path) -> list[Row]:
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
     """One process at a time, by a lock that ends with the process."""
+    check_regular(path)
     with path.open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -43,6 +43,8 @@ FILE = "manifest.json"
 PARTS = ("identity", "judge", "places", "starts")
 WAIT_SECONDS = 600.0
 """How long the other processes wait for the first to begin a run; hashing a 7B's weights takes a while."""
+LARGEST = 2**26
+"""Bytes of a run's JSON files that are read; those of the largest suites have some hundred thousand."""
 SAID = 120  # characters of a value that is not what it was
 
 
@@ -180,7 +182,11 @@ def read_manifest(run: Path) -> dict[str, Any]:
 
 def read_object(path: Path) -> dict[str, Any]:
     """A JSON object that a run wrote."""
+    if path.exists() and not path.is_file():
+        raise ManifestError(f"{path} is not a regular file; {path.parent} is no whole run of aviot evaluate")
     try:
+        if (size := path.stat().st_size) > LARGEST:
+            raise ValueError(f"it has {size:,} bytes, and may have {LARGEST:,}")
         found = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
     except (OSError, ValueError, RecursionError) as error:
         raise ManifestError(
