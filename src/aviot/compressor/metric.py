@@ -35,7 +35,8 @@ class Metric(nn.Module):
 
     def weights(self, question: Float[Tensor, "B D"]) -> Float[Tensor, "B C"]:
         """w(q), one positive weight a coordinate of the transport space (eq:question_weights)."""
-        return F.softplus(self.weigh(question))
+        logits = self.weigh(question)
+        return F.softplus(logits) + 0 * logits  # NaN, which is refused, for minus infinity, which softplus hides
 
     def lift(self, points: Float[Tensor, "B R N D"]) -> Float[Tensor, "B R N C"]:
         """The embedding's first map, W x + b: affine, so it commutes with mixing points by weights that sum to one."""
