@@ -149,6 +149,8 @@ def test_every_engine_is_taken_by_its_library(path, tmp_path, monkeypatch):
         ("{}", "must hold one key, fsdp or deepspeed, got none"),
         ("fsdp: 3", "fsdp must be a mapping of its settings, got 3"),
         ("deepspeed: {}", "stage must be 1, 2 or 3"),
+        ("deepspeed: {zero_optimization: ''}", "stage must be 1, 2 or 3"),
+        ("deepspeed: {zero_optimization: null}", "stage must be 1, 2 or 3"),
     ],
 )
 def test_engines_that_are_refused(tmp_path, text, sentence):

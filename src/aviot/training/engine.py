@@ -40,6 +40,7 @@ def read_engine(path: str | None) -> Engine:
     ((kind, settings),) = values.items()
     if not isinstance(settings, dict):
         raise ValueError(f"{path}: {kind} must be a mapping of its settings, got {settings!r}")
-    if kind == "deepspeed" and settings.get("zero_optimization", {}).get("stage") not in (1, 2, 3):
+    zero = settings.get("zero_optimization")
+    if kind == "deepspeed" and (not isinstance(zero, dict) or zero.get("stage") not in (1, 2, 3)):
         raise ValueError(f"{path}: deepspeed.zero_optimization.stage must be 1, 2 or 3")
     return Engine(kind, settings)  # type: ignore[arg-type]
