@@ -70,7 +70,8 @@ def test_it_may_be_added_when_a_run_is_resumed(made, records, tmp_path):
     whole = train(config(made, output=str(tmp_path / "whole"), held_out=held_out, **chosen))
     parts = train(config(made, output=str(tmp_path / "parts"), **chosen))
     resumed = train(
-        config(made, output=str(tmp_path / "parts"), held_out=held_out, **chosen), resume=parts.with_name("checkpoint-1")
+        config(made, output=str(tmp_path / "parts"), held_out=held_out, **chosen),
+        resume=parts.with_name("checkpoint-1"),
     )
     assert resumed == parts
     (expected,), (found,) = held_out_lines(whole), held_out_lines(resumed)
