@@ -157,3 +157,16 @@ def test_engines_that_are_refused(tmp_path, text, sentence):
     (tmp_path / "engine.yaml").write_text(text)
     with pytest.raises(ValueError, match=sentence):
         read_engine(str(tmp_path / "engine.yaml"))
+
+
+def test_aliases_that_unfold_without_end_are_refused(tmp_path):
+    """Before a sentence repeats the value."""
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
+    path = tmp_path / "bomb.yaml"
+    path.write_text("\n".join([*lines, "model: *a9", "output: o", "data: {records: *a9}"]))
+    with pytest.raises(ValueError, match="unfolds to more than 100,000 values"):
+        read_config(path)
+    path.write_text("model: &m {x: *m}\noutput: o\ndata: {records: r}")
+    with pytest.raises(ValueError, match="unfolds to more than 100,000 values"):
+        read_config(path)

@@ -11,6 +11,10 @@ from aviot.files import write_durably
 from aviot.training.config import TrainingConfig
 
 
+MOST_VALUES = 100_000
+"""Values of a configuration, which sentences and `run.json` may repeat; aliases make billions of ten lines."""
+
+
 def read_config(path: str | Path, changes: Sequence[str] = ()) -> TrainingConfig:
     """A run's configuration; each change is KEY=VALUE, with dots between a group and its setting."""
     values = read_yaml(path)
@@ -39,9 +43,12 @@ def parse_yaml(text: str, name: str) -> Any:
     import yaml
 
     try:
-        return yaml.load(text, _loader())
+        values = yaml.load(text, _loader())
     except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(f"{name} is not YAML of plain values: {error}") from error
+    if _unfolds_beyond(MOST_VALUES, values):
+        raise ValueError(f"{name} unfolds to more than {MOST_VALUES:,} values; write out what its aliases (*name) mean")
+    return values
 
 
 def write_yaml(path: Path, values: Mapping[str, Any]) -> None:
@@ -62,6 +69,19 @@ def _loader() -> Any:
         "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
     )
     return Loader
+
+
+def _unfolds_beyond(most: int, values: Any) -> bool:
+    """Return whether there are more values than `most`, each counted wherever an alias repeats it."""
+    waiting, count = [values], 0
+    while waiting and count <= most:
+        value = waiting.pop()
+        count += 1
+        if isinstance(value, dict):
+            waiting += value.values()
+        elif isinstance(value, list | tuple | set):
+            waiting += value
+    return count + len(waiting) > most
 
 
 def _apply(values: dict[str, Any], change: str) -> None:
