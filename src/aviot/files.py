@@ -153,6 +153,7 @@ def only_writer(folder: Path, advice: str) -> Iterator[None]:
     made = [place for place in (folder, *folder.parents) if not place.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     folder = folder.resolve()  # one lock, by whichever name
+    check_regular(folder / LOCK)
     refusal = f"another process is writing into {folder}{_holder(folder)}; {advice}"
     with _locked(folder, os.O_RDONLY, refusal), _locked(folder / LOCK, os.O_RDWR | os.O_CREAT, refusal) as handle:
         with suppress(OSError):

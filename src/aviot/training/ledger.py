@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from aviot.files import write_durably
-from aviot.training.manifest import ManifestError, manifest_bytes
+from aviot.training.manifest import LARGEST, ManifestError, manifest_bytes
 
 FILE = "checkpoints.json"
 
@@ -20,7 +20,8 @@ def read_ledger(run: Path) -> Ledger:
     if not path.exists():
         return {}
     try:
-        read = json.loads(path.read_text(encoding="utf-8") if path.is_file() else "")
+        is_read = path.is_file() and path.stat().st_size <= LARGEST
+        read = json.loads(path.read_text(encoding="utf-8") if is_read else "")
         return {int(step): str(found) for step, found in read.items()}
     except (OSError, ValueError, RecursionError, AttributeError) as error:
         raise ValueError(f"{path} cannot be read: it was cut or changed") from error

@@ -12,7 +12,7 @@ import torch
 from aviot.files import write_durably
 from aviot.machine import command_line, commit, machine, versions
 from aviot.training.config import TrainingConfig
-from aviot.training.manifest import RunRecord, digest
+from aviot.training.manifest import LARGEST, RunRecord, digest
 from aviot.training.reading import write_yaml
 
 CONFIG = "config.yaml"
@@ -42,7 +42,7 @@ def read_starts(folder: Path) -> Starts:
     if not path.is_file():
         return []
     try:
-        starts = json.loads(path.read_text(encoding="utf-8"))
+        starts = json.loads(path.read_text(encoding="utf-8") if path.stat().st_size <= LARGEST else "")
     except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{path} cannot be read: it was cut or changed") from error
     if not isinstance(starts, list) or not all(isinstance(start, dict) for start in starts):
