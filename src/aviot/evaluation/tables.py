@@ -9,6 +9,8 @@ from aviot.evaluation.errors import ItemError
 from aviot.evaluation.keys import FIELDS
 
 USUAL_SPLITS = frozenset({"train", "validation", "valid", "val", "dev", "test"})
+LARGEST = 2**24  # bytes of a dataset's own JSON files
+MOST_ROWS, MOST_BYTES = 2**20, 2**28  # of a table as it is unpacked; the largest benchmark has some ten thousand rows
 Columns = Callable[[Any], list[str]]
 """Which columns of a schema are read; videos and images as bytes are not."""
 
@@ -30,9 +32,12 @@ def dataset_files(folder: Path, split: str | None) -> list[Path]:
         names = _listed(folder / "dataset_dict.json", "splits")
         return dataset_files(folder / _one_split(folder, names, split), None)
     if (folder / "state.json").is_file():
-        return [folder / name for name in _listed(folder / "state.json", "_data_files", "filename")]
+        files = [folder / name for name in _listed(folder / "state.json", "_data_files", "filename")]
+        if special := [path for path in files if path.exists() and not path.is_file()]:
+            raise ItemError(f"{special[0]} is not a regular file; save the dataset again")
+        return files
     for pattern in ("*.parquet", "*.jsonl", "*.json"):
-        files = sorted(path for path in folder.rglob(pattern) if path.name != "dataset_infos.json")
+        files = sorted(path for path in folder.rglob(pattern) if path.name != "dataset_infos.json" and path.is_file())
         if files:
             return _of_split(folder, files, split)
     raise ItemError(
@@ -47,23 +52,34 @@ def read_table(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
         from pyarrow import ipc, parquet
     except ModuleNotFoundError as error:
         raise ItemError(f"{path} needs pyarrow to be read; pip install pyarrow, or write the items as JSONL") from error
+    limit = _Limit()
     try:
         if path.suffix == ".parquet":
             with parquet.ParquetFile(path) as table:
                 for batch in table.iter_batches(columns=columns(table.schema_arrow)):
-                    yield from _rows(batch)
+                    yield from limit.rows(batch)
             return
         with pyarrow.memory_map(str(path)) as mapped, ipc.open_stream(mapped) as reader:
             for batch in reader:
-                yield from _rows(batch.select(columns(batch.schema)))
-    except (OSError, pyarrow.ArrowException) as error:
+                yield from limit.rows(batch.select(columns(batch.schema)))
+    except (OSError, ArithmeticError, LookupError, ValueError, pyarrow.ArrowException) as error:
         raise ItemError(f"{path} cannot be read as a table ({error}); download or save the dataset again") from error
 
 
-def _rows(batch: Any) -> list[dict[str, Any]]:
-    """Return a batch's rows; offsets in a damaged file may point outside it, and text may not be UTF-8."""
-    batch.validate(full=True)
-    return batch.to_pylist()
+class _Limit:
+    """Counts what a table unpacks to, videos as bytes left out: a value that repeats takes no room in the file."""
+
+    def __init__(self) -> None:
+        self._bytes = self._rows = 0
+
+    def rows(self, batch: Any) -> list[dict[str, Any]]:
+        """Return a batch's rows; offsets in a damaged file may point outside it, and text may not be UTF-8."""
+        batch.validate(full=True)
+        self._bytes += sum(column.nbytes for column in batch.columns if "binary" not in str(column.type))
+        self._rows += batch.num_rows
+        if self._bytes > MOST_BYTES or self._rows > MOST_ROWS:
+            raise ValueError(f"it unpacks to more than {MOST_ROWS:,} rows or {MOST_BYTES:,} bytes")
+        return batch.to_pylist()
 
 
 def _of_split(folder: Path, files: list[Path], split: str | None) -> list[Path]:
@@ -92,6 +108,8 @@ def _one_split(folder: Path, names: list[str], split: str | None) -> str:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
+        if (size := path.stat().st_size) > LARGEST:
+            raise ValueError(f"it has {size:,} bytes, and may have {LARGEST:,}")
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise ItemError(f"{path} is not readable JSON ({error}); save the dataset again") from error

@@ -10,7 +10,6 @@ from aviot.data.unique_keys import unique_keys_loader
 from aviot.files import write_durably
 from aviot.training.config import TrainingConfig
 
-
 MOST_VALUES = 100_000
 """Values of a configuration, which sentences and `run.json` may repeat; aliases make billions of ten lines."""
 
