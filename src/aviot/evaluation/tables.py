@@ -1,6 +1,7 @@
 """A folder that holds a Hugging Face dataset: which files are its rows, and the rows of one."""
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ from aviot.evaluation.keys import FIELDS
 
 USUAL_SPLITS = frozenset({"train", "validation", "valid", "val", "dev", "test"})
 LARGEST = 2**24  # bytes of a dataset's own JSON files
-MOST_ROWS, MOST_BYTES = 2**20, 2**28  # of a table as it is unpacked; the largest benchmark has some ten thousand rows
+MOST_ROWS, MOST_LETTERS = 2**20, 2**28  # of a table as it is unpacked; the largest benchmark has some ten thousand rows
+FEW = 64  # rows that are unpacked at a time
 Columns = Callable[[Any], list[str]]
 """Which columns of a schema are read; videos and images as bytes are not."""
 
@@ -33,8 +35,8 @@ def dataset_files(folder: Path, split: str | None) -> list[Path]:
         return dataset_files(folder / _one_split(folder, names, split), None)
     if (folder / "state.json").is_file():
         files = [folder / name for name in _listed(folder / "state.json", "_data_files", "filename")]
-        if special := [path for path in files if path.exists() and not path.is_file()]:
-            raise ItemError(f"{special[0]} is not a regular file; save the dataset again")
+        if wrong := [path for path in files if not os.path.isfile(path)]:  # names may be longer than Path takes
+            raise ItemError(f"{wrong[0]} is missing or not a regular file; download or save the dataset again")
         return files
     for pattern in ("*.parquet", "*.jsonl", "*.json"):
         files = sorted(path for path in folder.rglob(pattern) if path.name != "dataset_infos.json" and path.is_file())
@@ -56,7 +58,7 @@ def read_table(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
     try:
         if path.suffix == ".parquet":
             with parquet.ParquetFile(path) as table:
-                for batch in table.iter_batches(columns=columns(table.schema_arrow)):
+                for batch in table.iter_batches(FEW, columns=columns(table.schema_arrow)):
                     yield from limit.rows(batch)
             return
         with pyarrow.memory_map(str(path)) as mapped, ipc.open_stream(mapped) as reader:
@@ -70,16 +72,32 @@ class _Limit:
     """Counts what a table unpacks to, videos as bytes left out: a value that repeats takes no room in the file."""
 
     def __init__(self) -> None:
-        self._bytes = self._rows = 0
+        self._letters = self._rows = 0
 
-    def rows(self, batch: Any) -> list[dict[str, Any]]:
-        """Return a batch's rows; offsets in a damaged file may point outside it, and text may not be UTF-8."""
+    def rows(self, batch: Any) -> Iterator[dict[str, Any]]:
+        """Yield a batch's rows; offsets in a damaged file may point outside it, and text may not be UTF-8."""
         batch.validate(full=True)
-        self._bytes += sum(column.nbytes for column in batch.columns if "binary" not in str(column.type))
-        self._rows += batch.num_rows
-        if self._bytes > MOST_BYTES or self._rows > MOST_ROWS:
-            raise ValueError(f"it unpacks to more than {MOST_ROWS:,} rows or {MOST_BYTES:,} bytes")
-        return batch.to_pylist()
+        for start in range(0, batch.num_rows, FEW):
+            for row in batch.slice(start, FEW).to_pylist():
+                self._letters += _letters(row)
+                self._rows += 1
+                if self._letters > MOST_LETTERS or self._rows > MOST_ROWS:
+                    raise ValueError(f"it unpacks to more than {MOST_ROWS:,} rows or {MOST_LETTERS:,} letters")
+                yield row
+
+
+def _letters(row: dict[str, Any]) -> int:
+    """Count the letters of a row, and one for each value that is no text."""
+    waiting: list[Any] = [row]
+    count = 0
+    while waiting:
+        value = waiting.pop()
+        count += len(value) if isinstance(value, str) else 1
+        if isinstance(value, dict):
+            waiting += value.values()
+        elif isinstance(value, list | tuple):
+            waiting += value
+    return count
 
 
 def _of_split(folder: Path, files: list[Path], split: str | None) -> list[Path]:
