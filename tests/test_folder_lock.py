@@ -62,9 +62,15 @@ def test_a_link_in_place_of_the_lock_file_is_not_followed(tmp_path):
     (tmp_path / "mine").write_text("kept")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / LOCK).symlink_to(tmp_path / "mine")
-    with pytest.raises(OSError, match=LOCK):
+    with pytest.raises(ValueError, match=f"{LOCK} is not a regular file"):
         folder_lock(tmp_path / "run", ADVICE).__enter__()
     assert (tmp_path / "mine").read_text() == "kept"
+
+
+def test_a_pipe_in_the_place_of_the_lock_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / LOCK)
+    with pytest.raises(ValueError, match=f"{LOCK} is not a regular file"):
+        folder_lock(tmp_path, ADVICE).__enter__()
 
 
 @pytest.mark.parametrize("exists", [False, True])

@@ -187,6 +187,16 @@ def test_overflow_inside_names_stage_and_granularity(compressor):
         compressor(features(), ratio=4)
 
 
+@pytest.mark.parametrize("name", ["gate.3.weight", "gate.3.bias", "metric.weigh.2.weight", "metric.weigh.2.bias"])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_no_activation_hides_an_infinite_weight(compressor, name, bad):
+    """Softmax and softplus make a plain zero of minus infinity."""
+    with torch.no_grad():
+        compressor.get_parameter(name)[0] = bad
+    with pytest.raises(ValueError, match=r"not finite \(NaN or infinity\)"):
+        compressor(features(), question=torch.ones(6), relevance=torch.ones(12), ratio=4)
+
+
 @pytest.fixture
 def captured(monkeypatch):
     """Defer all checks, as while a CUDA graph is captured."""

@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import shutil
 
 import pytest
@@ -10,6 +11,7 @@ from test_evaluate_command import aviot, evaluated
 from test_judge import YES, Server
 
 from aviot.evaluation.config import EvaluationConfig
+from aviot.evaluation.manifest import ManifestError, read_object
 from aviot.evaluation.schema import is_too_deep
 from aviot.utils.journal import JournalError, as_line
 
@@ -294,6 +296,35 @@ def test_a_damaged_file_of_a_run_is_named(copied, name, text):
     done = aviot("--verify", copied, "--sample", 1)
     assert done.exit_code == 2
     assert name in " ".join(done.stderr.split())
+
+
+def put_special(path, kind):
+    """Put a pipe, an endless device, a file of 4 GB that takes no room, or a link in the place of a file."""
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "sparse":
+        with path.open("wb") as file:
+            file.truncate(4 * 10**9)
+    else:
+        path.symlink_to(kind)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "summary.json"])
+@pytest.mark.parametrize("kind", ["pipe", "/dev/zero", "sparse"])
+def test_what_is_no_file_or_too_large_is_not_read(copied, name, kind):
+    put_special(copied / name, kind)
+    with pytest.raises(ManifestError, match=rf"{name} (is not a regular file|cannot be read \(it has 4,000,000,000)"):
+        read_object(copied / name)
+
+
+@pytest.mark.parametrize("name", ["parts/rows-0000.jsonl", ".lock"])
+@pytest.mark.parametrize("kind", ["pipe", "/dev/zero", "../elsewhere"])
+def test_a_run_writes_to_files_of_its_own_alone(made, copied, name, kind):
+    put_special(copied / name, kind)
+    with pytest.raises(ValueError, match="is not a regular file, as a run writes it"):
+        run(made, copied, resume=True)
+    assert not (copied / name).parent.with_name("elsewhere").exists()
 
 
 @pytest.mark.parametrize("text", [b"{", b"[]", b'{"a": NaN}', b"\xff", b"[" * 5000])

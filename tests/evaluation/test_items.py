@@ -1,6 +1,7 @@
 """Parsing of items, and the messages for records that are refused."""
 
 import json
+import os
 
 import pytest
 from evaluation_sets import write_items
@@ -399,6 +400,51 @@ def test_labels_order_options_and_numbers_may_have_units():
     with pytest.raises(ItemError, match="two meanings"):
         parse_item(OPEN | {"options": ["1 dog", "2 dogs", "3 dogs"], "answer": 2}, "1")
     assert parse_item(OPEN | {"answer": "A", "frames": [1, 2, 3]}, "1").answers == ("A",)
+
+
+@pytest.mark.parametrize("name", ["test.parquet", "test.jsonl", "test.json", "dataset_dict.json"])
+def test_a_pipe_among_a_datasets_files_is_not_waited_for(tmp_path, name):
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(ItemError, match="holds no dataset"):
+        read_items(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["data.arrow", "~", "x.jsonl", "é" * 300])
+def test_nor_is_what_its_state_lists_unless_it_is_a_file(tmp_path, name):
+    os.mkfifo(tmp_path / "data.arrow")
+    (tmp_path / "state.json").write_text(json.dumps({"_data_files": [{"filename": name}]}))
+    with pytest.raises(ItemError, match="is missing or not a regular file"):
+        read_items(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["dataset_dict.json", "state.json"])
+def test_a_datasets_own_files_are_small(tmp_path, name):
+    (tmp_path / name).touch()
+    os.truncate(tmp_path / name, 4 * 10**9)
+    with pytest.raises(ItemError, match="it has 4,000,000,000 bytes"):
+        read_items(tmp_path)
+
+
+def test_values_of_a_table_that_python_has_no_place_for_are_told(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    days = pyarrow.array([2**30], pyarrow.date32())
+    parquet.write_table(pyarrow.table({"video": ["a"], "question": ["b"], "day": days}), tmp_path / "test.parquet")
+    with pytest.raises(ItemError, match="cannot be read as a table"):
+        read_items(tmp_path)
+
+
+def test_a_table_that_unpacks_without_end_is_refused(tmp_path):
+    """A value that repeats takes next to no room in the file."""
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    same = pyarrow.DictionaryArray.from_arrays(pyarrow.array(bytes(300_000), pyarrow.int8()), ["x" * 2000])
+    parquet.write_table(pyarrow.table({"video": same, "question": same}), tmp_path / "test.parquet")
+    assert (tmp_path / "test.parquet").stat().st_size < 200_000
+    with pytest.raises(ItemError, match="unpacks to more than 1,048,576 rows or 268,435,456 letters"):
+        read_items(tmp_path)
 
 
 def test_renamed_functions_are_found_under_their_old_names():

@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
@@ -77,7 +78,7 @@ def change_folder(rng: Random, changes: Mapping[str, Change], folder: Path) -> t
     for kind in kinds:
         try:
             done.append(f"{kind}: {changes[kind](rng, folder)}")
-        except (ValueError, LookupError, TypeError, AttributeError, OSError, RecursionError):
+        except (ValueError, LookupError, TypeError, AttributeError, OSError, RecursionError, struct.error):
             done.append(f"{kind}: not possible any more")
     return kinds, "; ".join(done)
 

@@ -5,9 +5,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 
 import pytest
 
+from fuzz import videos
+from fuzz.checkpoints import CHANGES
+from fuzz.containers import many_pixels
+from fuzz.mutate import change_folder
 from fuzz.planted import BUGS, PREFIX
 
 ROOT = Path(__file__).parents[2]
@@ -93,3 +98,22 @@ def test_a_short_run_of_every_target():
     done = fuzz("--seed", str(SEED), "--rounds", str(ROUNDS), "--jobs", "1")
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert f"seed {SEED}: 0 failed" in done.stdout
+
+
+def test_a_change_of_a_file_that_is_too_short_for_it_is_not_made(tmp_path, monkeypatch):
+    """Which a change before it may leave; the run goes on."""
+    (tmp_path / "model.safetensors").write_bytes(b"\0\0\0")
+    cut = {"body": CHANGES["body"], "header": CHANGES["header"]}
+    assert "not possible" in change_folder(Random(0), cut, tmp_path)[1]
+    monkeypatch.setattr(videos, "_write_images", lambda *_: "")
+    for clip in videos.CLIPS:
+        (tmp_path / clip).write_bytes(b"GIF89")
+    for case in range(100):
+        videos.write(Random(case), tmp_path, tmp_path)
+
+
+def test_a_gif_that_takes_long_is_read_under_a_deadline(tmp_path):
+    (tmp_path / "video.gif").write_bytes(many_pixels(1000, 8192, 300))
+    assert videos._is_slow(tmp_path / "video.gif")
+    (tmp_path / "video.gif").write_bytes(many_pixels(64, 48, 300))
+    assert not videos._is_slow(tmp_path / "video.gif")

@@ -191,6 +191,27 @@ def test_a_link_cannot_bring_another_file_into_a_checkpoint(tmp_path, name):
     assert not (tmp_path / "target").exists()
 
 
+def test_further_chat_templates_are_bounded_and_lead_nowhere_else(tmp_path):
+    folder = small(tmp_path)
+    templates = folder / "additional_chat_templates"
+    templates.mkdir()
+    (templates / "one.jinja").write_text("{{ messages }}")
+    load(folder)
+    with (templates / "two.jinja").open("wb") as file:
+        file.truncate(2**20)
+    with pytest.raises(CheckpointError, match="additional_chat_templates holds more than the 1,048,576 bytes"):
+        load(folder)
+    (templates / "two.jinja").unlink()
+    (tmp_path / "secret").write_text("password")
+    (templates / "two.jinja").symlink_to(tmp_path / "secret")
+    with pytest.raises(CheckpointError, match=r"two.jinja is a link that leads out of the checkpoint's folder"):
+        load(folder)
+    templates.rename(tmp_path / "elsewhere")
+    templates.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(CheckpointError, match="additional_chat_templates is a link"):
+        load(folder)
+
+
 def test_the_hubs_cache_is_made_of_links(tmp_path):
     folder = small(tmp_path)
     snapshot, blobs = tmp_path / "models--a--b" / "snapshots" / "1f", tmp_path / "models--a--b" / "blobs"

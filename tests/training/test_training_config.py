@@ -167,9 +167,24 @@ def test_every_engine_is_accepted_by_its_library(path, tmp_path, monkeypatch):
         ("{}", "must hold one key, fsdp or deepspeed, got none"),
         ("fsdp: 3", "fsdp must be a mapping of its settings, got 3"),
         ("deepspeed: {}", "stage must be 1, 2 or 3"),
+        ("deepspeed: {zero_optimization: ''}", "stage must be 1, 2 or 3"),
+        ("deepspeed: {zero_optimization: null}", "stage must be 1, 2 or 3"),
     ],
 )
 def test_wrong_engines_are_rejected(tmp_path, text, message):
     (tmp_path / "engine.yaml").write_text(text)
     with pytest.raises(ValueError, match=message):
         read_engine(str(tmp_path / "engine.yaml"))
+
+
+def test_aliases_that_unfold_without_end_are_refused(tmp_path):
+    """Before a sentence repeats the value."""
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
+    path = tmp_path / "bomb.yaml"
+    path.write_text("\n".join([*lines, "model: *a9", "output: o", "data: {records: *a9}"]))
+    with pytest.raises(ValueError, match="expands to more than 100,000 values"):
+        read_config(path)
+    path.write_text("model: &m {x: *m}\noutput: o\ndata: {records: r}")
+    with pytest.raises(ValueError, match="expands to more than 100,000 values"):
+        read_config(path)

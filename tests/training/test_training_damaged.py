@@ -166,6 +166,8 @@ DAMAGE = {
         "is not the list of a run's",
     ),
     "run.json gone": (lambda run, c: (run / "run.json").unlink(), "run.json is missing"),
+    "run.json of 4 GB": (lambda run, c: os.truncate(run / "run.json", 4 * 10**9), "run.json cannot be read"),
+    "ledger of 4 GB": (lambda run, c: os.truncate(run / "checkpoints.json", 4 * 10**9), "checkpoints.json cannot be"),
     "ledger cut": (lambda run, c: cut(run / "checkpoints.json"), "checkpoints.json cannot be read"),
 }
 

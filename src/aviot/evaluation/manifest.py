@@ -42,6 +42,8 @@ FILE = "manifest.json"
 PARTS = ("identity", "judge", "places", "starts")
 WAIT_SECONDS = 600.0
 """Longest wait of the other ranks for rank 0 to write the manifest; hashing the weights of a 7B model takes long."""
+MAX_JSON_BYTES = 2**26
+"""Largest JSON file of a run that is read; those of the largest suites have some hundred thousand bytes."""
 MAX_VALUE = 120  # characters of a value in a message
 
 
@@ -184,7 +186,11 @@ def read_manifest(run: Path) -> dict[str, Any]:
 
 def read_object(path: Path) -> dict[str, Any]:
     """Return a JSON object that a run wrote; raise ManifestError for anything else."""
+    if path.exists() and not path.is_file():
+        raise ManifestError(f"{path} is not a regular file; {path.parent} is not a complete run of aviot evaluate")
     try:
+        if (size := path.stat().st_size) > MAX_JSON_BYTES:
+            raise ValueError(f"it has {size:,} bytes, and may have {MAX_JSON_BYTES:,}")
         found = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
     except (OSError, ValueError, RecursionError) as error:
         raise ManifestError(

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,9 @@ MAX_LISTED = 20
 
 
 USUAL_SPLITS = frozenset({"train", "validation", "valid", "val", "dev", "test"})
+MAX_JSON_BYTES = 2**24  # of a dataset's own JSON files
+MAX_ROWS, MAX_CHARACTERS = 2**20, 2**28  # of an unpacked table; the largest benchmark has some ten thousand rows
+ROWS_AT_ONCE = 64  # unpacked at a time
 Columns = Callable[[Any], list[str]]
 """Selects the columns of a table's schema to read; videos and images stored as bytes are left out."""
 
@@ -170,9 +174,14 @@ def dataset_files(folder: Path, split: str | None) -> list[Path]:
         names = _listed(folder / "dataset_dict.json", "splits")
         return dataset_files(folder / _one_split(folder, names, split), None)
     if (folder / "state.json").is_file():
-        return [folder / name for name in _listed(folder / "state.json", "_data_files", "filename")]
+        files = [folder / name for name in _listed(folder / "state.json", "_data_files", "filename")]
+        if wrong := [path for path in files if not os.path.isfile(path)]:  # names may be longer than Path takes
+            raise ItemError(f"{wrong[0]} is missing or not a regular file; download or save the dataset again")
+        if len(set(files)) < len(files):
+            raise ItemError(f"{folder / 'state.json'} lists a file twice; save the dataset again")
+        return files
     for pattern in ("*.parquet", "*.jsonl", "*.json"):
-        files = sorted(path for path in folder.rglob(pattern) if path.name != "dataset_infos.json")
+        files = sorted(path for path in folder.rglob(pattern) if path.name != "dataset_infos.json" and path.is_file())
         if files:
             return _select_split(folder, files, split)
     raise ItemError(
@@ -187,23 +196,50 @@ def read_table(path: Path, columns: Columns) -> Iterator[dict[str, Any]]:
         from pyarrow import ipc, parquet
     except ModuleNotFoundError as error:
         raise ItemError(f"{path} needs pyarrow to be read; pip install pyarrow, or write the items as JSONL") from error
+    limit = _TableLimit()
     try:
         if path.suffix == ".parquet":
             with parquet.ParquetFile(path) as table:
-                for batch in table.iter_batches(columns=columns(table.schema_arrow)):
-                    yield from _records(batch)
+                for batch in table.iter_batches(ROWS_AT_ONCE, columns=columns(table.schema_arrow)):
+                    yield from limit.records(batch)
             return
         with pyarrow.memory_map(str(path)) as mapped, ipc.open_stream(mapped) as reader:
             for batch in reader:
-                yield from _records(batch.select(columns(batch.schema)))
-    except (OSError, pyarrow.ArrowException) as error:
+                yield from limit.records(batch.select(columns(batch.schema)))
+    except (OSError, ArithmeticError, LookupError, ValueError, pyarrow.ArrowException) as error:
         raise ItemError(f"{path} cannot be read as a table ({error}); download or save the dataset again") from error
 
 
-def _records(batch: Any) -> list[dict[str, Any]]:
-    """Return a batch's records after validation: a damaged file may hold invalid offsets or invalid UTF-8."""
-    batch.validate(full=True)
-    return batch.to_pylist()
+class _TableLimit:
+    """A count of what a table unpacks to, without videos as bytes: a repeated value takes no room in the file."""
+
+    def __init__(self) -> None:
+        self._characters = self._rows = 0
+
+    def records(self, batch: Any) -> Iterator[dict[str, Any]]:
+        """Yield a batch's records after validation: a damaged file may hold invalid offsets or invalid UTF-8."""
+        batch.validate(full=True)
+        for start in range(0, batch.num_rows, ROWS_AT_ONCE):
+            for row in batch.slice(start, ROWS_AT_ONCE).to_pylist():
+                self._characters += _characters(row)
+                self._rows += 1
+                if self._characters > MAX_CHARACTERS or self._rows > MAX_ROWS:
+                    raise ValueError(f"it unpacks to more than {MAX_ROWS:,} rows or {MAX_CHARACTERS:,} letters")
+                yield row
+
+
+def _characters(row: dict[str, Any]) -> int:
+    """Count the characters of a row's text, and one for each other value."""
+    waiting: list[Any] = [row]
+    count = 0
+    while waiting:
+        value = waiting.pop()
+        count += len(value) if isinstance(value, str) else 1
+        if isinstance(value, dict):
+            waiting += value.values()
+        elif isinstance(value, list | tuple):
+            waiting += value
+    return count
 
 
 def _select_split(folder: Path, files: list[Path], split: str | None) -> list[Path]:
@@ -232,6 +268,8 @@ def _one_split(folder: Path, names: list[str], split: str | None) -> str:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
+        if (size := path.stat().st_size) > MAX_JSON_BYTES:
+            raise ValueError(f"it has {size:,} bytes, and may have {MAX_JSON_BYTES:,}")
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise ItemError(f"{path} is not readable JSON ({error}); save the dataset again") from error

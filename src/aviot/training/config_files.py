@@ -12,6 +12,8 @@ from aviot.training.config import MissingSetting, TrainingConfig
 from aviot.utils.files import write_durably
 
 EngineKind = Literal["replicas", "fsdp", "deepspeed"]
+MAX_VALUES = 100_000
+"""Largest number of values in a configuration; aliases can make billions of ten lines."""
 
 
 class ChangeError(ValueError):
@@ -62,7 +64,8 @@ def read_engine(path: str | None) -> Engine:
     ((kind, settings),) = values.items()
     if not isinstance(settings, dict):
         raise ValueError(f"{path}: {kind} must be a mapping of its settings, got {settings!r}")
-    if kind == "deepspeed" and settings.get("zero_optimization", {}).get("stage") not in (1, 2, 3):
+    zero = settings.get("zero_optimization")
+    if kind == "deepspeed" and (not isinstance(zero, dict) or zero.get("stage") not in (1, 2, 3)):
         raise ValueError(f"{path}: deepspeed.zero_optimization.stage must be 1, 2 or 3")
     return Engine(kind, settings)  # type: ignore[arg-type]
 
@@ -84,9 +87,25 @@ def parse_yaml(text: str, name: str) -> Any:
     import yaml
 
     try:
-        return yaml.load(text, _loader())
+        values = yaml.load(text, _loader())
     except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(f"{name} is not YAML of plain values: {error}") from error
+    if _expands_beyond(MAX_VALUES, values):
+        raise ValueError(f"{name} expands to more than {MAX_VALUES:,} values; write its aliases (*name) out")
+    return values
+
+
+def _expands_beyond(most: int, values: Any) -> bool:
+    """Return whether there are more than `most` values, each counted wherever an alias repeats it."""
+    waiting, count = [values], 0
+    while waiting and count <= most:
+        value = waiting.pop()
+        count += 1
+        if isinstance(value, dict):
+            waiting += value.values()
+        elif isinstance(value, list | tuple | set):
+            waiting += value
+    return count + len(waiting) > most
 
 
 def write_yaml(path: Path, values: Mapping[str, Any]) -> None:

@@ -15,7 +15,7 @@ from aviot.backbones.checkpoints.shards import read_shards
 from aviot.request import checkpoint_folder
 from aviot.training.config import TrainingConfig
 from aviot.training.config_files import Engine, write_yaml
-from aviot.training.manifest import RunReference, digest, hash_files
+from aviot.training.manifest import MAX_MANIFEST_BYTES, RunReference, digest, hash_files
 from aviot.utils.files import write_durably
 from aviot.utils.machine import command_line, commit, machine, versions
 
@@ -72,7 +72,7 @@ def read_starts(run: Path) -> Starts:
     if not path.is_file():
         return []
     try:
-        starts = json.loads(path.read_text(encoding="utf-8"))
+        starts = json.loads(path.read_text(encoding="utf-8") if path.stat().st_size <= MAX_MANIFEST_BYTES else "")
     except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{path} cannot be read: it was truncated or changed") from error
     if not isinstance(starts, list) or not all(isinstance(start, dict) for start in starts):

@@ -110,7 +110,8 @@ def read_ledger(run: Path) -> Ledger:
     if not path.exists():
         return {}
     try:
-        values = json.loads(path.read_text(encoding="utf-8") if path.is_file() else "")
+        is_readable = path.is_file() and path.stat().st_size <= MAX_MANIFEST_BYTES
+        values = json.loads(path.read_text(encoding="utf-8") if is_readable else "")
         return {int(step): str(sha256) for step, sha256 in values.items()}
     except (OSError, ValueError, RecursionError, AttributeError) as error:
         raise ValueError(f"{path} cannot be read: it was truncated or changed") from error

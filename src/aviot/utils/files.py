@@ -94,6 +94,12 @@ def check_output(path: Path) -> None:
     _try_to_write(path.parent, path.name, "name a file elsewhere")
 
 
+def check_regular(path: Path) -> None:
+    """Refuse a link, folder, pipe or device in the place of a file that a run writes; it may also be missing."""
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise ValueError(f"{path} is not a regular file, as a run writes it; remove it, or name another folder")
+
+
 def check_outputs_differ(outputs: Mapping[str, Path | None], source: Path | None) -> None:
     """Raise ValueError for outputs that cannot be written, or that would overwrite the source or each other."""
     taken = {} if source is None else {source.resolve(): "the video itself"}
@@ -147,6 +153,7 @@ def folder_lock(folder: Path, advice: str) -> Iterator[None]:
     created = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     folder = folder.resolve()  # one lock for all names of a folder
+    check_regular(folder / LOCK)
     refusal = f"another process is writing into {folder}{_holder(folder)}; {advice}"
     with _locked(folder, os.O_RDONLY, refusal), _locked(folder / LOCK, os.O_RDWR | os.O_CREAT, refusal) as handle:
         with suppress(OSError):

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from aviot.utils.files import sync
+from aviot.utils.files import check_regular, sync
 from aviot.utils.printing import json_text
 
 Row = dict[str, Any]
@@ -33,6 +33,7 @@ class Journal:
 
     def __init__(self, path: Path, first: Mapping[str, Any] | None = None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
+        check_regular(path)
         self._file = path.open("ab+")
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -88,6 +89,7 @@ def read_rows(path: Path) -> list[Row]:
 @contextmanager
 def exclusive_lock(path: Path) -> Iterator[None]:
     """Wait for the exclusive lock on a file, and hold it until the block or the process ends."""
+    check_regular(path)
     with path.open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

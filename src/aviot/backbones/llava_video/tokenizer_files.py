@@ -27,6 +27,7 @@ LONGEST_REPLACEMENT = 8  # letters
 
 _CLASSES = ("GPT2Tokenizer", "LlamaTokenizer", "PreTrainedTokenizer", "Qwen2Tokenizer", "TokenizersBackend")
 _FILES = (TOKENIZER_FILE, "vocab.json", "merges.txt")
+TEMPLATES = "additional_chat_templates"
 _SMALL_FILES = ("special_tokens_map.json", "added_tokens.json", "chat_template.jinja")
 # Arguments of tokenizer classes that open files or stand for whole tokenizers.
 _OBJECTS = ("gguf_file", "init_inputs", "merges", "subfolder", "tokenizer_object", "vocab", "__slow_tokenizer")
@@ -72,12 +73,24 @@ def check_tokenizer_files(folder: Path, vocabulary: int) -> None:
     for name in _SMALL_FILES:
         if (folder / name).exists():
             check_file(folder / name, LARGEST_EMPTY)
+    _check_templates(folder / TEMPLATES)
     if not found:
         raise CheckpointError(f"{folder} holds no tokenizer; expected {TOKENIZER_FILE}, or vocab.json and merges.txt")
     if (folder / CONFIG_FILE).exists():
         _check_settings(folder / CONFIG_FILE)
     if folder / TOKENIZER_FILE in found:
         _check_steps(folder / TOKENIZER_FILE)
+
+
+def _check_templates(folder: Path) -> None:
+    """Refuse further chat templates, which transformers reads whole, that are larger together than one may be."""
+    if folder.is_symlink():
+        raise CheckpointError(f"{folder} is a link; copy the folder it means, or remove it")
+    found = sorted(folder.glob("*.jinja"))
+    for path in found:
+        check_file(path, LARGEST_EMPTY)
+    if sum(path.stat().st_size for path in found) > LARGEST_EMPTY:
+        raise CheckpointError(f"{folder} holds more than the {LARGEST_EMPTY:,} bytes that chat templates can need")
 
 
 def _check_settings(path: Path) -> None:

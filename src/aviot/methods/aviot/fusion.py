@@ -35,6 +35,7 @@ def gate_weights(
     """Return gamma: softmax at temperature tau_g, at least delta_G for the global branch (eq:supp_gate_floor)."""
     logits = gate(statistics)
     share = torch.softmax(logits / config.temperature, -1) * (1 - config.global_floor)
+    share = share + 0 * logits  # NaN, which is refused, for an infinite logit, which a softmax hides
     return torch.cat((share[..., :1] + config.global_floor, share[..., 1:]), -1)
 
 

@@ -51,7 +51,8 @@ class Metric(nn.Module):
 
     def weights(self, question: Float[Tensor, "B D"]) -> Float[Tensor, "B C"]:
         """Return w(q), one positive weight per coordinate of the transport space (eq:question_weights)."""
-        return F.softplus(self.weigh(question))
+        logits = self.weigh(question)
+        return F.softplus(logits) + 0 * logits  # NaN, which is refused, for minus infinity, which softplus hides
 
     def lift(self, points: Float[Tensor, "B R N D"]) -> Float[Tensor, "B R N C"]:
         """Apply the embedding's first map, W x + b: affine, so it commutes with mixing by weights that sum to one."""
