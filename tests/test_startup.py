@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+from bombs import gif, many_samples
 
 import aviot
 
@@ -108,6 +109,17 @@ def test_no_output_takes_the_place_of_the_video(clip, command):
     assert f"{picture} is the video itself; name another file" in said
     assert "code 2 imported []" in said
     assert picture.read_bytes() == before
+
+
+def test_a_file_that_is_not_a_video_or_a_bomb_is_found_before_the_model_is_loaded(tmp_path):
+    """Of what is heavy, only PyAV is imported; the whole command stays far below 500 MB."""
+    files = {"text.mp4": b"no video" * 99, "large.gif": gif(8192, 4352, 2000), "claims.mp4": many_samples()}
+    sentences = ("is not a video that FFmpeg can read", "unpacks to more than", "claims 30,000,000 samples")
+    for (name, data), sentence in zip(files.items(), sentences, strict=True):
+        (tmp_path / name).write_bytes(data)
+        said = probe(["answer", str(tmp_path / name), "-q", "Why?"])
+        assert sentence in said
+        assert "code 2 imported ['av']" in said
 
 
 @pytest.mark.parametrize("seconds", [0.15, 0.6])

@@ -65,6 +65,9 @@ def answer(
             source_fps=source_fps,
             device=device,
         )
+        from aviot.video.files import check_opens
+
+        check_opens(video)
         lm = load_model(model, device, report)
         session = lm.open(video, report=report, **request.sampling)
         answers = [

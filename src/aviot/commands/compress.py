@@ -70,6 +70,9 @@ def compress(
         )
         check_outputs_differ({"the features": output}, video)
         check_compresses(method)
+        from aviot.video.files import check_opens
+
+        check_opens(video)
         lm = load_model(model, device, report)
         from aviot.session import save_compression
 

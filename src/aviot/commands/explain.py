@@ -90,6 +90,9 @@ def explain(
         outputs = Outputs(output, figures, export, Wanted(support, frame))
         outputs.check(video)
         check_compresses(method)
+        from aviot.video.files import check_opens
+
+        check_opens(video)
         lm = load_model(model, device, report)
         session, pictures = open_with_pictures(lm, video, report=report, **request.sampling)
         asking = Asking(tuple(question), request.budget, method, max_new_tokens)
