@@ -5,6 +5,7 @@ hold those alone. Tokens keep the positions that they had, and so do the tokens 
 """
 
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -29,12 +30,14 @@ def pruned_decoder(model: Any, inputs: DecoderInput, pruning: Pruning) -> Iterat
             f"method {method.name!r} drops tokens before layer {method.layer}, and this decoder has {len(layers)}; "
             f"choose a layer from 1 to {len(layers) - 1}"
         )
-    state = _State(inputs, pruning)
+    state, owner = _State(inputs, pruning), threading.get_ident()
     with ExitStack() as hooks:
 
         def hook(module: nn.Module, function: Callable[..., Any]) -> None:
-            handle = module.register_forward_pre_hook(function, with_kwargs=True)
-            hooks.callback(handle.remove)
+            def own(*given: Any) -> Any:  # other threads may run the same model meanwhile
+                return function(*given) if threading.get_ident() == owner else None
+
+            hooks.callback(module.register_forward_pre_hook(own, with_kwargs=True).remove)
 
         if method.needs_attention:
             hook(layers[method.layer - 1].self_attn, state.note_attention)
