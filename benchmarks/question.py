@@ -22,6 +22,7 @@ import av
 import numpy as np
 import torch
 
+from aviot.backbones.base import CompressionRequest
 from aviot.backbones.llava_video.model import Prompts
 from aviot.backbones.llava_video.sequence import IGNORED, pad_left, place_video
 from aviot.data import BatchLayout, Collate, Corpus
@@ -145,7 +146,7 @@ def held_out(model: AviotForConditionalGeneration, batch: Any, question: str) ->
     given = {"own": [row.question for row in rows], "none": [None] * len(rows)}
     given["another's"] = [rows[number - 1].question for number in range(len(rows))]
     asked = [replace(row, question=mean) for row, mean in zip(rows, given[question], strict=True)]
-    done = dict(model.model.compress_rows(asked, encoded, ratio=RATIO, compressor="aviot", step=None, record=True))
+    done = dict(model.model.compress_rows(asked, encoded, CompressionRequest(RATIO)))
     placed = [place_video(row.embeds, row.place, done[i].tokens, row.labels) for i, row in enumerate(rows)]
     merged = pad_left([embeds for embeds, _ in placed], [labels for _, labels in placed])
     out = model(inputs_embeds=merged.embeds, attention_mask=merged.attention_mask, labels=merged.labels)
