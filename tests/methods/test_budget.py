@@ -1,0 +1,81 @@
+"""Budgets: checked when made, and counted the same way for every method."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aviot import Budget
+from aviot.budget import one_per_row
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"ratio": 0.5}, "ratio must be a finite number above 1 .*, got 0.5"),
+        ({"ratio": 1}, "ratio must be a finite number above 1"),
+        ({"ratio": math.nan}, "ratio must be a finite number above 1"),
+        ({"ratio": "4"}, "ratio must be a finite number above 1"),
+        ({"keep": 0}, "keep must be a share above 0 and at most 1 .*, got 0"),
+        ({"keep": 1.01}, "keep must be a share"),
+        ({"supports": 0}, "supports must be a whole number of at least 1, got 0"),
+        ({"supports": 2.5}, "supports must be a whole number"),
+        ({"tokens": True}, "tokens must be a whole number"),
+        ({}, "exactly one of ratio, keep, supports and tokens, got none"),
+        ({"ratio": 4, "keep": 0.5}, "exactly one of ratio, keep, supports and tokens, got ratio, keep"),
+    ],
+)
+def test_what_is_refused(given, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        Budget(**given)
+
+
+def test_a_number_is_a_ratio_and_auto_is_not_there_yet():
+    assert Budget.of(4) == Budget(ratio=4.0)
+    assert Budget.of(Budget(keep=0.1)) == Budget(keep=0.1)
+    with pytest.raises(ValueError, match="'auto' is not available yet; give a ratio"):
+        Budget.of("auto")
+    with pytest.raises(ValueError, match="ratio must be a finite number above 1"):
+        Budget.of("4")
+
+
+@given(frames=st.integers(1, 300), per_frame=st.integers(1, 300), ratio=st.floats(1.001, 100))
+def test_a_share_is_its_ratio(frames, per_frame, ratio):
+    """For frames and for tokens, up to the rounding of 1 / ratio."""
+    by_ratio, by_share = Budget(ratio=ratio), Budget(keep=1 / ratio)
+    assert by_ratio.frames(frames, per_frame) == by_share.frames(frames, per_frame)
+    assert by_ratio.count(frames, per_frame) == by_share.count(frames, per_frame)
+    assert 1 <= by_ratio.frames(frames, per_frame) <= frames
+    assert 1 <= by_ratio.count(frames, per_frame) <= frames * per_frame
+
+
+@given(frames=st.integers(1, 300), supports=st.integers(1, 300))
+def test_the_ratio_of_a_number_of_frames_gives_that_number(frames, supports):
+    """T / K in floating point can land a hair above K, which is not another support."""
+    if supports < frames:
+        assert Budget(ratio=frames / supports).frames(frames, 1) == supports
+
+
+def test_counts():
+    assert Budget(tokens=500).frames(64, 210) == 2
+    assert Budget(tokens=500).count(64, 196) == 500
+    assert Budget(tokens=10**9).frames(64, 210) == 64
+    assert Budget(supports=70).frames(64, 210) == 64
+    assert Budget(supports=3).count(64, 196) == 588
+    with pytest.raises(ValueError, match="a budget of 100 tokens is less than one frame's 210; give more, or choose"):
+        Budget(tokens=100).frames(64, 210)
+
+
+def test_words():
+    budgets = [Budget(ratio=4), Budget(keep=0.1), Budget(supports=16), Budget(tokens=2048)]
+    assert [str(budget) for budget in budgets] == ["ratio 4", "keep 0.1", "16 supports", "2048 tokens"]
+    assert [budget.label for budget in budgets] == ["4", "keep0.1", "16supports", "2048tokens"]
+    assert len({budget.sort_key for budget in budgets}) == 4
+
+
+def test_one_for_all_or_one_each():
+    assert one_per_row(4, 2) == (Budget(ratio=4),) * 2
+    assert one_per_row([2, Budget(keep=0.5)], 2) == (Budget(ratio=2), Budget(keep=0.5))
+    with pytest.raises(ValueError, match="one per prompt: got 3 ratios and 2 prompts"):
+        one_per_row([2, 3, 4], 2)

@@ -1,0 +1,126 @@
+"""What holds for every method of the registry, on features of awkward shapes and kinds."""
+
+import pytest
+import torch
+
+from aviot import Budget, Compressor, CompressorConfig
+from aviot.methods import FrameMethod, VideoFeatures, get, names
+from aviot.methods.baselines import cell_weights, smaller_grid
+
+GRID, DIM = (9, 9), 16
+NAMES = tuple(name for name in names() if get(name).point != "decoder")
+
+
+@pytest.fixture(scope="module")
+def parts():
+    torch.manual_seed(0)
+    config = CompressorConfig(dim=DIM, cost_dim=8, grid=GRID, regions=((1, 1), (3, 3), (9, 9)))
+    return {"compressor": Compressor(config).eval(), "question_projection": torch.nn.Linear(6, DIM, bias=False)}
+
+
+def video(frames, dtype=torch.float32, **changes):
+    g = torch.Generator().manual_seed(frames)
+    features = torch.randn(frames, 81, DIM, generator=g).to(dtype)
+    extras = {"before_positions": features, "frame_means": torch.randn(frames, 6, generator=g)}
+    times = tuple(0.5 * number for number in range(frames))
+    return VideoFeatures(**({"features": features, "grid": GRID, "times": times, "extras": extras} | changes))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("frames", [1, 2, 13, 64])
+@pytest.mark.parametrize("budget", [Budget(ratio=4), Budget(keep=0.1), Budget(supports=3), Budget(keep=1.0)])
+@torch.no_grad()
+def test_tokens_are_their_mixtures_at_their_mean_times(parts, name, frames, budget):
+    method, given = get(name).bind(parts), video(frames)
+    question = torch.randn(6) if method.uses_question else None
+    made = method(given, question=question, budget=budget)
+    mixture = made.mixture
+    torch.testing.assert_close(mixture.rebuild(given.flat()), made.tokens, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(mixture.weights.sum(1), torch.ones(len(made)), atol=1e-5, rtol=0)
+    times = mixture.frame_shares().float() @ torch.tensor(given.times)
+    if method.point == "features":  # a support stands at one time, whatever its positions are mixed of
+        times = times.unflatten(0, (-1, 81)).mean(1, keepdim=True).expand(-1, 81).flatten()
+    torch.testing.assert_close(made.times, times, atol=1e-3, rtol=0)
+    assert made.positions.shape == (len(made), 3)
+    most = budget.count(frames, 81) if method.point == "tokens" else 81 * budget.frames(frames, 81)
+    assert 1 <= len(made) <= (most if method.compresses else 81 * frames)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@torch.no_grad()
+def test_no_question_is_needed_and_calls_repeat(parts, name):
+    method = get(name).bind(parts)
+    first, second = (method(video(20), budget=4) for _ in range(2))
+    assert torch.equal(first.tokens, second.tokens)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+@torch.no_grad()
+def test_features_keep_their_type(parts, name, dtype):
+    parts = {key: module.to(torch.float32) for key, module in parts.items()}
+    made = get(name).bind(parts)(video(13, dtype), budget=4)
+    assert made.tokens.dtype == dtype
+    assert made.tokens.isfinite().all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+@torch.no_grad()
+def test_frames_that_are_all_alike_come_back_as_they_are(parts, name):
+    same = video(1).features.expand(12, -1, -1).contiguous()
+    made = get(name).bind(parts)(video(12, features=same), budget=Budget(supports=3))
+    if made.compression is not None:
+        expected = same[:1].expand(len(made.tokens) // 81, -1, -1).flatten(0, 1)
+        torch.testing.assert_close(made.tokens, expected, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if isinstance(get(name), FrameMethod)])
+@torch.no_grad()
+def test_a_batch_is_its_members(parts, name):
+    method = get(name).bind(parts)
+    one, two = video(20), video(20, features=torch.randn(20, 81, DIM))
+    stacked = {key: torch.stack((one.extras[key], two.extras[key])) for key in one.extras}
+    both = video(20, features=torch.stack((one.features, two.features)), extras=stacked)
+    made = method.mix(both, question=None, budget=Budget(ratio=4))
+    for place, alone in enumerate((one, two)):
+        expected = method.mix(alone, question=None, budget=Budget(ratio=4)).features
+        torch.testing.assert_close(made.features[place], expected, atol=1e-5, rtol=1e-5)
+    with pytest.raises(ValueError, match="give one video"):
+        method(both, budget=4)
+
+
+def test_a_budget_of_one_token():
+    assert len(get("low-resolution")(video(8), budget=Budget(tokens=1))) == 1
+    with pytest.raises(ValueError, match="less than one frame's 81"):
+        get("uniform")(video(8), budget=Budget(tokens=1))
+
+
+def test_a_trained_method_alone_says_what_it_needs():
+    with pytest.raises(ValueError, match="has no weights by itself; use a VideoLM"):
+        get("aviot")(video(8), budget=4)
+
+
+def test_features_must_fit_their_grid_and_times():
+    with pytest.raises(ValueError, match=r"features must be \[T,81,D\]"):
+        VideoFeatures(torch.zeros(3, 80, 4), GRID)
+    with pytest.raises(ValueError, match="one time per frame, or none: got 2 for 3 frames"):
+        VideoFeatures(torch.zeros(3, 81, 4), GRID, (0.0, 1.0))
+
+
+def test_random_frames_are_those_of_the_seed():
+    from aviot.methods.baselines import Random
+
+    picks = [Random(seed)(video(40), budget=4).mixture.weights for seed in (0, 0, 1)]
+    assert torch.equal(picks[0], picks[1])
+    assert not torch.equal(picks[0], picks[2])
+
+
+@pytest.mark.parametrize(("grid", "cells"), [((14, 14), 49), ((14, 14), 50), ((9, 16), 36), ((3, 20), 7), ((5, 5), 99)])
+def test_a_smaller_grid_fits_and_keeps_its_proportions(grid, cells):
+    rows, columns = smaller_grid(grid, cells)
+    assert 1 <= rows <= grid[0]
+    assert 1 <= columns <= grid[1]
+    assert rows * columns <= max(cells, 1) or (rows, columns) == grid
+    assert rows * columns >= 0.5 * min(cells, grid[0] * grid[1])
+    weights = cell_weights(grid, (rows, columns))
+    torch.testing.assert_close(weights.sum(1), torch.ones(rows * columns))
