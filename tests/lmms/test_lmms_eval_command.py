@@ -100,5 +100,5 @@ def test_a_broken_and_a_missing_video_are_listed_and_wrong(local, tmp_path):
 
 def test_a_wrong_compressor_is_refused(local, tmp_path):
     folder, _ = local
-    with pytest.raises(AssertionError, match="compressor must be one of"):
+    with pytest.raises(AssertionError, match="method must be one of"):
         lmms_eval(folder, tmp_path / "out", f"pretrained={folder / 'model'},compressor=magic")
