@@ -1,10 +1,12 @@
-"""What a report costs besides the model, and pictures of it: python benchmarks/explorer.py --help
+"""Cost of a report without the model, screenshots and an animation of it: python benchmarks/explorer.py --help
 
-Times are CPU seconds of this process as well as those on the clock, since other work may share the machine. The model
-is a tiny one with random weights unless --model names another.
+Times are CPU seconds of this process and wall-clock seconds, since other work may share the machine. The model is a
+tiny one with random weights unless --model names another. The README's animation is the page of `aviot demo`, made by
+--model src/aviot/bundled/weights --frames 64 --scene 3 --animation docs/images/explorer.gif
 """
 
 import argparse
+import io
 import resource
 import tempfile
 import threading
@@ -24,6 +26,18 @@ from aviot.session import VideoLM, VideoSession
 from aviot_lab.world import World, WorldConfig, save
 
 ROOT = Path(__file__).parents[1]
+# The animation shows the controls, both answers, the map, and the curve and strongest frames of the chosen support.
+FOCUS = """
+#explorer > :not(.chooser, #answers, #map, #support), .lead, .legend, details, #map-title ~ p, #answers h2, #answers h3,
+.choices > :not(:first-child), .choices span:not(:last-child), #support h2, .gallery ~ *, figcaption
+{ display: none !important; }
+section { margin: 0 0 12px !important; padding: 4px 0 0 !important; border: 0 !important; }
+.chooser { position: static !important; margin-top: 0 !important; }
+.gallery { grid-template-columns: repeat(4, 150px) !important; }
+#support-number { outline: none !important; }
+"""
+WIDTH = 720  # pixels of the animation
+HOLD_MS, STEP_MS = 1500, 450
 
 
 class Clock:
@@ -136,6 +150,38 @@ def photograph(page, out):
         return browser.close()
 
 
+def animate(page, out):
+    """Write a GIF in which supports are chosen for the first question, then for the second."""
+    from playwright.sync_api import sync_playwright
+
+    shots, durations = [], []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        tab = browser.new_page(viewport={"width": 900, "height": 900}, color_scheme="light")
+        tab.goto(page.as_uri())
+        tab.add_style_tag(content=FOCUS)
+        last = int(tab.locator("#support-number").get_attribute("max"))
+        for condition in (0, 3):  # each question, compressed for itself
+            tab.locator("#condition").select_option(str(condition))
+            for support in (None, *range(1, last + 1, 2)):
+                if support is not None:
+                    tab.locator("#support-number").fill(str(support))
+                ready = f"{condition} " if support is None else f"{condition} {support} "
+                tab.wait_for_selector(f'#explorer[data-ready^="{ready}"]')
+                tab.wait_for_timeout(150)
+                shots.append(Image.open(io.BytesIO(tab.locator("#explorer").screenshot())).convert("RGB"))
+                durations.append(HOLD_MS if support is None else STEP_MS)
+        browser.close()
+    height = max(shot.height for shot in shots) * WIDTH // shots[0].width
+    sheet = Image.new("RGB", (WIDTH, height * len(shots)), shots[0].getpixel((0, 0)))
+    for n, shot in enumerate(shots):
+        sheet.paste(shot.resize((WIDTH, shot.height * WIDTH // shot.width), Image.Resampling.LANCZOS), (0, n * height))
+    sheet = sheet.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)  # one palette for all frames
+    frames = [sheet.crop((0, n * height, WIDTH, (n + 1) * height)) for n in range(len(shots))]
+    frames[0].save(out, save_all=True, append_images=frames[1:], duration=durations, loop=0, optimize=True)
+    print(f"{out}: {len(frames)} frames, {sum(durations) / 1000:g} s, {out.stat().st_size / 1e6:.2f} MB")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, default=ROOT / "tests" / "golden" / "checkpoint")
@@ -145,9 +191,13 @@ def main():
     parser.add_argument("--question", action="append", help="instead of the scene's own; repeat")
     parser.add_argument("--figures", type=Path, help="folder for the paper's kinds of figure")
     parser.add_argument("--screenshots", type=Path, help="folder for pictures of the page")
+    parser.add_argument("--animation", type=Path, help="GIF of the page to write")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        photograph(measure(options, Path(folder)), options.screenshots)
+        page = measure(options, Path(folder))
+        photograph(page, options.screenshots)
+        if options.animation is not None:
+            animate(page, options.animation)
 
 
 if __name__ == "__main__":

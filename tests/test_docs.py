@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from aviot.commands.demo import SCENE
+from aviot.demo import draw_scene
+
 ROOT = Path(__file__).parents[1]
 METHOD = (ROOT / "docs" / "method.md").read_text()
 NAMES = sorted(set(re.findall(r"`((?:ot|methods|backbones|accounting)\.[\w.]+)`", METHOD)))
@@ -39,6 +42,17 @@ def run_examples(page):
 @pytest.mark.parametrize("page", EXAMPLES)
 def test_examples_run(page):
     run_examples(page)
+
+
+def test_the_tutorial_runs_after_the_demo(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "aviot-demo").mkdir()
+    draw_scene(SCENE, tmp_path / "aviot-demo")
+    names, text = run_examples("docs/tutorial.md"), (ROOT / "docs" / "tutorial.md").read_text()
+    printed = capsys.readouterr().out
+    for said in re.findall(r"print\(.*\)  # (top right.*|TokenMixture.*|\(64.*)$", text, re.M):
+        assert said in printed
+    assert f"# {list(names['provenance'].frames().shape)}: each support's" in text
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/compress.md"])
