@@ -194,4 +194,4 @@ def test_without_the_small_model_a_model_must_be_named(monkeypatch, tmp_path):
     monkeypatch.setattr("aviot.bundled.FOLDER", tmp_path / "nothing")
     done = demo("--output", tmp_path)
     assert done.exit_code == 2
-    assert "name a checkpoint with --model" in done.stderr
+    assert "name a checkpoint (--model)" in done.stderr

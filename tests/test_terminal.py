@@ -8,7 +8,7 @@ import pytest
 import typer
 from rich.console import Console
 
-from aviot import terminal
+from aviot.commands import terminal
 
 PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
 DISTRIBUTIONS = {"PIL": "pillow", "yaml": "pyyaml"}

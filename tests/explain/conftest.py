@@ -6,9 +6,10 @@ import pytest
 from showing import CHECKPOINT, CHROMIUM, DESKTOP, PHONE, QUESTIONS, Case, Shown, clip
 
 from aviot import Budget, VideoLM
-from aviot.explain.build import build_report
+from aviot.explain.outputs import build_report
 from aviot.explain.page import page_of
-from aviot.explain.study import Asking, open_with_pictures
+from aviot.explain.pictures import open_with_pictures
+from aviot.explain.study import Asking
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 
 

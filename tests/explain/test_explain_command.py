@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 from aviot import VideoLM
 from aviot.bundled import FOREIGN
 from aviot.cli import app
-from aviot.explain.export import patch_boxes
-from aviot.explain.fading import FAINTEST, opacity
-from aviot.explain.figures import FigureViews, Wanted, fitted, paths_figure, support_figure
+from aviot.explain.figures import ChosenPair, FigureViews, fitted, paths_figure, support_figure
+from aviot.explain.maps import FAINTEST, opacity
+from aviot.explain.outputs import patch_boxes
 from aviot.methods.aviot.analysis import mass_inside, top_cells
 
 
@@ -171,8 +171,8 @@ def test_titles_fit_into_their_place():
 def test_figures_show_the_frame_that_was_chosen(case):
     view = case.views[0]
     for frame in range(view.frames.shape[1]):
-        views = FigureViews(Wanted(support=0, frame=frame))
-        views.keep(view)
+        views = FigureViews(ChosenPair(support=0, frame=frame))
+        views.add(view)
         strongest = view.frames[0].argsort(descending=True)[:4].tolist()
         assert {frame, *(best for best in strongest if view.frames[0, best] > 0)} <= set(views.shown)
         assert len(views.shown) <= 5
@@ -180,15 +180,15 @@ def test_figures_show_the_frame_that_was_chosen(case):
 
 def test_figures_open_with_what_the_first_question_is_about(case):
     view = case.views[0]
-    views = FigureViews(Wanted())
-    views.keep(view)
+    views = FigureViews(ChosenPair())
+    views.add(view)
     assert (views.support, views.frame) == view.starting_pair(0)
     assert (views.support, views.frame) == (case.study.conditions[0].support, case.study.conditions[0].frame)
 
 
 def test_figures_fade_maps_that_are_close_to_even(case):
-    views = FigureViews(Wanted(support=1))
-    views.keep(case.views[0])
+    views = FigureViews(ChosenPair(support=1))
+    views.add(case.views[0])
     shares = [float(mass_inside(field, top_cells(field))) for field in views.fields]
     axes = support_figure(case.study, views).axes
     drawn = [axis.collections[0].get_alpha() for axis in axes[1 : 1 + len(shares)]]
@@ -216,4 +216,4 @@ def test_a_pair_that_is_not_there(folder, tmp_path):
     asked = (folder, "-q", "a", "-o", tmp_path / "a.html", "--figures", tmp_path / "f", "--support", "9")
     done = explain(*asked)
     assert done.exit_code == 2
-    assert "--support must be from 0 to 1, got 9" in done.stderr
+    assert "support must be from 0 to 1, got 9" in done.stderr

@@ -8,8 +8,7 @@ import pytest
 from showing import DESKTOP, PHONE, QUESTIONS, serious_faults
 
 from aviot.bundled import FOREIGN
-from aviot.explain.fading import opacity
-from aviot.explain.fields import text_of
+from aviot.explain.maps import deflated, opacity
 from aviot.methods.aviot.analysis import agreement, mass_inside, top_cells
 
 OUTLINED = """async (canvas) => {
@@ -160,7 +159,7 @@ def with_share_in_top(report, share):
     for view in report["views"]:
         figures = np.frombuffer(zlib.decompress(base64.b64decode(view["figures"])), "<u2").reshape(-1, 4).copy()
         figures[:, 0] = round(share * report["figure_steps"])
-        views.append(view | {"figures": text_of(figures)})
+        views.append(view | {"figures": deflated(figures)})
     return report | {"views": views}
 
 

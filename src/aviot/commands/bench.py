@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from aviot.commands.options import METHODS, Device, Json
+from aviot.commands.terminal import mistakes, refuse, working
 from aviot.methods.registry import check_name
-from aviot.terminal import mistakes, refuse, working
 
 FRAMES, RATIOS, BATCHES = [64], [4.0, 10.0], [1]
 

@@ -10,6 +10,7 @@ from importlib.util import spec_from_loader
 from types import ModuleType
 
 MOVED = {
+    "aviot.commands.described": "aviot.commands.options",
     "aviot.compressor": "aviot.methods.aviot",
     "aviot.data.batches": "aviot.data.order",
     "aviot.data.content": "aviot.data.conversation",
@@ -54,6 +55,12 @@ MOVED = {
     "aviot.evaluation.suite.plots": "aviot.evaluation.suite.report",
     "aviot.evaluation.suite.reference": "aviot.evaluation.suite.comparison",
     "aviot.evaluation.tables": "aviot.evaluation.reading",
+    "aviot.explain.build": "aviot.explain.outputs",
+    "aviot.explain.export": "aviot.explain.outputs",
+    "aviot.explain.fading": "aviot.explain.maps",
+    "aviot.explain.fields": "aviot.explain.maps",
+    "aviot.explain.model_info": "aviot.explain.study",
+    "aviot.explain.report": "aviot.explain.page",
     "aviot.files": "aviot.utils.files",
     "aviot.journal": "aviot.utils.journal",
     "aviot.launcher": "aviot.utils.launcher",
@@ -121,6 +128,7 @@ MOVED = {
     "aviot.small": "aviot_lab.demo_model",
     "aviot.small.embedded": "aviot.bundled",
     "aviot.synthetic": "aviot_lab.world",
+    "aviot.terminal": "aviot.commands.terminal",
     "aviot.training.adapters": "aviot.training.model_setup",
     "aviot.training.arguments": "aviot.training.run",
     "aviot.training.ending": "aviot.training.shutdown",
