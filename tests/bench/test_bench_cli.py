@@ -11,12 +11,13 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from aviot.bench import alone, check, decoding, plot, scaling
+from aviot.bench import check, compressor, plot
 from aviot.bench.check import Checked
 from aviot.bench.pipeline import Pipeline
-from aviot.bench.result import Point, Result, Row
+from aviot.bench.report import write_outputs
+from aviot.bench.result import MethodResult, Result, ScalingPoint
 from aviot.bench.timing import Measurement, NotMeasured
-from aviot.bench.write import write_outputs
+from aviot.bench.workload import WITHOUT_PYAV
 from aviot.cli import app
 from aviot.config import TransportConfig
 from aviot.utils.machine import commit
@@ -132,7 +133,7 @@ def test_a_checkpoint_and_json_on_stdout(monkeypatch):
     done = aviot("--model", GOLDEN, "--device", "cpu", "--repeats", "1", "--frames", "5", "--ratio", "2", "--json")
     report = json.loads(done.stdout)
     assert report["dtype"] == "float32"
-    assert report["decoding"][0]["part"] == {"not_measured": decoding.WITHOUT_PYAV}
+    assert report["decoding"][0]["part"] == {"not_measured": WITHOUT_PYAV}
     assert len(report["rows"]) == 4
 
 
@@ -175,7 +176,7 @@ def test_scaling_moves_one_size_at_a_time():
         (("--device", "toaster"), "device must be auto, cpu, cuda"),
         (("--model", "/nowhere"), "no such folder"),
         (("--model", GOLDEN, "--size", "tiny"), "not both"),
-        (("--model", GOLDEN, "--scaling"), "leave --model out"),
+        (("--model", GOLDEN, "--scaling"), "leave the model out"),
         (("--scaling", "--compressor-only"), "not both"),
         (("/nowhere.mp4",), "no file"),
         ((GOLDEN, "--scaling"), "whole model only"),
@@ -185,11 +186,11 @@ def test_scaling_moves_one_size_at_a_time():
         (("--plot", "out.mp3"), "out.mp3: a plot's name must end in one of"),
         (("--json", "-"), "- is not a video: --json prints JSON on stdout by itself, so leave the - out"),
         (("-",), "leave the - out"),
-        (("--json", "out.json"), "to write the report to a file, say --output out.json"),
-        (("out.JSON",), "say --output out.JSON"),
-        (("--json", "report"), "say --output report"),
-        (("clip.mp4", "--json", "out.json"), "say --output out.json"),
-        (("--json", "out.json", "clip.mp4"), "say --output out.json"),
+        (("--json", "out.json"), "to write the report to a file, use --output out.json"),
+        (("out.JSON",), "use --output out.JSON"),
+        (("--json", "report"), "use --output report"),
+        (("clip.mp4", "--json", "out.json"), "use --output out.json"),
+        (("--json", "out.json", "clip.mp4"), "use --output out.json"),
         (("one.mp4", "two.mp4"), "expected at most one video, got 2: one.mp4, two.mp4"),
     ],
 )
@@ -204,7 +205,7 @@ def test_a_plot_without_matplotlib_is_refused_at_once(monkeypatch, tmp_path):
     monkeypatch.setattr(plot, "find_spec", lambda _: None)
     done = aviot("--plot", str(tmp_path / "out.png"))
     assert done.returncode == 2
-    assert "--plot needs matplotlib" in done.stderr
+    assert "a plot needs matplotlib" in done.stderr
     assert "[plot]" in done.stderr
 
 
@@ -218,7 +219,7 @@ def made_up(**found):
 PART = Measurement(3.0, 1.0, 5)
 POINT_SIZE = {"frames": 8, "supports": 2, "path": (8, 2)}
 POINTS = tuple(
-    Point(axis=axis, patches=81, dim=64, bandwidth_share=None, parts={"compress": PART}, **POINT_SIZE)
+    ScalingPoint(axis=axis, patches=81, dim=64, bandwidth_share=None, parts={"compress": PART}, **POINT_SIZE)
     for axis in "TKSD"
 )
 
@@ -226,7 +227,7 @@ POINTS = tuple(
 def test_plots_are_pictures(tmp_path):
     parts = {"encode": PART, "decoder_input": PART, "prefill": NotMeasured("out of memory"), "compress": PART}
     rows = tuple(
-        Row(method="aviot", batch=batch, ratio=4.0, tokens=tokens, parts=parts, **POINT_SIZE)
+        MethodResult(method="aviot", batch=batch, ratio=4.0, tokens=tokens, parts=parts, **POINT_SIZE)
         for batch, tokens in ((1, 60), (2, None))
     )
     for name, result in (("rows", made_up(rows=rows)), ("scaling", made_up(scaling=POINTS))):
@@ -269,7 +270,9 @@ def test_long_times_fit_a_terminal_too(capsys, monkeypatch):
     parts = dict.fromkeys(PARTS, part)
     figures = {"factor": 0.25, "first_token_ms": 370_370.1, "videos_per_second": 0.01, "bandwidth_share": 0.001}
     rows = [
-        Row(method=method, frames=224, batch=16, ratio=4.0, supports=56, tokens=47_040, path=(), parts=parts, **figures)
+        MethodResult(
+            method=method, frames=224, batch=16, ratio=4.0, supports=56, tokens=47_040, path=(), parts=parts, **figures
+        )
         for method in ("none", "uniform", "aviot")
     ]
     write_outputs(made_up(rows=tuple(rows)), None, None, as_json=False)
@@ -293,9 +296,9 @@ def test_a_part_that_does_not_fit_leaves_the_others(monkeypatch):
         assert row["first_token_ms"] is row["factor"] is row["videos_per_second"] is None
 
 
-@pytest.mark.parametrize(("mode", "module"), [("--compressor-only", alone), ("--scaling", scaling)])
-def test_features_that_do_not_fit_are_a_remark(monkeypatch, mode, module):
-    monkeypatch.setattr(module, "random_features", full)
+@pytest.mark.parametrize("mode", ["--compressor-only", "--scaling"])
+def test_features_that_do_not_fit_are_a_remark(monkeypatch, mode):
+    monkeypatch.setattr(compressor, "random_features", full)
     done = aviot(mode, "--device", "cpu", "--repeats", "1", "--frames", "8")
     assert done.returncode == 0
     assert "not measured: " in done.stdout

@@ -3,10 +3,17 @@
 import pytest
 import torch
 
-from aviot.bench.bandwidth import bandwidth_share, copy_bandwidth, fewest_bytes
-from aviot.bench.options import CPU
 from aviot.bench.result import total_ms
-from aviot.bench.timing import Measurement, NotMeasured, attempt, measure
+from aviot.bench.timing import (
+    CPU,
+    Measurement,
+    NotMeasured,
+    attempt,
+    bandwidth_share,
+    copy_bandwidth,
+    fewest_bytes,
+    measure,
+)
 
 
 def test_the_median_and_spread_of_a_fake_clock():

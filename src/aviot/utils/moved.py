@@ -10,6 +10,14 @@ from importlib.util import spec_from_loader
 from types import ModuleType
 
 MOVED = {
+    "aviot.bench.alone": "aviot.bench.compressor",
+    "aviot.bench.bandwidth": "aviot.bench.timing",
+    "aviot.bench.decoding": "aviot.bench.workload",
+    "aviot.bench.explanation": "aviot.bench.result",
+    "aviot.bench.measured": "aviot.bench.sizes",
+    "aviot.bench.options": "aviot.bench.run",
+    "aviot.bench.scaling": "aviot.bench.compressor",
+    "aviot.bench.write": "aviot.bench.report",
     "aviot.commands.described": "aviot.commands.options",
     "aviot.compressor": "aviot.methods.aviot",
     "aviot.data.batches": "aviot.data.order",
