@@ -1,4 +1,4 @@
-"""Why compression does not pay: sentences that follow from the measured parts, and no others."""
+"""Notes on compressions that save no time follow from the measured parts."""
 
 from aviot.bench.result import MethodResult, explain_slowdowns
 from aviot.bench.timing import Measurement, NotMeasured

@@ -1,4 +1,4 @@
-"""Medians on a clock of our own, and bytes that can be counted by hand."""
+"""Medians with a fake clock, and bytes that can be counted by hand."""
 
 import pytest
 import torch
@@ -42,7 +42,7 @@ def test_extra_memory_on_a_gpu():
     assert found.peak_extra_mib == pytest.approx(4, rel=0.1)
 
 
-def test_full_memory_is_a_remark():
+def test_full_memory_is_noted():
     def work():
         raise torch.OutOfMemoryError
 

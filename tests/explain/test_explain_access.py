@@ -1,4 +1,4 @@
-"""Who may ask the app: addresses, names, origins, the token, and how many at once."""
+"""Access to the app: addresses, names, origins, the token, and the number of connections."""
 
 import json
 import os
@@ -237,7 +237,7 @@ def test_every_reply_has_the_headers_that_browsers_obey(app):
 
 
 def test_a_hundred_connections_at_once_are_answered(app):
-    """All open before the first request is sent; none is reset."""
+    """Open every connection before the first request; none may be reset."""
     line = f"GET /status HTTP/1.1\r\nHost: {LOCAL}:{app.server_address[1]}\r\n\r\n".encode()
     connections = [socket.create_connection((LOCAL, app.server_address[1]), timeout=30) for _ in range(100)]
     for connection in connections:
@@ -351,7 +351,7 @@ VIDEO = "POST /videos HTTP/1.1\r\n" + HOST + "Content-Type: application/octet-st
     ],
 )
 def test_odd_requests_get_one_answer(app, text, status):
-    """The first byte of what is refused is never read as another request."""
+    """Never parse the body of a refused request as another request."""
     reply = raw(app, text.format(port=app.server_address[1]).encode("latin-1"))
     assert reply.startswith(f"HTTP/1.1 {status} ".encode())
     assert reply.count(b"\r\nServer: aviot") == 1
@@ -366,7 +366,7 @@ def test_requests_in_one_go_are_answered_in_order(app):
 
 @pytest.fixture(params=[signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def number(request):
-    """A signal with its default handler: nohup ignores SIGHUP, and the server leaves ignored signals alone."""
+    """Set a signal's default handler: nohup ignores SIGHUP, and the server does not handle ignored signals."""
     outside = signal.signal(request.param, signal.SIG_DFL)
     yield request.param
     signal.signal(request.param, outside)
@@ -465,7 +465,7 @@ def test_in_a_browser_the_token_leaves_the_address_bar(exposed, tab, tmp_path):
 
 
 def test_in_a_browser_a_link_of_another_site_works_after_one_click(exposed, app, tab):
-    """A strict cookie is not sent on a redirect that another site began."""
+    """Work around strict cookies, which are not sent on a redirect that another site started."""
     base = f"http://{LOCAL}:{exposed.server_address[1]}/"
     page = tab().page
     page.goto(app.url.replace(LOCAL, "localhost"))

@@ -1,4 +1,4 @@
-"""`aviot explain` as a user meets it: a page, figures, exact data, and sentences for mistakes."""
+"""The `aviot explain` command: page, figures, exact data, and error messages."""
 
 import json
 
@@ -23,7 +23,7 @@ from aviot.methods.aviot.analysis import mass_inside, top_cells
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder of images with a name that would break careless markup."""
+    """Return a folder of images whose name breaks markup that is not escaped."""
     folder = tmp_path_factory.mktemp("clips") / 'it\'s "mine" <b>'
     folder.mkdir()
     for number, frame in enumerate(clip(8)):
@@ -69,7 +69,7 @@ def test_it_is_said_who_answered(written):
 
 
 def test_the_bundled_model_warns_about_a_video_it_cannot_know(folder, tmp_path, bundled):
-    """Also where its folder is named; on the page, in the JSON and on stderr."""
+    """Warn on the page, in the JSON and on stderr, even if the bundled model is named explicitly."""
     page = tmp_path / "a.html"
     done = explain(folder, "-q", "What is the woman doing?", "--frames", "2", "-o", page, "--json")
     assert done.exit_code == 0, done.output
@@ -105,9 +105,9 @@ def test_the_export_is_exact(written, folder, loaded):
     assert tensors["times"].tolist() == [n / 2 for n in range(8)]
     assert torch.equal(tensors["boxes"], patch_boxes((27, 27), 1.0))
     with safe_open(out / "exact.safetensors", "pt") as file:
-        told = json.loads(file.metadata()["aviot"])
-    assert told["questions"] == ["What $x$?", "Why?"]
-    assert told["views"]["none"]["paths"] == ["global", "medium", "local"]
+        metadata = json.loads(file.metadata()["aviot"])
+    assert metadata["questions"] == ["What $x$?", "Why?"]
+    assert metadata["views"]["none"]["paths"] == ["global", "medium", "local"]
 
 
 def test_boxes_are_shares_of_the_frame():

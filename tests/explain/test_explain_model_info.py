@@ -1,4 +1,4 @@
-"""Which model answers, and which videos the bundled one can know."""
+"""The description of the model that answers, and the videos that the bundled model knows."""
 
 import shutil
 from dataclasses import replace
@@ -18,7 +18,7 @@ from aviot_lab.world import World, WorldConfig, save
 
 @pytest.fixture
 def model(loaded, monkeypatch):
-    """The tiny model, to be given other folders' names."""
+    """Return the tiny model, whose path a test may change."""
     monkeypatch.setattr(loaded[0], "name_or_path", loaded[0].name_or_path)
     return loaded[0]
 

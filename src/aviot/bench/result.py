@@ -67,7 +67,7 @@ class Decoding:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """All measurements of one run, and the machine and versions that it ran on."""
+    """The measurements of one run, and the machine and versions that it ran on."""
 
     model: str
     dtype: str

@@ -38,7 +38,7 @@ class Clips:
 
 @dataclass(frozen=True, eq=False)
 class RenderPlan:
-    """What to draw in the frames of some scenes, scene by scene: arrays that one process can make for another."""
+    """The drawing instructions for frames of several scenes: arrays that one process can make for another."""
 
     size: int
     stacks: tuple[Stack, ...]
