@@ -92,7 +92,7 @@ def demo(
 def _check(video: Path | None, scene: int, questions: Sequence[str], ratio: float, folder: Path) -> None:
     """Raise ValueError for invalid options, before anything is loaded or written."""
     from aviot.request import MOST_QUESTIONS, check_questions
-    from aviot.scenes.stored import check_number
+    from aviot.scenes.files import check_number
     from aviot.utils.files import check_folder
     from aviot.video.checks import check_source
 

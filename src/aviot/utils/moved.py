@@ -132,6 +132,8 @@ MOVED = {
     "aviot.printing": "aviot.utils.printing",
     "aviot.reproduce": "aviot_lab.reproduce",
     "aviot.scatter": "aviot.utils.splitmix64",
+    "aviot.scenes.ground_truth": "aviot.scenes.scene",
+    "aviot.scenes.stored": "aviot.scenes.files",
     "aviot.sending": "aviot.utils.to_device",
     "aviot.small": "aviot_lab.demo_model",
     "aviot.small.embedded": "aviot.bundled",
