@@ -16,9 +16,10 @@ from pathlib import Path
 from PIL import Image
 
 from aviot.budget import Budget
-from aviot.explain.build import Outputs, explain
+from aviot.explain.outputs import Outputs, explain
+from aviot.explain.pictures import open_with_pictures
 from aviot.explain.server import App, Limits
-from aviot.explain.study import Asking, open_with_pictures
+from aviot.explain.study import Asking
 from aviot.explain.videos import Videos
 from aviot.methods.registry import DEFAULT
 from aviot.models import AviotForConditionalGeneration, AviotProcessor

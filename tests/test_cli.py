@@ -1,4 +1,4 @@
-"""The command line as a user meets it: streams and exit codes."""
+"""The command line: streams and exit codes."""
 
 import itertools
 import json
@@ -81,8 +81,8 @@ def test_help_without_arguments_and_unknown_commands():
 @pytest.mark.parametrize("command", ["answer", "evaluate", "bench", "train", "demo"])
 def test_help_breaks_lines_where_the_terminal_does(command):
     shown = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "80"}).stdout
-    told = [line.strip() for line in shown.partition("\u256d")[0].splitlines()]
-    for line, following in itertools.pairwise(told):  # 78 characters wide: the next word would not have fitted
+    lines = [line.strip() for line in shown.partition("\u256d")[0].splitlines()]
+    for line, following in itertools.pairwise(lines):  # 78 characters wide: the next word would not have fitted
         assert not (line and following) or len(f"{line} {following.split()[0]}") > 78, line
 
 
@@ -92,7 +92,7 @@ SHORT = ("--max-new-tokens", "2")
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory):
-    """A folder of twenty images: a video that needs no encoder."""
+    """Return a folder of twenty images, a video that needs no video codec."""
     folder = tmp_path_factory.mktemp("clip")
     for i in range(20):
         Image.fromarray(np.full((20, 30, 3), 10 * i, np.uint8)).save(folder / f"frame{i}.png")
@@ -160,7 +160,7 @@ def test_compress_json(clip, tmp_path):
 
 @pytest.fixture
 def small_disk():
-    """A process whose files may not grow past 100 kB, as on a disk that is full."""
+    """Limit this process's files to 100 kB, as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
     yield
@@ -206,10 +206,10 @@ def test_compress_writes_features_and_provenance(clip, tmp_path):
     with safe_open(output, "np") as file:
         assert file.get_slice("features").get_shape() == [5, 729, 24]
         rows = file.get_tensor("coefficients").sum(-1)
-        told = json.loads(file.metadata()["aviot"])
+        metadata = json.loads(file.metadata()["aviot"])
     assert abs(rows - 1).max() < 1e-5
-    assert told["question"] == "Why?"
-    assert len(told["times"]) == 20
+    assert metadata["question"] == "Why?"
+    assert len(metadata["times"]) == 20
 
 
 def test_convert(tmp_path):

@@ -27,7 +27,7 @@ runner = CliRunner()
 
 @pytest.fixture(scope="session")
 def small(tmp_path_factory):
-    """The untrained demo model."""
+    """Save the untrained demo model; return its folder."""
     folder = tmp_path_factory.mktemp("small")
     tokenizer = build_tokenizer()
     new_model(tokenizer, 0).save_pretrained(folder)
@@ -37,7 +37,7 @@ def small(tmp_path_factory):
 
 @pytest.fixture
 def small_video(tmp_path):
-    """A short clip that is not a scene of the world."""
+    """Write a short clip that is not a scene of the world; return its path."""
     file = tmp_path / "grey.mp4"
     with av.open(str(file), "w") as container:
         stream = container.add_stream("h264", rate=2)
@@ -76,7 +76,7 @@ def test_a_scene_and_its_two_questions(small, tmp_path):
 
 
 def test_a_video_of_ones_own(small, tmp_path):
-    """The file that a scene was written to is a video like any other; what is asked of it is shown as it was put."""
+    """Treat the file of a drawn scene like any video, and show the question verbatim."""
     drawn = tmp_path / "drawn"
     assert demo("--model", small, "--output", drawn, "--ratio", 30).exit_code == 0
     done = demo("--model", small, "--output", tmp_path, "--video", drawn / "scene.mp4", "--ratio", 30, "-q", "[b]Why?")
@@ -106,7 +106,7 @@ def test_mistakes_are_one_sentence(small, tmp_path, arguments, sentence):
 
 
 def test_words_do_not_steer_the_terminal():
-    """Neither those of a question or an answer nor a file's name."""
+    """Replace control characters in questions, answers and file names."""
     steering = "a\x1b[2Jb\rc\x0bd\x85e"
     asked = Asked(question=f"q{steering}", answer=f"w{steering}", truth=None, budgets=((1, 1),))
     shown = Demo(Path(f"v{steering}"), Path(f"p{steering}"), 4, (4, 2), 8, 4, ((0.0, 1.0), (1.0, 2.0)), (asked, asked))
@@ -142,7 +142,7 @@ def test_what_stands_where_the_page_goes_is_noticed_before_a_video_is_written(sm
 
 
 def test_the_small_model_answers_both_questions(tmp_path):
-    """As it comes with the package, when no model is named."""
+    """Use the bundled model if no model is named."""
     done = demo("--output", tmp_path, "--json")
     assert done.exit_code == 0, done.output
     shown = json.loads(done.stdout)
@@ -153,7 +153,7 @@ def test_the_small_model_answers_both_questions(tmp_path):
 
 
 def opens_where_the_questions_are_answered(page):
-    """The support shown first for every question is made of the frames that show what is asked."""
+    """Check that the support shown first for every question consists of the frames with its evidence."""
     report = json.loads(re.search(r'id="report">(.*?)</script>', page, re.S)[1])
     world = World(WorldConfig())
     questions = world.questions(world.scene("test", 3, 64))
@@ -194,4 +194,4 @@ def test_without_the_small_model_a_model_must_be_named(monkeypatch, tmp_path):
     monkeypatch.setattr("aviot.bundled.FOLDER", tmp_path / "nothing")
     done = demo("--output", tmp_path)
     assert done.exit_code == 2
-    assert "name a checkpoint with --model" in done.stderr
+    assert "name a checkpoint (--model)" in done.stderr

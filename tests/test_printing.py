@@ -15,8 +15,8 @@ from rich.table import Table
 from typer.testing import CliRunner
 
 import aviot
-from aviot import terminal
 from aviot.cli import app
+from aviot.commands import terminal
 from aviot.utils.printing import SafeConsole, SafeProgress, SafeStream, guard_output, json_text, one_line, printable
 
 HOSTILE = "a\x1b[2Jb\x9bc\rd\x07e\u202ef[red]x[/red]"

@@ -1,4 +1,4 @@
-"""The first second of a command: what is imported, what is refused by then, and how Ctrl-C ends it."""
+"""The first second of a command: its imports, early errors, and Ctrl-C."""
 
 import json
 import os
@@ -140,7 +140,7 @@ def test_interrupted_in_the_first_second(clip, seconds):
 
 
 def _wait_for_cpu(pid, seconds):
-    """Wait until a process has worked for so long: on a busy machine the clock says nothing."""
+    """Wait until a process has used this CPU time: on a busy machine, wall-clock time says nothing."""
     ticks = os.sysconf("SC_CLK_TCK")
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""What the commands share at a terminal."""
+"""Terminal output that the commands share."""
 
 import re
 import tomllib
@@ -8,7 +8,7 @@ import pytest
 import typer
 from rich.console import Console
 
-from aviot import terminal
+from aviot.commands import terminal
 
 PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
 DISTRIBUTIONS = {"PIL": "pillow", "yaml": "pyyaml"}
@@ -42,7 +42,7 @@ def test_interrupted_is_exit_code_130():
 
 
 class Screen:
-    """A terminal of a few lines: what is left to see after carriage returns, cleared lines and moves up."""
+    """A terminal of a few lines, which interprets carriage returns, cleared lines and moves up."""
 
     def __init__(self):
         self.lines, self.row = [""], 0
@@ -60,7 +60,7 @@ class Screen:
                 self.lines[self.row] = part
 
     def flush(self):
-        """Nothing is buffered."""
+        """Do nothing, because nothing is buffered."""
 
     def isatty(self):
         return True

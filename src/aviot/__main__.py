@@ -12,7 +12,7 @@ CANNOT_WRITE = (errno.ENOSPC, errno.EIO, errno.EBADF, errno.EDQUOT, errno.EFBIG)
 
 
 class _Interrupts:
-    """Remembers Ctrl-C: an import that it breaks into may raise any exception instead of KeyboardInterrupt."""
+    """A handler that records Ctrl-C: an interrupted import may raise any exception instead of KeyboardInterrupt."""
 
     seen = False
 
@@ -22,9 +22,9 @@ class _Interrupts:
 
 
 def main() -> None:
-    """Run the command line; neither Ctrl-C nor an output that cannot be written ends in a traceback."""
+    """Run the command line, without a traceback after Ctrl-C or for output that cannot be written."""
     interrupts = _Interrupts()
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as in a shell's background job
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # ignored in a shell's background jobs
         signal.signal(signal.SIGINT, interrupts)
     try:
         from aviot.cli import app
@@ -34,7 +34,7 @@ def main() -> None:
         finally:
             sys.stdout.flush()
     except SystemExit as ended:
-        if interrupts.seen and ended.code:  # a server that Ctrl-C ends has ended well
+        if interrupts.seen and ended.code:  # exit code 0: a server that Ctrl-C ended properly
             _end(INTERRUPTED, "interrupted")
         raise
     except BaseException as error:
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def _end(code: int, sentence: str = "") -> None:
-    """End at once: what Ctrl-C left half imported, or what could not be written, is not touched again."""
+    """End the process without finalisation, which would use half-imported modules or write the output again."""
     if sentence:
         os.write(2, f"aviot: {sentence}\n".encode())
     os._exit(code)

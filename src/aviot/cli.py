@@ -1,4 +1,4 @@
-"""The command line: one command per verb. Reports go to stdout; `--json` makes them plain data."""
+"""The command line: one command per verb. Reports are printed on stdout, as text or as JSON."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,15 +23,15 @@ from aviot.utils.printing import guard_output, printable
 
 
 class Verbs(TyperGroup):
-    """The verbs; what a usage error repeats of the arguments is made printable."""
+    """The group of all commands; control characters in usage errors are replaced."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> Any:
-        """Read the options before the verb."""
+        """Parse the options before the verb."""
         with _printable_usage_errors():
             return super().make_context(*args, **kwargs)
 
     def invoke(self, *args: Any, **kwargs: Any) -> Any:
-        """Find the verb, read its options and run it."""
+        """Run the verb with its options."""
         with _printable_usage_errors():
             return super().invoke(*args, **kwargs)
 
@@ -41,9 +41,9 @@ def _printable_usage_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        told = getattr(error, "format_message", None)  # an error of click, which typer may bring its own copy of
-        if told is not None:
-            error.format_message = lambda: printable(told())  # type: ignore[attr-defined]
+        format_message = getattr(error, "format_message", None)  # click's errors; typer may have its own copy of click
+        if format_message is not None:
+            error.format_message = lambda: printable(format_message())  # type: ignore[attr-defined]
         raise
 
 
@@ -58,7 +58,7 @@ app = typer.Typer(
 
 
 def _paragraphs(verb: Callable[..., None]) -> str:
-    """Return a docstring whose lines break where the terminal's do: those of the source are wider than most."""
+    """Return a docstring with one line per paragraph, which the terminal wraps at its own width."""
     return "\n\n".join(" ".join(part.split("\n")) for part in cleandoc(verb.__doc__ or "").split("\n\n"))
 
 

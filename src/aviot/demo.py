@@ -6,9 +6,9 @@ from pathlib import Path
 
 from aviot.budget import Budget
 from aviot.engine.base import Report
-from aviot.explain.build import Outputs, explain
-from aviot.explain.model_info import UNNAMED
-from aviot.explain.study import MATCHED, Asking, open_with_pictures
+from aviot.explain.outputs import Outputs, explain
+from aviot.explain.pictures import open_with_pictures
+from aviot.explain.study import MATCHED, UNNAMED, Asking
 from aviot.explain.view import View
 from aviot.methods.registry import DEFAULT
 from aviot.scenes import save, scene_with_questions
@@ -36,7 +36,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Demo:
-    """Everything that the demo shows."""
+    """The results that the demo shows."""
 
     video: Path
     page: Path
@@ -83,7 +83,11 @@ def show(
     session, pictures = open_with_pictures(lm, video, report=report)
     read = session.video
     views: dict[int | None, Allocation] = {}
-    found, _ = explain(session, pictures, asking, outputs, lambda view: views.update({view.heard: Allocation.of(view)}))
+
+    def note(view: View) -> None:
+        views[view.question] = Allocation.of(view)
+
+    found, _ = explain(session, pictures, asking, outputs, note)
     answers = {condition.question: condition.answer for condition in found.conditions if condition.kind == MATCHED}
     first = views[0]
     ends = [sum(first.segments[: place + 1]) for place in range(len(first.segments))]

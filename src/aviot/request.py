@@ -1,4 +1,4 @@
-"""Questions about a video and how to compress it, checked when made: before torch is imported or a frame decoded."""
+"""Requests to answer questions about a video, checked at construction: before torch is imported or a frame decoded."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,17 +13,17 @@ from aviot.video.checks import check_source
 from aviot.video.sampling import Sampling, check_rate
 
 MAX_NEW_TOKENS = 64
-"""Longest answer, where neither a person nor a task says."""
+"""Default for the longest answer, in tokens."""
 
-MOST_QUESTIONS = 4  # compared on one page of the explorer
+MOST_QUESTIONS = 4  # that one page of the explorer compares
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """Questions about one video, and how it is sampled and compressed for them.
+    """Questions about one video, and the settings of its sampling and compression.
 
     `budget`, `fps` and `max_frames` of None stand for the checkpoint's own values, `model` of None for the bundled demo
-    model. Raises ValueError for anything that could not be answered, naming what was expected.
+    model. Raises ValueError, with what was expected, for anything that could not be answered.
     """
 
     video: Path
@@ -50,13 +50,13 @@ class Request:
 
     @property
     def sampling(self) -> dict[str, Any]:
-        """The choices of frames that were made, as `read_video` takes them."""
+        """The sampling options that were given, as arguments of `read_video`."""
         names = ("fps", "max_frames", "frames", "source_fps")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 
 def check_sampling(chosen: Mapping[str, Any]) -> None:
-    """Refuse rates and numbers of frames that no video could be sampled with; None stands for the checkpoint's own."""
+    """Raise ValueError for invalid rates or numbers of frames; None stands for the checkpoint's own."""
     given = {name: value for name, value in chosen.items() if value is not None}
     source_fps = given.pop("source_fps", None)
     Sampling(**given)
@@ -65,15 +65,15 @@ def check_sampling(chosen: Mapping[str, Any]) -> None:
 
 
 def check_question(question: str) -> None:
-    """Refuse a question that holds nothing, or what is not text."""
+    """Raise ValueError for a question that is empty or not valid text."""
     if not question.strip():
         raise ValueError("the question is empty; ask something about the video")
     if any("\ud800" <= letter <= "\udfff" for letter in question):
-        raise ValueError("the question holds bytes that are no letter; give it as UTF-8 text")
+        raise ValueError("the question has bytes that are not UTF-8; give it as UTF-8 text")
 
 
 def check_questions(questions: Sequence[str], most: int | None = None) -> None:
-    """Refuse an empty list, one that is longer than `most`, and each question that cannot be asked."""
+    """Raise ValueError for no questions, more than `most`, or an invalid one."""
     if not questions:
         raise ValueError("no question was given; ask at least one")
     if most is not None and len(questions) > most:
@@ -83,17 +83,17 @@ def check_questions(questions: Sequence[str], most: int | None = None) -> None:
 
 
 def check_compresses(name: str) -> None:
-    """Refuse a method that changes nothing, where there would be nothing to write or to explain."""
+    """Raise ValueError for an unknown method, and for one that does not compress and so leaves nothing to explain."""
     registry.check_name(name)
     if not registry.compresses(name):
-        raise ValueError(f"method {name} mixes nothing, so there is nothing to look at; choose one that compresses")
+        raise ValueError(f"method {name} does not compress, so there is nothing to look at; choose one that compresses")
 
 
 def checkpoint_folder(name: str | Path) -> Path:
-    """Return a checkpoint's directory on this machine; what is not here is not looked for on the network."""
+    """Return a checkpoint's directory, which must be on this machine; nothing is downloaded."""
     folder = Path(name)
     if not folder.is_dir():
-        raise ValueError(f"{folder}: no such folder; name that of a checkpoint on this machine")
+        raise ValueError(f"{folder}: no such folder; name the directory of a checkpoint on this machine")
     if not (folder / "config.json").is_file():
-        raise ValueError(f"{folder} holds no config.json; name the directory of a checkpoint, with its safetensors")
+        raise ValueError(f"{folder} has no config.json; name the directory of a checkpoint, with its safetensors")
     return folder

@@ -1,4 +1,4 @@
-"""`aviot bench` as a user meets it: tables, JSON, pictures, mistakes."""
+"""The `aviot bench` command: tables, JSON, plots, and error messages."""
 
 import errno
 import json
@@ -11,12 +11,13 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from aviot.bench import alone, check, decoding, plot, scaling
+from aviot.bench import check, compressor, plot
 from aviot.bench.check import Checked
 from aviot.bench.pipeline import Pipeline
-from aviot.bench.result import Point, Result, Row
+from aviot.bench.report import write_outputs
+from aviot.bench.result import MethodResult, Result, ScalingPoint
 from aviot.bench.timing import Measurement, NotMeasured
-from aviot.bench.write import write_outputs
+from aviot.bench.workload import WITHOUT_PYAV
 from aviot.cli import app
 from aviot.config import TransportConfig
 from aviot.utils.machine import commit
@@ -41,7 +42,7 @@ def aviot(*arguments):
 
 @pytest.fixture(scope="module", autouse=True)
 def quick_check():
-    """The check before anything is timed, of few updates and frames; `test_check.py` has it as it is."""
+    """Shorten the check before the timing to few updates and frames; `test_check.py` runs it in full."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(check, "ODD", replace(check.ODD, transport=TransportConfig(updates=2)))
         patch.setattr(check, "ODD_FRAMES", 5)
@@ -51,7 +52,7 @@ def quick_check():
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """The tiny model, measured once: what was printed and what was written."""
+    """Measure the tiny model once; return the printed and the written report."""
     file = tmp_path_factory.mktemp("bench") / "out.json"
     quick = ("--size", "tiny", "--device", "cpu", "--repeats", "1", "--frames", "9", "--ratio", "3")
     done = aviot(*quick, "--batch", "1", "--batch", "2", "--backward", "--output", str(file))
@@ -132,7 +133,7 @@ def test_a_checkpoint_and_json_on_stdout(monkeypatch):
     done = aviot("--model", GOLDEN, "--device", "cpu", "--repeats", "1", "--frames", "5", "--ratio", "2", "--json")
     report = json.loads(done.stdout)
     assert report["dtype"] == "float32"
-    assert report["decoding"][0]["part"] == {"not_measured": decoding.WITHOUT_PYAV}
+    assert report["decoding"][0]["part"] == {"not_measured": WITHOUT_PYAV}
     assert len(report["rows"]) == 4
 
 
@@ -175,7 +176,7 @@ def test_scaling_moves_one_size_at_a_time():
         (("--device", "toaster"), "device must be auto, cpu, cuda"),
         (("--model", "/nowhere"), "no such folder"),
         (("--model", GOLDEN, "--size", "tiny"), "not both"),
-        (("--model", GOLDEN, "--scaling"), "leave --model out"),
+        (("--model", GOLDEN, "--scaling"), "leave the model out"),
         (("--scaling", "--compressor-only"), "not both"),
         (("/nowhere.mp4",), "no file"),
         ((GOLDEN, "--scaling"), "whole model only"),
@@ -185,11 +186,11 @@ def test_scaling_moves_one_size_at_a_time():
         (("--plot", "out.mp3"), "out.mp3: a plot's name must end in one of"),
         (("--json", "-"), "- is not a video: --json prints JSON on stdout by itself, so leave the - out"),
         (("-",), "leave the - out"),
-        (("--json", "out.json"), "to write the report to a file, say --output out.json"),
-        (("out.JSON",), "say --output out.JSON"),
-        (("--json", "report"), "say --output report"),
-        (("clip.mp4", "--json", "out.json"), "say --output out.json"),
-        (("--json", "out.json", "clip.mp4"), "say --output out.json"),
+        (("--json", "out.json"), "to write the report to a file, use --output out.json"),
+        (("out.JSON",), "use --output out.JSON"),
+        (("--json", "report"), "use --output report"),
+        (("clip.mp4", "--json", "out.json"), "use --output out.json"),
+        (("--json", "out.json", "clip.mp4"), "use --output out.json"),
         (("one.mp4", "two.mp4"), "expected at most one video, got 2: one.mp4, two.mp4"),
     ],
 )
@@ -204,21 +205,21 @@ def test_a_plot_without_matplotlib_is_refused_at_once(monkeypatch, tmp_path):
     monkeypatch.setattr(plot, "find_spec", lambda _: None)
     done = aviot("--plot", str(tmp_path / "out.png"))
     assert done.returncode == 2
-    assert "--plot needs matplotlib" in done.stderr
+    assert "a plot needs matplotlib" in done.stderr
     assert "[plot]" in done.stderr
 
 
-def made_up(**found):
-    told = {"model": "made up", "dtype": "float32", "machine": {"device": "cpu"}, "versions": {"torch": "2"}}
+def example_result(**found):
+    setup = {"model": "example", "dtype": "float32", "machine": {"device": "cpu"}, "versions": {"torch": "2"}}
     figures = {"commit": None, "command": "", "seed": 0, "warmup": 1, "repeats": 1, "bandwidth_gb_per_s": 1.0}
     checks = (Checked("odd sizes", (9, 3), 1e-7, 1e-5, None, None),)
-    return Result(**told, **figures, checks=checks, **found)
+    return Result(**setup, **figures, checks=checks, **found)
 
 
 PART = Measurement(3.0, 1.0, 5)
 POINT_SIZE = {"frames": 8, "supports": 2, "path": (8, 2)}
 POINTS = tuple(
-    Point(axis=axis, patches=81, dim=64, bandwidth_share=None, parts={"compress": PART}, **POINT_SIZE)
+    ScalingPoint(axis=axis, patches=81, dim=64, bandwidth_share=None, parts={"compress": PART}, **POINT_SIZE)
     for axis in "TKSD"
 )
 
@@ -226,22 +227,22 @@ POINTS = tuple(
 def test_plots_are_pictures(tmp_path):
     parts = {"encode": PART, "decoder_input": PART, "prefill": NotMeasured("out of memory"), "compress": PART}
     rows = tuple(
-        Row(method="aviot", batch=batch, ratio=4.0, tokens=tokens, parts=parts, **POINT_SIZE)
+        MethodResult(method="aviot", batch=batch, ratio=4.0, tokens=tokens, parts=parts, **POINT_SIZE)
         for batch, tokens in ((1, 60), (2, None))
     )
-    for name, result in (("rows", made_up(rows=rows)), ("scaling", made_up(scaling=POINTS))):
+    for name, result in (("rows", example_result(rows=rows)), ("scaling", example_result(scaling=POINTS))):
         write_outputs(result, None, tmp_path / f"{name}.png", as_json=True)
         assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_json_goes_to_stdout_the_file_or_both(tmp_path, capsys):
     file = tmp_path / "out.json"
-    write_outputs(made_up(), None, None, as_json=True)
-    assert json.loads(capsys.readouterr().out)["model"] == "made up"
-    write_outputs(made_up(), file, None, as_json=True)
+    write_outputs(example_result(), None, None, as_json=True)
+    assert json.loads(capsys.readouterr().out)["model"] == "example"
+    write_outputs(example_result(), file, None, as_json=True)
     assert file.read_text() == capsys.readouterr().out
-    write_outputs(made_up(), file, None, as_json=False)
-    assert capsys.readouterr().out.startswith("made up; float32 on cpu")
+    write_outputs(example_result(), file, None, as_json=False)
+    assert capsys.readouterr().out.startswith("example; float32 on cpu")
 
 
 @pytest.mark.parametrize("name", ["out.json", "out.png"])
@@ -252,13 +253,13 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path, monkeypatch, n
     monkeypatch.setattr("aviot.utils.files.os.fsync", full)
     given = {name: tmp_path / name}
     with pytest.raises(OSError, match=rf"{name} could not be written: No space left on device; free some space, or"):
-        write_outputs(made_up(scaling=POINTS), given.get("out.json"), given.get("out.png"), as_json=True)
+        write_outputs(example_result(scaling=POINTS), given.get("out.json"), given.get("out.png"), as_json=True)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_run_that_measured_nothing_draws_nothing(tmp_path, capsys):
     with pytest.raises(ValueError, match="nothing was measured, so there is nothing to draw"):
-        write_outputs(made_up(), None, tmp_path / "out.png", as_json=False)
+        write_outputs(example_result(), None, tmp_path / "out.png", as_json=False)
     assert capsys.readouterr().out
     assert not list(tmp_path.iterdir())
 
@@ -269,10 +270,12 @@ def test_long_times_fit_a_terminal_too(capsys, monkeypatch):
     parts = dict.fromkeys(PARTS, part)
     figures = {"factor": 0.25, "first_token_ms": 370_370.1, "videos_per_second": 0.01, "bandwidth_share": 0.001}
     rows = [
-        Row(method=method, frames=224, batch=16, ratio=4.0, supports=56, tokens=47_040, path=(), parts=parts, **figures)
+        MethodResult(
+            method=method, frames=224, batch=16, ratio=4.0, supports=56, tokens=47_040, path=(), parts=parts, **figures
+        )
         for method in ("none", "uniform", "aviot")
     ]
-    write_outputs(made_up(rows=tuple(rows)), None, None, as_json=False)
+    write_outputs(example_result(rows=tuple(rows)), None, None, as_json=False)
     printed = capsys.readouterr().out
     assert max(map(len, printed.splitlines())) <= 80
     assert "…" not in printed
@@ -293,9 +296,9 @@ def test_a_part_that_does_not_fit_leaves_the_others(monkeypatch):
         assert row["first_token_ms"] is row["factor"] is row["videos_per_second"] is None
 
 
-@pytest.mark.parametrize(("mode", "module"), [("--compressor-only", alone), ("--scaling", scaling)])
-def test_features_that_do_not_fit_are_a_remark(monkeypatch, mode, module):
-    monkeypatch.setattr(module, "random_features", full)
+@pytest.mark.parametrize("mode", ["--compressor-only", "--scaling"])
+def test_features_that_do_not_fit_are_noted(monkeypatch, mode):
+    monkeypatch.setattr(compressor, "random_features", full)
     done = aviot(mode, "--device", "cpu", "--repeats", "1", "--frames", "8")
     assert done.returncode == 0
     assert "not measured: " in done.stdout

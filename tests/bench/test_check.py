@@ -1,4 +1,4 @@
-"""Nothing is timed where the answers are wrong."""
+"""Nothing is timed if the compressor differs from the reference."""
 
 from dataclasses import replace
 
@@ -77,7 +77,7 @@ def test_a_wrong_compressor_ends_the_command(monkeypatch):
 
 
 def scaled(reference, factor):
-    """The reference with its features off by a factor."""
+    """Return the reference with its features scaled by a factor."""
 
     def wrong(*given, **how):
         out = reference(*given, **how)

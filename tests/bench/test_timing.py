@@ -1,12 +1,19 @@
-"""Medians on a clock of our own, and bytes that can be counted by hand."""
+"""Medians with a fake clock, and bytes that can be counted by hand."""
 
 import pytest
 import torch
 
-from aviot.bench.bandwidth import bandwidth_share, copy_bandwidth, fewest_bytes
-from aviot.bench.options import CPU
 from aviot.bench.result import total_ms
-from aviot.bench.timing import Measurement, NotMeasured, attempt, measure
+from aviot.bench.timing import (
+    CPU,
+    Measurement,
+    NotMeasured,
+    attempt,
+    bandwidth_share,
+    copy_bandwidth,
+    fewest_bytes,
+    measure,
+)
 
 
 def test_the_median_and_spread_of_a_fake_clock():
@@ -35,7 +42,7 @@ def test_extra_memory_on_a_gpu():
     assert found.peak_extra_mib == pytest.approx(4, rel=0.1)
 
 
-def test_full_memory_is_a_remark():
+def test_full_memory_is_noted():
     def work():
         raise torch.OutOfMemoryError
 

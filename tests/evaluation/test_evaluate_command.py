@@ -59,7 +59,7 @@ def test_nothing_that_can_be_asked_is_exit_code_1(made, tmp_path):
             "no run to resume; start a new one (without --resume)",
         ),
         (("{made}/items.jsonl", "-m", "{made}/model", "--out", "{made}/whole"), "another output directory (--resume)"),
-        (("{made}/items.jsonl", "-m", "{made}/model", "--retry"), "say --resume too"),
+        (("{made}/items.jsonl", "-m", "{made}/model", "--retry"), "add --resume"),
         (
             ("{made}/items.jsonl", "-m", "{made}/model", "--judge", "http://x", "--judge-model", " "),
             "--judge-model must name the judge's model",

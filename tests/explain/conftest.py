@@ -1,4 +1,4 @@
-"""A tiny model, a made-up video, and a browser where there is one."""
+"""Fixtures: a tiny model, reports of a generated video, and a browser if one is installed."""
 
 import json
 
@@ -6,9 +6,10 @@ import pytest
 from showing import CHECKPOINT, CHROMIUM, DESKTOP, PHONE, QUESTIONS, Case, Shown, clip
 
 from aviot import Budget, VideoLM
-from aviot.explain.build import build_report
+from aviot.explain.outputs import build_report
 from aviot.explain.page import page_of
-from aviot.explain.study import Asking, open_with_pictures
+from aviot.explain.pictures import open_with_pictures
+from aviot.explain.study import Asking
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 
 
@@ -25,7 +26,7 @@ def bundled(monkeypatch):
 
 @pytest.fixture(scope="session")
 def explained(loaded):
-    """Makes a report of a clip."""
+    """Return a function that makes a report of a clip."""
 
     def make(frames, questions=QUESTIONS[:1], ratio=4.0, compressor="aviot", **shape):
         session, pictures = open_with_pictures(VideoLM(*loaded), clip(frames, **shape), source_fps=2)
@@ -38,7 +39,7 @@ def explained(loaded):
 
 @pytest.fixture(scope="session")
 def case(explained):
-    """Two questions about twelve frames."""
+    """Return a report of two questions about twelve frames."""
     return explained(12, QUESTIONS)
 
 
@@ -55,7 +56,7 @@ def browser():
 
 @pytest.fixture
 def tab(browser):
-    """Opens tabs of a size, light or dark."""
+    """Return a function that opens tabs of a size, light or dark."""
     contexts = []
 
     def make(size=DESKTOP, scheme="light"):
@@ -77,7 +78,7 @@ def tab(browser):
 
 @pytest.fixture
 def opened(tab, tmp_path):
-    """Opens a report from disk."""
+    """Return a function that opens a report from disk."""
 
     def make(report, size=DESKTOP, scheme="light", name="report.html"):
         file = tmp_path / name

@@ -1,4 +1,4 @@
-"""What tests of the app's server share: a server, and requests by hand."""
+"""Helpers for tests of the app's server: a running server, and raw requests."""
 
 import json
 import socket
@@ -16,7 +16,7 @@ LOCAL = "127.0.0.1"
 
 @contextmanager
 def serving(loaded, host=LOCAL, names=(), **settings):
-    """Serve a tiny model at any free port; nothing may go wrong that was not foreseen."""
+    """Serve a tiny model at a free port; fail on unexpected errors."""
     said = []
     videos = Videos(VideoLM(*loaded), max_new_tokens=3, **settings)
     with App((host, 0), videos, Limits(2_000_000), said.append, names) as server:

@@ -1,4 +1,4 @@
-"""What tests of the explorer share: a made-up video, and a page with what it complained about."""
+"""Helpers for tests of the explorer: a generated video, and a page in a browser with its console messages."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,7 @@ DESKTOP, PHONE = (1280, 900), (360, 740)
 
 
 def clip(frames, height=60, width=80, seed=0):
-    """A video with something to see: a square that wanders over a noisy ground."""
+    """Return a generated video of a square that moves over noise."""
     generator = np.random.default_rng(seed)
     video = generator.integers(60, 120, (frames, height, width, 3), dtype=np.uint8)
     for n in range(frames):
@@ -26,7 +26,7 @@ def clip(frames, height=60, width=80, seed=0):
 
 @dataclass(frozen=True)
 class Case:
-    """A report with everything it was made from."""
+    """A report with the study, the session and the views behind it."""
 
     report: dict
     study: object
@@ -36,7 +36,7 @@ class Case:
 
 @dataclass
 class Shown:
-    """A page in a browser, and everything that it complained about or asked for."""
+    """A page in a browser, with its console messages and requests."""
 
     page: object
     complaints: list = field(default_factory=list)
@@ -57,7 +57,7 @@ class Shown:
 
 
 def serious_faults(page):
-    """What axe-core finds to be serious or critical, by rule and element."""
+    """Return the serious and critical faults that axe-core finds, by rule and element."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-core is not installed")
     found = axe.Axe().run(page).response["violations"]
     return [

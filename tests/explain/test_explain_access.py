@@ -1,4 +1,4 @@
-"""Who may ask the app: addresses, names, origins, the token, and how many at once."""
+"""Access to the app: addresses, names, origins, the token, and the number of connections."""
 
 import json
 import os
@@ -105,7 +105,7 @@ def test_names_are_allowed_with_a_port_or_any():
     for host in ("localhost:9001", "a.video.example", "video.example.evil"):
         assert not allowed(access, host), host
     for name in ("*", "http://a", "a/b", "", "a b", "a:b"):
-        with pytest.raises(ValueError, match="is no host"):
+        with pytest.raises(ValueError, match="is not a host"):
             Access.of("127.0.0.1", 8765, [name])
 
 
@@ -148,9 +148,9 @@ def test_an_empty_host_is_refused(host):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--host", "a" * 70 + ".b"], "is no host name and no address"),
+        (["--host", "a" * 70 + ".b"], "is neither a host name nor an address"),
         (["--host", "300.0.0.1"], "cannot serve at 300.0.0.1:8765"),
-        (["--allow-host", "http://a"], "'http://a' is no host"),
+        (["--allow-host", "http://a"], "'http://a' is not a host"),
     ],
 )
 def test_addresses_that_are_mistaken(arguments, sentence):
@@ -176,7 +176,7 @@ def test_without_the_token_nothing_is_answered(exposed):
         ):
             status, headers, body = request(exposed, method, path, Cookie=cookie.encode())
             assert (status, "Set-Cookie" in headers) == (403, False)
-            assert b"asks for a token" in body
+            assert b"needs a token" in body
         for path in ("/videos", "/ask", f"/ask?token={exposed.access.token}"):
             assert post(exposed, path, b"{}", Cookie=cookie.encode(), **PLAIN)[0] == 403
     assert exposed.videos.encoded == 0
@@ -200,7 +200,7 @@ def test_the_token_is_kept_as_a_cookie_and_leaves_the_address(exposed, tmp_path)
 def test_a_person_without_the_token_reads_a_sentence(exposed):
     status, headers, body = request(exposed, "GET", "/", Accept="text/html,*/*")
     assert (status, headers.get_content_type()) == (403, "text/html")
-    assert b"<p>this app asks for a token; open the whole address" in body
+    assert b"<p>this app needs a token; open the whole address" in body
 
 
 @needs_ipv6
@@ -237,7 +237,7 @@ def test_every_reply_has_the_headers_that_browsers_obey(app):
 
 
 def test_a_hundred_connections_at_once_are_answered(app):
-    """All open before the first request is sent; none is reset."""
+    """Open every connection before the first request; none may be reset."""
     line = f"GET /status HTTP/1.1\r\nHost: {LOCAL}:{app.server_address[1]}\r\n\r\n".encode()
     connections = [socket.create_connection((LOCAL, app.server_address[1]), timeout=30) for _ in range(100)]
     for connection in connections:
@@ -300,7 +300,7 @@ def test_a_body_that_drips_is_given_up(app, monkeypatch):
 
 
 def test_few_uploads_are_received_at_once(app, monkeypatch):
-    monkeypatch.setattr(server, "UPLOAD_PATIENCE", 0.05)
+    monkeypatch.setattr(server, "UPLOAD_WAIT", 0.05)
     for _ in range(server.UPLOADS):
         app._uploading.acquire()
     status, said = upload(app, b"x")
@@ -351,7 +351,7 @@ VIDEO = "POST /videos HTTP/1.1\r\n" + HOST + "Content-Type: application/octet-st
     ],
 )
 def test_odd_requests_get_one_answer(app, text, status):
-    """The first byte of what is refused is never read as another request."""
+    """Never parse the body of a refused request as another request."""
     reply = raw(app, text.format(port=app.server_address[1]).encode("latin-1"))
     assert reply.startswith(f"HTTP/1.1 {status} ".encode())
     assert reply.count(b"\r\nServer: aviot") == 1
@@ -366,7 +366,7 @@ def test_requests_in_one_go_are_answered_in_order(app):
 
 @pytest.fixture(params=[signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def number(request):
-    """A signal with its default handler: nohup ignores SIGHUP, and the server leaves ignored signals alone."""
+    """Set a signal's default handler: nohup ignores SIGHUP, and the server does not handle ignored signals."""
     outside = signal.signal(request.param, signal.SIG_DFL)
     yield request.param
     signal.signal(request.param, outside)
@@ -461,11 +461,11 @@ def test_in_a_browser_the_token_leaves_the_address_bar(exposed, tab, tmp_path):
     assert shown.complaints == []
     other = tab()
     assert other.page.goto(base).status == 403
-    assert "asks for a token" in other.text("main")
+    assert "needs a token" in other.text("main")
 
 
 def test_in_a_browser_a_link_of_another_site_works_after_one_click(exposed, app, tab):
-    """A strict cookie is not sent on a redirect that another site began."""
+    """Work around strict cookies, which are not sent on a redirect that another site started."""
     base = f"http://{LOCAL}:{exposed.server_address[1]}/"
     page = tab().page
     page.goto(app.url.replace(LOCAL, "localhost"))

@@ -1,4 +1,4 @@
-"""The app: its server by hand, and its page in a real browser."""
+"""The app: its server with raw requests, and its page in a browser."""
 
 import json
 import re
@@ -22,7 +22,7 @@ av = pytest.importorskip("av")
 
 
 def written(path, frames, container=None, codec="libx264", pixels="yuv420p"):
-    """A file of two frames a second, H.264 unless another codec is named."""
+    """Write a video file of two frames per second, H.264 by default, and return its path."""
     with av.open(str(path), "w", format=container) as file:
         stream = file.add_stream(codec, rate=2)
         stream.height, stream.width = frames.shape[1:3]
@@ -94,7 +94,7 @@ def test_every_container_that_answer_reads_is_taken(app, tmp_path, name, contain
 
 
 def test_the_file_picker_offers_every_container_that_is_read(app):
-    """One list says the usual suffixes; each demuxer that is open to video has one of them on it."""
+    """Offer a usual suffix of every demuxer that may read video."""
     with urlopen(app.url) as reply:
         settings = json.loads(re.search(r'id="settings">(.*?)</script>', reply.read().decode(), re.S)[1])
     offered = settings["accept"].split(",")
@@ -107,7 +107,7 @@ def test_the_file_picker_offers_every_container_that_is_read(app):
 
 
 def modes_of(name):
-    """The ways in which FFmpeg knows a container: to read it, to write it."""
+    """Yield r and w if FFmpeg can read and write a container."""
     for mode in "rw":
         try:
             av.ContainerFormat(name, mode)
@@ -128,7 +128,7 @@ def modes_of(name):
         (b"x", {"Content_Length": "9000000"}, 413, "at most 2 MB"),
         (b"x", {"Origin": "http://elsewhere"}, 403, "only the app's own page"),
         (b"x", {"Host": "elsewhere:80"}, 403, "only to the address"),
-        (b"x", {"Content_Length": "many"}, 411, "how long"),
+        (b"x", {"Content_Length": "many"}, 411, "state its length"),
         (b"x", {"Content_Length": "9" * 5000}, 413, "at most 2 MB"),
     ],
 )

@@ -1,4 +1,4 @@
-"""`aviot explain` as a user meets it: a page, figures, exact data, and sentences for mistakes."""
+"""The `aviot explain` command: page, figures, exact data, and error messages."""
 
 import json
 
@@ -15,15 +15,15 @@ from typer.testing import CliRunner
 from aviot import VideoLM
 from aviot.bundled import FOREIGN
 from aviot.cli import app
-from aviot.explain.export import patch_boxes
-from aviot.explain.fading import FAINTEST, opacity
-from aviot.explain.figures import FigureViews, Wanted, fitted, paths_figure, support_figure
+from aviot.explain.figures import ChosenPair, FigureViews, fitted, paths_figure, support_figure
+from aviot.explain.maps import FAINTEST, opacity
+from aviot.explain.outputs import patch_boxes
 from aviot.methods.aviot.analysis import mass_inside, top_cells
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder of images with a name that would break careless markup."""
+    """Return a folder of images whose name breaks markup that is not escaped."""
     folder = tmp_path_factory.mktemp("clips") / 'it\'s "mine" <b>'
     folder.mkdir()
     for number, frame in enumerate(clip(8)):
@@ -69,7 +69,7 @@ def test_it_is_said_who_answered(written):
 
 
 def test_the_bundled_model_warns_about_a_video_it_cannot_know(folder, tmp_path, bundled):
-    """Also where its folder is named; on the page, in the JSON and on stderr."""
+    """Warn on the page, in the JSON and on stderr, even if the bundled model is named explicitly."""
     page = tmp_path / "a.html"
     done = explain(folder, "-q", "What is the woman doing?", "--frames", "2", "-o", page, "--json")
     assert done.exit_code == 0, done.output
@@ -105,9 +105,9 @@ def test_the_export_is_exact(written, folder, loaded):
     assert tensors["times"].tolist() == [n / 2 for n in range(8)]
     assert torch.equal(tensors["boxes"], patch_boxes((27, 27), 1.0))
     with safe_open(out / "exact.safetensors", "pt") as file:
-        told = json.loads(file.metadata()["aviot"])
-    assert told["questions"] == ["What $x$?", "Why?"]
-    assert told["views"]["none"]["paths"] == ["global", "medium", "local"]
+        metadata = json.loads(file.metadata()["aviot"])
+    assert metadata["questions"] == ["What $x$?", "Why?"]
+    assert metadata["views"]["none"]["paths"] == ["global", "medium", "local"]
 
 
 def test_boxes_are_shares_of_the_frame():
@@ -171,8 +171,8 @@ def test_titles_fit_into_their_place():
 def test_figures_show_the_frame_that_was_chosen(case):
     view = case.views[0]
     for frame in range(view.frames.shape[1]):
-        views = FigureViews(Wanted(support=0, frame=frame))
-        views.keep(view)
+        views = FigureViews(ChosenPair(support=0, frame=frame))
+        views.add(view)
         strongest = view.frames[0].argsort(descending=True)[:4].tolist()
         assert {frame, *(best for best in strongest if view.frames[0, best] > 0)} <= set(views.shown)
         assert len(views.shown) <= 5
@@ -180,15 +180,15 @@ def test_figures_show_the_frame_that_was_chosen(case):
 
 def test_figures_open_with_what_the_first_question_is_about(case):
     view = case.views[0]
-    views = FigureViews(Wanted())
-    views.keep(view)
+    views = FigureViews(ChosenPair())
+    views.add(view)
     assert (views.support, views.frame) == view.starting_pair(0)
     assert (views.support, views.frame) == (case.study.conditions[0].support, case.study.conditions[0].frame)
 
 
 def test_figures_fade_maps_that_are_close_to_even(case):
-    views = FigureViews(Wanted(support=1))
-    views.keep(case.views[0])
+    views = FigureViews(ChosenPair(support=1))
+    views.add(case.views[0])
     shares = [float(mass_inside(field, top_cells(field))) for field in views.fields]
     axes = support_figure(case.study, views).axes
     drawn = [axis.collections[0].get_alpha() for axis in axes[1 : 1 + len(shares)]]
@@ -216,4 +216,4 @@ def test_a_pair_that_is_not_there(folder, tmp_path):
     asked = (folder, "-q", "a", "-o", tmp_path / "a.html", "--figures", tmp_path / "f", "--support", "9")
     done = explain(*asked)
     assert done.exit_code == 2
-    assert "--support must be from 0 to 1, got 9" in done.stderr
+    assert "support must be from 0 to 1, got 9" in done.stderr

@@ -1,4 +1,4 @@
-"""Which model answers, and which videos the bundled one can know."""
+"""The description of the model that answers, and the videos that the bundled model knows."""
 
 import shutil
 from dataclasses import replace
@@ -9,8 +9,8 @@ from showing import CHECKPOINT, clip
 
 from aviot.backbones.llava_video.backbone import LlavaVideo
 from aviot.bundled import FOREIGN, KNOWS, embedded_model, is_drawn, is_embedded
-from aviot.explain.model_info import ModelInfo
-from aviot.terminal import SMALL_ANSWERS
+from aviot.commands.terminal import DEMO_MODEL_ANSWERS
+from aviot.explain.study import ModelInfo
 from aviot.video import read_video
 from aviot.video.frames import Damage
 from aviot_lab.world import World, WorldConfig, save
@@ -18,7 +18,7 @@ from aviot_lab.world import World, WorldConfig, save
 
 @pytest.fixture
 def model(loaded, monkeypatch):
-    """The tiny model, to be given other folders' names."""
+    """Return the tiny model, whose path a test may change."""
     monkeypatch.setattr(loaded[0], "name_or_path", loaded[0].name_or_path)
     return loaded[0]
 
@@ -91,5 +91,5 @@ def test_a_damaged_video_is_noticed_on_the_page_and_in_the_app(model):
 
 
 def test_the_words_about_the_bundled_model_stand_once():
-    assert SMALL_ANSWERS.startswith(KNOWS)
+    assert DEMO_MODEL_ANSWERS.startswith(KNOWS)
     assert FOREIGN.startswith(KNOWS)

@@ -1,4 +1,4 @@
-"""The page in a real browser, from disk."""
+"""The page in a browser, opened from disk."""
 
 import base64
 import zlib
@@ -8,8 +8,7 @@ import pytest
 from showing import DESKTOP, PHONE, QUESTIONS, serious_faults
 
 from aviot.bundled import FOREIGN
-from aviot.explain.fading import opacity
-from aviot.explain.fields import text_of
+from aviot.explain.maps import deflated, opacity
 from aviot.methods.aviot.analysis import agreement, mass_inside, top_cells
 
 OUTLINED = """async (canvas) => {
@@ -31,7 +30,7 @@ OUTLINED = """async (canvas) => {
 
 
 def numbers_of(shown, section):
-    """The cells of a section's first table of numbers, opened."""
+    """Open a section's first table of numbers and return its cells."""
     details = shown.page.locator(f"#{section} details.numbers").first
     details.locator("summary").click()
     return [row.split("\t") for row in details.locator("tbody").inner_text().splitlines()]
@@ -57,8 +56,8 @@ def open_all_details(shown):
 def test_axe_finds_no_serious_fault(case, opened, size, scheme):
     shown = opened(case.report, size, scheme)
     open_all_details(shown)
-    alike = "document.querySelectorAll('tr:nth-child(n+4)')"  # rows like those above them
-    shown.page.evaluate(f"{alike}.forEach((row) => row.remove())")
+    repeated = "document.querySelectorAll('tr:nth-child(n+4)')"  # rows like those above them
+    shown.page.evaluate(f"{repeated}.forEach((row) => row.remove())")
     assert serious_faults(shown.page) == []
 
 
@@ -155,12 +154,12 @@ def test_frames_that_came_through_as_they_were_have_no_outline(explained, opened
 
 
 def with_share_in_top(report, share):
-    """A report in which the outlined fifth of every fused map is said to hold so much."""
+    """Return a report that gives the outlined fifth of every fused map this share of its mass."""
     views = []
     for view in report["views"]:
         figures = np.frombuffer(zlib.decompress(base64.b64decode(view["figures"])), "<u2").reshape(-1, 4).copy()
         figures[:, 0] = round(share * report["figure_steps"])
-        views.append(view | {"figures": text_of(figures)})
+        views.append(view | {"figures": deflated(figures)})
     return report | {"views": views}
 
 
@@ -189,8 +188,8 @@ def test_maps_of_the_paths_say_what_their_outlines_hold(case, opened):
 def test_who_answered_is_said_with_a_notice_where_there_is_one(case, opened):
     name = "<b>mine</b> & 'yours' " + "long" * 40
     for size, scheme in ((DESKTOP, "light"), (PHONE, "dark")):
-        told = case.report | {"model": {"name": name, "facts": "7 B parameters"}, "notice": FOREIGN}
-        shown = opened(told, size, scheme)
+        report = case.report | {"model": {"name": name, "facts": "7 B parameters"}, "notice": FOREIGN}
+        shown = opened(report, size, scheme)
         assert shown.text(".model strong") == name
         assert "7 B parameters" in shown.text(".model")
         assert shown.text(".notice") == FOREIGN

@@ -9,10 +9,10 @@ import pytest
 import torch
 from PIL import Image
 
-from aviot.explain.fields import FIGURES, pack_fields
+from aviot.explain.maps import FIGURES, pack_maps
 from aviot.explain.page import embedded, page_of
-from aviot.explain.pictures import JPEG_BYTES, Pictures, as_jpegs
-from aviot.explain.study import check_questions, conditions_of, read_with_pictures
+from aviot.explain.pictures import JPEG_BYTES, Pictures, as_jpegs, read_with_pictures
+from aviot.explain.study import check_questions, conditions_of
 from aviot.methods.aviot.analysis import agreement, allocation_distance, temporal_divergence, top_cells
 
 
@@ -93,10 +93,10 @@ def test_fields_keep_to_their_room_and_what_matters():
     torch.manual_seed(0)
     mass = torch.rand(3, 20, 49, 60) ** 8
     mass /= mass.sum((0, 3), keepdim=True)
-    small, large = pack_fields(mass, (7, 7), 20_000), pack_fields(mass, (7, 7), 10**9)
+    small, large = pack_maps(mass, (7, 7), 20_000), pack_maps(mass, (7, 7), 10**9)
     assert sum(len(base64.b64decode(chunk)) for chunk in small.chunks) <= 20_000
     assert small.kept_mass < large.kept_mass == pytest.approx(1)
-    kept = {tuple(pair) for pair in numbers(pack_fields(mass, (7, 7), 60_000).pairs, "<u2").reshape(-1, 2).tolist()}
+    kept = {tuple(pair) for pair in numbers(pack_maps(mass, (7, 7), 60_000).pairs, "<u2").reshape(-1, 2).tolist()}
     strongest = mass.sum(0).mean(1).argmax(-1).tolist()
     assert all((output, frame) in kept for output, frame in enumerate(strongest))
 

@@ -1,4 +1,4 @@
-"""What is shown first follows the question."""
+"""The support and frame that are shown first depend on the question."""
 
 import pytest
 import torch
@@ -7,7 +7,7 @@ from aviot.explain.view import starting_pair
 
 
 def shares(*rows):
-    """Supports by what they hold of eight frames."""
+    """Return the distributions of supports over eight frames."""
     frames = torch.zeros(len(rows), 8)
     for support, row in enumerate(rows):
         for frame, share in row.items():
@@ -21,14 +21,14 @@ SUPPORTS = shares({0: 0.7, 1: 0.3}, {2: 0.4, 3: 0.3, 4: 0.3}, {5: 1.0}, {6: 0.5,
 @pytest.mark.parametrize(("about", "expected"), [((0,), (0, 0)), ((3,), (1, 3)), ((5,), (2, 5)), ((7,), (3, 7))])
 @pytest.mark.parametrize("scale", [1.0, 1e-3])
 def test_it_is_the_support_that_the_question_is_about(about, expected, scale):
-    """And not the purest mixture, whatever the scale of a model's relevance."""
+    """Prefer relevance to purity, at any scale of a model's relevance."""
     relevance = torch.full((8,), -0.2)
     relevance[list(about)] = 0.3
     assert starting_pair(SUPPORTS, scale * relevance) == expected
 
 
 def test_a_brief_moment_that_is_in_no_support_alone_is_found():
-    """Where the mean relevance of a support would be that of its other frames."""
+    """Find a support whose mean relevance is dominated by its other frames."""
     frames = shares({0: 1.0}, {1: 0.5, 2: 0.5}, {5: 0.4, 6: 0.4, 7: 0.2})
     relevance = torch.tensor([-0.1, -0.1, -0.1, -0.1, -0.1, -0.3, -0.3, 0.3])
     assert int((frames @ relevance).argmax()) != 2
@@ -48,7 +48,7 @@ def test_where_nothing_is_more_relevant_the_clearest_comes_first():
 
 
 @pytest.mark.parametrize("compressor", ["uniform", "segment-mean"])
-def test_methods_that_do_not_hear_the_question_open_where_it_is_relevant(explained, compressor):
+def test_methods_that_ignore_the_question_open_where_it_is_relevant(explained, compressor):
     case = explained(6, ratio=2.0, compressor=compressor)
     (condition,), (view,) = case.study.conditions, case.views
     relevance = case.session.relevance(case.study.questions[0])
@@ -63,12 +63,12 @@ def test_every_condition_has_the_start_of_the_question_that_is_asked(case):
         relevance = case.session.relevance(case.study.questions[condition.question])
         expected = starting_pair(case.views[condition.view].frames, relevance)
         assert (condition.support, condition.frame) == expected
-    told = [(each["support"], each["frame"]) for each in case.report["conditions"]]
-    assert told == [(each.support, each.frame) for each in case.study.conditions]
+    reported = [(each["support"], each["frame"]) for each in case.report["conditions"]]
+    assert reported == [(each.support, each.frame) for each in case.study.conditions]
 
 
-def test_relevance_is_what_the_compressor_hears(case):
-    """Of one layer's routes: the cosine of projected frames with the question."""
+def test_relevance_is_the_compressors_own(case):
+    """Compare with the cosine of projected frames and the question in one layer's routes."""
     session, question = case.session, case.study.questions[0]
     method, prompt = session.backbone.method("aviot"), session.prompt(question)
     with torch.inference_mode():

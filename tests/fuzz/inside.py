@@ -104,7 +104,7 @@ def _checked(target: Target, source: Path, watch: "Watch") -> tuple[str, str]:
 
 def sentence_of(error: Exception) -> str:
     """Return what a terminal shows of an error; raise Broken where that is no sentence for any terminal."""
-    from aviot.terminal import mistakes
+    from aviot.commands.terminal import mistakes
 
     stream = io.TextIOWrapper(io.BytesIO(), "utf-8", errors="backslashreplace", write_through=True)
     before, sys.stderr = sys.stderr, stream

@@ -98,7 +98,7 @@ def prepared(targets: Sequence[Target]) -> Iterator[Path]:
         remember_exits()
         os.environ["HF_HOME"] = str(root / "hub")  # before anything that reads it is imported
         for target in targets:
-            for module in ("aviot.terminal", *target.modules):
+            for module in ("aviot.commands.terminal", *target.modules):
                 importlib.import_module(module)
         for target in targets:
             (root / "sources" / target.name).mkdir(parents=True)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from aviot.scenes import check_number, from_json, render, scene_with_questions, stored_numbers, to_json
-from aviot.scenes.stored import FOLDER
+from aviot.scenes.files import FOLDER
 from aviot_lab.world import World, WorldConfig
 
 

@@ -16,7 +16,7 @@ import pytest
 from clips import encode, number_of
 
 from aviot.data.dataset import VideoDataset
-from aviot.explain.pictures import LARGEST_SIDE, apart
+from aviot.explain.pictures import LARGEST_SIDE, split_thumbnails
 from aviot.video import Damage, Scaling, VideoError, decode, files, read_video, structure
 
 GOP = {"g": "10", "bf": "2", "keyint_min": "10", "sc_threshold": "0"}
@@ -295,7 +295,7 @@ def test_damage_goes_with_the_video(tmp_path, caplog):
     """Pages and the app store thumbnails beside the frames; training uses what can be decoded."""
     path = encode(tmp_path / "cut.mkv", pictures=noisy(60), options=GOP)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    video, _ = apart(read_video(path, transform=Scaling(32, LARGEST_SIDE)), 32)
+    video, _ = split_thumbnails(read_video(path, transform=Scaling(32, LARGEST_SIDE)), 32)
     assert video.damage.missing_seconds > 1
     caplog.clear()
     processor = SimpleNamespace(read=read_video, pixels=lambda frames: frames)

@@ -1,1 +1,1 @@
-"""What `aviot bench` measures: time, memory and bandwidth of each part, after a check that the answers are right."""
+"""Benchmarks of `aviot bench`: time, memory and bandwidth of each part, after a check of the results."""

@@ -1,4 +1,4 @@
-"""Right before fast: the compressor against the float64 reference, on the very device and type that are timed."""
+"""The check before any timing: the compressor against the float64 reference, on the timed device and type."""
 
 from dataclasses import dataclass
 
@@ -11,19 +11,19 @@ from aviot.methods.aviot.reference import compress_reference
 
 ODD = CompressorConfig(dim=24, cost_dim=16, grid=(5, 7), regions=((1, 1), (2, 3), (5, 7)))
 ODD_FRAMES = 37
-OWN_FRAMES = 13  # the reference loops; at the paper's size these take it seconds
+OWN_FRAMES = 13  # few, because the reference loops: at the paper's size they take seconds
 RATIO = 4.0
-LIMITS = {torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 1e-2}  # relative, of the features
+LIMITS = {torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 1e-2}  # relative errors of the features
 GRADIENT_LIMITS = {torch.float32: 1e-3, torch.bfloat16: 2e-2, torch.float16: 2e-2}
 
 
 class CheckFailed(RuntimeError):
-    """The compressor's answer is wrong here, so its speed means nothing."""
+    """Raised if the compressor differs from the reference, which makes its speed meaningless."""
 
 
 @dataclass(frozen=True)
 class Checked:
-    """One comparison that held: relative distances from the reference, and what they had to stay under."""
+    """One passed comparison: relative errors against the reference, and their limits."""
 
     case: str
     path: tuple[int, ...]
@@ -36,14 +36,14 @@ class Checked:
 def check_compressor(
     compressor: Compressor, dtype: torch.dtype, *, generator: torch.Generator, backward: bool
 ) -> tuple[Checked, ...]:
-    """Compare a small compressor of odd sizes, with its gradients if they are timed, and then the one that is timed.
+    """Compare a small compressor of odd sizes, with gradients if they are timed, and then the timed one.
 
-    Weights and inputs are drawn from `generator`, which lives on the CPU. Raises CheckFailed.
+    Weights and inputs are drawn from `generator`, a generator on the CPU. Raises CheckFailed.
     """
     device = compressor.region_position.weight.device
     odd = Compressor(ODD)
     with torch.no_grad():
-        for parameter in odd.parameters():  # no weight may stay at the zeros that some start from
+        for parameter in odd.parameters():  # some weights are initialised to zero and would not be tested
             parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
     odd = odd.to(device, next(compressor.parameters()).dtype)
     return (
@@ -72,18 +72,18 @@ def _compare(
             f"{case}: budgets must be the float64 reference's {expected.budgets} along {expected.path}, "
             f"got {out.budgets} along {out.path}; nothing was timed"
         )
-    error = _held(case, "features", out.features, expected.features, LIMITS[dtype])
+    error = _checked_error(case, "features", out.features, expected.features, LIMITS[dtype])
     gradient = None
     if backward:
         (out.features.float().square().mean() + out.loss.sum()).backward()
         (expected.features.square().mean() + expected.loss).backward()
-        gradient = _held(case, "gradients", _grad(given), _grad(exact), GRADIENT_LIMITS[dtype])
+        gradient = _checked_error(case, "gradients", _grad(given), _grad(exact), GRADIENT_LIMITS[dtype])
     limit = GRADIENT_LIMITS[dtype] if backward else None
     return Checked(case, out.path, error, LIMITS[dtype], gradient, limit)
 
 
-def _held(case: str, what: str, found: Tensor, expected: Tensor, limit: float) -> float:
-    """The relative distance, if it is within the limit; a NaN is not."""
+def _checked_error(case: str, what: str, found: Tensor, expected: Tensor, limit: float) -> float:
+    """Return the relative error; raise CheckFailed if it exceeds the limit or is NaN."""
     difference = found.detach().cpu().double() - expected.detach()
     error = float(difference.norm() / expected.detach().norm())
     if not error <= limit:

@@ -1,4 +1,4 @@
-"""From pixels to the first token and the one after: each part by itself, for each method, on any backbone."""
+"""The parts of a model from pixels to the first and the next token, timed for each method on any backbone."""
 
 from dataclasses import replace
 from typing import Any
@@ -8,14 +8,13 @@ from torch import Tensor
 
 from aviot import methods
 from aviot.backbones.base import CompressionRequest, Prompt, VideoInPrompt
-from aviot.bench.alone import COMPRESSING, Setup, Tell, backward_part, over_settings, random_features
-from aviot.bench.bandwidth import bandwidth_share, fewest_bytes
-from aviot.bench.options import Options
-from aviot.bench.result import FIRST_TOKEN, Row, total_ms
-from aviot.bench.timing import Part, Work, attempt
+from aviot.bench.compressor import DEFAULT_METHODS, Setup, over_settings, random_features, time_backward
+from aviot.bench.result import FIRST_TOKEN, MethodResult, total_ms
+from aviot.bench.run import Options
+from aviot.bench.timing import Part, Work, attempt, bandwidth_share, fewest_bytes
 from aviot.bench.workload import random_videos
 from aviot.budget import Budget
-from aviot.engine.base import DecoderInput
+from aviot.engine.base import DecoderInput, Report
 from aviot.engine.transformers import TransformersEngine
 from aviot.methods.aviot import Compressor
 from aviot.methods.aviot.replay import Replays
@@ -28,7 +27,7 @@ WHOLE = Budget(keep=1.0)
 
 
 class Pipeline:
-    """One model and one batch of random videos, encoded once, with every method's way to the decoder."""
+    """One model and one batch of random videos, encoded once, with the steps from features to tokens."""
 
     def __init__(self, lm: VideoLM, batch: int, frames: int, seed: int) -> None:
         self.backbone, self.batch, self.frames = lm.backbone, batch, frames
@@ -41,17 +40,17 @@ class Pipeline:
         self.replays = Replays()
 
     def encode(self) -> list[Any]:
-        """Turn pixels into encoder features."""
+        """Return encoder features of the pixels."""
         return self.backbone.encode(self.videos, self.pixels)
 
     def features(self, method: Method) -> VideoFeatures:
-        """Return what a method reads of all videos, as one batch."""
+        """Return a method's inputs for all videos as one batch."""
         each = [self.backbone.features(one, method, conditioned=method.uses_question) for one in self.encoded]
         extras = {name: torch.stack([one.extras[name] for one in each]) for name in each[0].extras}
         return replace(each[0], features=torch.stack([one.features for one in each]), extras=extras)
 
     def compress(self, videos: VideoFeatures, method: Method, budget: Budget) -> list[Compressed]:
-        """Compress all videos for their questions; a GPU replays what it has done before."""
+        """Compress all videos for their questions; on a GPU, replayed as a CUDA graph."""
         questions = [prompt.question if method.uses_question else None for prompt in self.prompts]
         if not isinstance(method, FrameMethod):
             return [method(videos.only(place), question=one, budget=budget) for place, one in enumerate(questions)]
@@ -68,15 +67,15 @@ class Pipeline:
         return [_without_record(one, videos) for one in mixed]
 
     def project(self, made: list[Compressed], method: Method) -> list[VideoInPrompt]:
-        """Turn each video's compressed features into decoder tokens."""
+        """Return each video's decoder tokens from its compressed features."""
         return [self.backbone.project(one, method) for one in made]
 
     def to_tokens(self, method: Method, budget: Budget) -> list[VideoInPrompt]:
-        """Turn encoder features into each prompt's decoder tokens, everything in one go, as the model runs it."""
+        """Return each prompt's decoder tokens from encoder features, in one call, as the model runs it."""
         return self.backbone.compress(self.encoded, self.prompts, CompressionRequest(budget, method, record=False))
 
     def decoder_input(self, method: Method, budget: Budget) -> DecoderInput:
-        """Do the same, and put the tokens in their place in the prompts."""
+        """Return the decoder's input: the prompts with their tokens in place."""
         return self.backbone.place(self.prompts, self.to_tokens(method, budget))
 
     def prefill(self, inputs: DecoderInput) -> Any:
@@ -84,39 +83,43 @@ class Pipeline:
         return self.engine.prefill(inputs)
 
     def next_token(self, inputs: DecoderInput) -> Work:
-        """Return the decoding of one token after the prompt; each call adds one to the cache, as in an answer."""
+        """Return a function that decodes one more token after the prompt; each call extends the cache."""
         return self.engine.next_token(self.prefill(inputs).past_key_values)
 
 
 def _without_record(features: Tensor, videos: VideoFeatures) -> Compressed:
     def unknown() -> Any:
-        raise RuntimeError("a replayed compression keeps no record")
+        raise RuntimeError("a replayed compression has no record")
 
     return Compressed(features.flatten(0, 1), videos.grid, unknown, unknown)
 
 
-def measure_model(lm: VideoLM, setup: Setup, options: Options, tell: Tell) -> tuple[tuple[Row, ...], tuple[str, ...]]:
-    """Measure every method at every frame count, batch size and ratio; return remarks on what could not be, too."""
+def measure_model(
+    lm: VideoLM, setup: Setup, options: Options, report: Report
+) -> tuple[tuple[MethodResult, ...], tuple[str, ...]]:
+    """Time every method at every frame count, batch size and ratio; return notes on missing measurements too."""
 
-    def measure_one(count: int, batch: int) -> list[Row]:
-        tell(f"{count} frames, batch {batch}: encode")
-        found = _measure_setting(Pipeline(lm, batch, count, setup.seed), setup, options, tell)
+    def measure_one(count: int, batch: int) -> list[MethodResult]:
+        report(f"{count} frames, batch {batch}: encode")
+        found = _measure_setting(Pipeline(lm, batch, count, setup.seed), setup, options, report)
         if setup.backward:
-            found = [_with_backward(row, lm, setup, tell) for row in found]
+            found = [_with_backward(row, lm, setup, report) for row in found]
         return _compared(found)
 
     return over_settings(options.frames, options.batches, measure_one)
 
 
 @torch.inference_mode()
-def _measure_setting(pipeline: Pipeline, setup: Setup, options: Options, tell: Tell) -> list[Row]:
+def _measure_setting(pipeline: Pipeline, setup: Setup, options: Options, report: Report) -> list[MethodResult]:
     encode = setup.time(pipeline.encode)
-    chosen = [name for name in options.methods or COMPRESSING if name != UNCOMPRESSED]
+    chosen = [name for name in options.methods or DEFAULT_METHODS if name != UNCOMPRESSED]
     settings: list[tuple[str, float | None]] = [(UNCOMPRESSED, None)]
     settings += [(name, ratio) for ratio in options.ratios for name in chosen]
     rows = []
     for name, ratio in settings:
-        tell(f"{pipeline.frames} frames, batch {pipeline.batch}: {name}" + ("" if ratio is None else f" at {ratio:g}"))
+        report(
+            f"{pipeline.frames} frames, batch {pipeline.batch}: {name}" + ("" if ratio is None else f" at {ratio:g}")
+        )
         method = pipeline.backbone.method(name)
         parts = {"encode": encode} | _method_parts(pipeline, setup, method, ratio)
         rows.append(_row(pipeline, setup, method, ratio, parts))
@@ -124,7 +127,7 @@ def _measure_setting(pipeline: Pipeline, setup: Setup, options: Options, tell: T
 
 
 def _method_parts(pipeline: Pipeline, setup: Setup, method: Method, ratio: float | None) -> dict[str, Part]:
-    """Measure one method after the encoder; where memory runs out, what would have come next is missing."""
+    """Time one method's parts after the encoder; if memory runs out, the remaining parts are not measured."""
     budget = WHOLE if ratio is None else Budget(ratio=ratio)
     parts: dict[str, Part] = {}
 
@@ -151,7 +154,7 @@ def _method_parts(pipeline: Pipeline, setup: Setup, method: Method, ratio: float
     return parts
 
 
-def _row(pipeline: Pipeline, setup: Setup, method: Method, ratio: float | None, parts: dict[str, Part]) -> Row:
+def _row(pipeline: Pipeline, setup: Setup, method: Method, ratio: float | None, parts: dict[str, Part]) -> MethodResult:
     backbone, frames = pipeline.backbone, pipeline.frames
     path, tokens = _outcome(pipeline, method, ratio)
     share = None
@@ -159,7 +162,7 @@ def _row(pipeline: Pipeline, setup: Setup, method: Method, ratio: float | None, 
         moved = pipeline.batch * fewest_bytes(path, shape[1], shape[2], setup.dtype.itemsize)
         share = bandwidth_share(moved, parts["compress"], setup.bandwidth)
     first = total_ms(parts, FIRST_TOKEN)
-    return Row(
+    return MethodResult(
         method=method.name,
         frames=frames,
         batch=pipeline.batch,
@@ -175,7 +178,7 @@ def _row(pipeline: Pipeline, setup: Setup, method: Method, ratio: float | None, 
 
 
 def _outcome(pipeline: Pipeline, method: Method, ratio: float | None) -> tuple[tuple[int, ...], int]:
-    """Return the stages that a method goes through, and the visual tokens of a video after it."""
+    """Return a method's path, and the number of visual tokens of a video after it."""
     backbone, frames = pipeline.backbone, pipeline.frames
     if ratio is None:
         return (frames,), frames * backbone.tokens_per_frame
@@ -185,8 +188,8 @@ def _outcome(pipeline: Pipeline, method: Method, ratio: float | None) -> tuple[t
     return (frames,) if record is None else record.path, len(video.tokens)
 
 
-def _compared(rows: list[Row]) -> list[Row]:
-    """Return rows of one setting with their factors against the first, which is uncompressed."""
+def _compared(rows: list[MethodResult]) -> list[MethodResult]:
+    """Return the rows of one setting with their speed-ups over the first, which is uncompressed."""
     whole = rows[0].first_token_ms
     return [
         replace(row, factor=None if whole is None or row.first_token_ms is None else whole / row.first_token_ms)
@@ -194,15 +197,15 @@ def _compared(rows: list[Row]) -> list[Row]:
     ]
 
 
-def _with_backward(row: Row, lm: VideoLM, setup: Setup, tell: Tell) -> Row:
-    """Return the row with a trained compressor's own forward and backward, on random features of the same shape."""
+def _with_backward(row: MethodResult, lm: VideoLM, setup: Setup, report: Report) -> MethodResult:
+    """Return the row with the compressor's forward and backward time, on random features of the same shape."""
     compressor = lm.backbone.parts.get("compressor")
     if not methods.get(row.method).trained or not isinstance(compressor, Compressor):
         return row
-    tell(f"{row.frames} frames, batch {row.batch}: forward and backward at {row.ratio:g}")
+    report(f"{row.frames} frames, batch {row.batch}: forward and backward at {row.ratio:g}")
 
     def work() -> Part:
         given = random_features(compressor.config, setup, row.batch, row.frames)
-        return backward_part(compressor, given.u, given, row.supports, setup)
+        return time_backward(compressor, given.u, given, row.supports, setup)
 
     return replace(row, parts=row.parts | {"backward": attempt(work)})

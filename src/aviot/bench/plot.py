@@ -1,4 +1,4 @@
-"""The same figures as a picture. matplotlib is imported only when one is asked for."""
+"""Plots of a result. matplotlib is imported only if one is drawn."""
 
 import io
 from collections.abc import Sequence
@@ -7,21 +7,32 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from aviot.bench.report import PART_TITLES
-from aviot.bench.result import FIRST_TOKEN, Point, Result, Row
+from aviot.bench.result import FIRST_TOKEN, MethodResult, Result, ScalingPoint
 from aviot.bench.timing import Measurement, Part
 
 AXIS_TITLES = {"T": "frames T, at one ratio", "K": "supports K", "S": "patches S", "D": "channels D"}
 ALONE = ("compress",)
-INCHES = 5.0  # across one panel
-DOTS = 150  # an inch
+INCHES = 5.0  # width of one panel
+DPI = 150
+PART_TITLES = {
+    "position": "position",
+    "encode": "encode",
+    "compress": "compress",
+    "replay": "compress,\nreplayed",
+    "project": "project",
+    "to_tokens": "features\nto tokens",
+    "decoder_input": "decoder\ninput",
+    "prefill": "prefill",
+    "next_token": "next\ntoken",
+    "backward": "forward,\nbackward",
+}
 
 
 def check_plot(path: Path) -> None:
-    """Refuse a plot that could not be drawn, before anything is measured."""
+    """Raise ValueError for a plot that could not be drawn, before anything is measured."""
     if find_spec("matplotlib") is None:
         raise ValueError(
-            "--plot needs matplotlib, which is not installed; in a clone: "
+            "a plot needs matplotlib, which is not installed; in a clone: "
             "pip install --constraint constraints.txt '.[plot]'"
         )
     from matplotlib.backend_bases import FigureCanvasBase
@@ -32,7 +43,7 @@ def check_plot(path: Path) -> None:
 
 
 def draw_plot(result: Result, suffix: str) -> bytes:
-    """Draw the scaling's four curves, or a bar for each method; the file's suffix chooses the format."""
+    """Draw the scaling's four curves, or a bar per method, in the format of a file suffix."""
     from matplotlib.figure import Figure
 
     groups = _groups(result)
@@ -48,7 +59,7 @@ def draw_plot(result: Result, suffix: str) -> bytes:
         panel.set_title(title)
     figure.suptitle(f"{result.model}; {result.dtype} on {result.machine['device']}")
     out = io.BytesIO()
-    figure.savefig(out, format=_format(suffix), dpi=DOTS)
+    figure.savefig(out, format=_format(suffix), dpi=DPI)
     return out.getvalue()
 
 
@@ -57,34 +68,34 @@ def _format(suffix: str) -> str:
 
 
 def _groups(result: Result) -> list[tuple[str, list[Any]]]:
-    """What goes into each panel."""
+    """Return the title and the data of each panel."""
     if result.scaling:
         return [(f"against {axis}", list(group)) for axis, group in groupby(result.scaling, key=lambda p: p.axis)]
     settings = groupby(result.rows, key=lambda row: (row.frames, row.batch))
     return [(f"{frames} frames, batch {batch}", list(group)) for (frames, batch), group in settings]
 
 
-def _draw_bars(panel: Any, rows: Sequence[Row]) -> None:
-    """Time to the first token, part on part; the compression where nothing else was measured."""
+def _draw_bars(panel: Any, rows: Sequence[MethodResult]) -> None:
+    """Draw the time to the first token as stacked parts, or the compression if nothing else was measured."""
     names = FIRST_TOKEN if any(row.tokens is not None for row in rows) else ALONE
-    titles = [_words(row.title) for row in rows]
+    titles = [_one_line(row.title) for row in rows]
     reached = [0.0] * len(rows)
     for name in names:
         spent = [_median(row.parts.get(name)) for row in rows]
-        panel.barh(titles, spent, left=reached, label=_words(PART_TITLES[name]))
+        panel.barh(titles, spent, left=reached, label=_one_line(PART_TITLES[name]))
         reached = [before + more for before, more in zip(reached, spent, strict=True)]
     panel.invert_yaxis()
     panel.set_xlabel("ms")
     panel.legend()
 
 
-def _draw_curve(panel: Any, points: Sequence[Point]) -> None:
+def _draw_curve(panel: Any, points: Sequence[ScalingPoint]) -> None:
     for name in points[0].parts:
         measured = [(p.value, part) for p in points if isinstance(part := p.parts[name], Measurement)]
         values = [value for value, _ in measured]
         medians = [part.median_ms for _, part in measured]
         spreads = [part.spread_ms / 2 for _, part in measured]
-        panel.errorbar(values, medians, yerr=spreads, marker="o", capsize=3, label=_words(PART_TITLES[name]))
+        panel.errorbar(values, medians, yerr=spreads, marker="o", capsize=3, label=_one_line(PART_TITLES[name]))
     panel.set_xlabel(AXIS_TITLES[points[0].axis])
     panel.set_ylabel("ms")
     panel.set_ylim(bottom=0)
@@ -92,10 +103,10 @@ def _draw_curve(panel: Any, points: Sequence[Point]) -> None:
 
 
 def _median(part: Part | None) -> float:
-    """A bar's length; what was not measured has none."""
+    """Return a bar's length: the median, or 0 if it was not measured."""
     return part.median_ms if isinstance(part, Measurement) else 0.0
 
 
-def _words(title: str) -> str:
-    """A heading on one line."""
+def _one_line(title: str) -> str:
+    """Return a heading on one line."""
     return title.replace("\n", " ")

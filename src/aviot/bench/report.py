@@ -1,44 +1,60 @@
-"""A result for people, as tables, and for machines, as plain data."""
+"""Reports of a result: tables on the terminal, JSON, and the files of both."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from aviot.bench.result import FIRST_TOKEN, Point, Result, Row
+from aviot.bench.plot import PART_TITLES, check_plot, draw_plot
+from aviot.bench.result import FIRST_TOKEN, MethodResult, Result, ScalingPoint
 from aviot.bench.timing import Measurement, Part
+from aviot.utils.files import check_output, explain_write_errors, write_durably
+from aviot.utils.printing import SafeConsole
 
-PART_TITLES = {
-    "position": "position",
-    "encode": "encode",
-    "compress": "compress",
-    "replay": "compress,\nreplayed",
-    "project": "project",
-    "to_tokens": "features\nto tokens",
-    "decoder_input": "decoder\ninput",
-    "prefill": "prefill",
-    "next_token": "next\ntoken",
-    "backward": "forward,\nbackward",
-}
 BANDWIDTH_TITLE = "band-\nwidth\nshare"
-SPANNING = ("to_tokens", "decoder_input")  # what is more than one part in one go
+SPANNING = ("to_tokens", "decoder_input")  # measurements that span several parts
 NOTHING = "–"  # noqa: RUF001
 Cell = Callable[[Part | None], str]
 TIMES = "ms: median (slowest minus fastest)"
 MEMORY = "peak extra memory, MiB"
+WRITE_ADVICE = "free some space, or name a file elsewhere"
 
 
-def as_plain(result: Result) -> dict[str, Any]:
-    """The whole result as JSON knows it."""
+def check_outputs(output: Path | None, plot: Path | None) -> None:
+    """Raise for files that could not be written, before anything is measured."""
+    if plot is not None:
+        check_plot(plot)
+    for path in (output, plot):
+        if path is not None:
+            check_output(path)
+
+
+def write_outputs(result: Result, output: Path | None, plot: Path | None, *, as_json: bool) -> None:
+    """Print the tables or JSON, and write the files that are not None."""
+    text = json.dumps(as_dict(result), indent=2)
+    if as_json:
+        print(text)
+    else:
+        print_report(result, SafeConsole())
+    if output is not None:
+        _write_file(output, f"{text}\n".encode())
+    if plot is not None:
+        _write_file(plot, draw_plot(result, plot.suffix))
+
+
+def as_dict(result: Result) -> dict[str, Any]:
+    """Return the result as JSON data."""
     return asdict(result) | {"first_token": list(FIRST_TOKEN), "spread": "slowest repeat minus fastest"}
 
 
 def print_report(result: Result, console: Console) -> None:
-    """Tables, one group for each frame count and batch size, or one for each axis of the scaling."""
+    """Print tables, one group per frame count and batch size, or one table per axis of the scaling."""
     for line in _preamble(result):
         console.print(line, markup=False, highlight=False)
     for (frames, batch), group in groupby(result.rows, key=lambda row: (row.frames, row.batch)):
@@ -54,7 +70,7 @@ def print_report(result: Result, console: Console) -> None:
     for note in result.notes:
         console.print(note, markup=False, highlight=False)
     if result.machine["device"] == "cpu":
-        console.print("No memory figures: PyTorch does not count a CPU's.")
+        console.print("No memory figures: PyTorch does not count memory on a CPU.")
 
 
 def _preamble(result: Result) -> Iterator[str]:
@@ -74,17 +90,17 @@ def _preamble(result: Result) -> Iterator[str]:
 
 
 def _table(title: str) -> Table:
-    """Return a table narrow enough for eight columns of 80 characters in all."""
+    """Return a table whose padding fits eight columns into 80 characters."""
     return Table(title=title, box=SIMPLE, padding=(0, 1, 0, 0), pad_edge=False)
 
 
 def _add_columns(table: Table, headings: Sequence[str], names: int = 0) -> None:
-    """Add columns of figures after the first `names` of words; a cell is broken where it must be, never cut."""
+    """Add columns, the first `names` of them left-aligned; long cells are wrapped, never truncated."""
     for number, heading in enumerate(headings):
         table.add_column(heading, justify="left" if number < names else "right", overflow="fold")
 
 
-def _parts_table(title: str, rows: Sequence[Row], names: Sequence[str], cell: Cell) -> Table:
+def _parts_table(title: str, rows: Sequence[MethodResult], names: Sequence[str], cell: Cell) -> Table:
     there = [name for name in names if any(name in row.parts for row in rows)]
     table = _table(title)
     _add_columns(table, ["method", "K", *(PART_TITLES[name] for name in there)], names=1)
@@ -93,8 +109,8 @@ def _parts_table(title: str, rows: Sequence[Row], names: Sequence[str], cell: Ce
     return table
 
 
-def _summary_table(title: str, rows: Sequence[Row]) -> Table:
-    """What spans several parts or follows from them; a column where some row has the figure."""
+def _summary_table(title: str, rows: Sequence[MethodResult]) -> Table:
+    """Return a table of what spans several parts or follows from them, without empty columns."""
     columns = {
         "visual\ntokens": [_number(row.tokens, ",d") for row in rows],
         **{PART_TITLES[name]: [_time(row.parts.get(name)) for row in rows] for name in SPANNING},
@@ -111,7 +127,7 @@ def _summary_table(title: str, rows: Sequence[Row]) -> Table:
     return table
 
 
-def _scaling_table(axis: str, points: Sequence[Point]) -> Table:
+def _scaling_table(axis: str, points: Sequence[ScalingPoint]) -> Table:
     table = _table(f"AVIOT alone against {axis}\n{TIMES}")
     names = [name for name in PART_TITLES if any(name in point.parts for point in points)]
     with_memory = _has_memory(points)
@@ -126,7 +142,7 @@ def _scaling_table(axis: str, points: Sequence[Point]) -> Table:
     return table
 
 
-def _has_memory(measured: Sequence[Row | Point]) -> bool:
+def _has_memory(measured: Sequence[MethodResult | ScalingPoint]) -> bool:
     parts = (part for each in measured for part in each.parts.values())
     return any(isinstance(part, Measurement) and part.peak_extra_mib is not None for part in parts)
 
@@ -138,7 +154,7 @@ def _time(part: Part | None) -> str:
 
 
 def _digits(value: float) -> str:
-    """Format milliseconds; from a second on, decimals would only widen the table."""
+    """Return milliseconds as text, without decimals from 1000 on, which would only widen the table."""
     return f"{value:,.2f}" if value < 1000 else f"{value:,.0f}"
 
 
@@ -150,3 +166,8 @@ def _memory(part: Part | None) -> str:
 
 def _number(value: float | None, form: str) -> str:
     return NOTHING if value is None else format(value, form)
+
+
+def _write_file(path: Path, data: bytes) -> None:
+    with explain_write_errors(path, WRITE_ADVICE):
+        write_durably(path, data)

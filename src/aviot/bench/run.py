@@ -1,47 +1,131 @@
-"""One run: build, check, measure the memory's speed, then time."""
+"""One run of the benchmark: its settings, the check of the compressor, then the measurements."""
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from aviot.bench.alone import Setup, Tell, fresh_compressor, measure_alone
-from aviot.bench.bandwidth import copy_bandwidth
 from aviot.bench.check import ODD, Checked, check_compressor
-from aviot.bench.decoding import measure_decoding
-from aviot.bench.explanation import explain
-from aviot.bench.options import Options
-from aviot.bench.result import Result
-from aviot.bench.scaling import measure_scaling
+from aviot.bench.compressor import Setup, fresh_compressor, measure_alone, measure_scaling
+from aviot.bench.result import Result, explain_slowdowns
+from aviot.bench.sizes import SIZES, Size, check_settings
+from aviot.bench.timing import CPU, copy_bandwidth
+from aviot.budget import Budget
+from aviot.engine.base import Report
 from aviot.methods.aviot import Compressor
+from aviot.methods.registry import check_name
 from aviot.utils.machine import command_line, commit, machine, versions
 
 
-def run(options: Options, tell: Tell = lambda _: None) -> Result:
-    """Measure what the options ask for; raises CheckFailed, before anything is timed, if the answers are wrong."""
-    return _run_model(options, tell) if options.with_model else _run_compressor(options, tell)
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """The settings of one run.
+
+    A `size` of None and a `dtype` of auto stand for the device's default, or for the checkpoint's own.
+    """
+
+    video: Path | None = None
+    model: Path | None = None
+    size: str | None = None
+    frames: tuple[int, ...] = (64,)
+    ratios: tuple[float, ...] = (4.0, 10.0)
+    methods: tuple[str, ...] = ()  # empty: `DEFAULT_METHODS`
+    batches: tuple[int, ...] = (1,)
+    device: torch.device = CPU
+    dtype: str = "auto"
+    repeats: int = 5
+    backward: bool = False
+    scaling: bool = False
+    compressor_only: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_settings(frames=self.frames, batches=self.batches, repeats=self.repeats, size=self.size, dtype=self.dtype)
+        for ratio in self.ratios:
+            Budget(ratio=ratio)
+        for name in self.methods:
+            check_name(name)
+        if not self.ratios:
+            raise ValueError("ratios must have at least one number above 1, got none; the default is 4 and 10")
+        self._check_combination()
+
+    def _check_combination(self) -> None:
+        if self.model is not None:
+            if self.size is not None:
+                raise ValueError("give a model or a size, not both; a checkpoint has its own size")
+            if self.scaling or self.compressor_only:
+                mode = "scaling" if self.scaling else "compressor_only"
+                raise ValueError(f"{mode} measures random weights of a chosen size; leave the model out")
+            if not self.model.is_dir():
+                raise ValueError(f"{self.model}: no such folder; name the directory of a checkpoint on this machine")
+        if self.scaling and self.compressor_only:
+            raise ValueError("give scaling or compressor_only, not both; scaling measures the compressor alone too")
+        if self.methods and not self.with_model:
+            raise ValueError("methods are chosen for the whole model only; leave them out")
+        if self.video is not None and not self.with_model:
+            raise ValueError(
+                "a video is read for the whole model only; leave it out, or leave out compressor_only and scaling"
+            )
+        if self.video is not None and not self.video.exists():
+            raise ValueError(f"{self.video}: no file; name a video, or leave it out to use a generated clip")
+
+    @property
+    def with_model(self) -> bool:
+        """True if the whole model is measured, which needs transformers."""
+        return not (self.scaling or self.compressor_only)
+
+    @property
+    def warmup(self) -> int:
+        """Number of untimed runs; a GPU's first runs also compile and select kernels and record graphs."""
+        return 3 if self.device.type == "cuda" else 1
+
+    @property
+    def chosen_dtype(self) -> torch.dtype | None:
+        """Type of weights and features; None stands for the checkpoint's."""
+        if self.dtype != "auto":
+            return torch.float32 if self.dtype == "float32" else torch.bfloat16
+        if self.model is not None:
+            return None
+        return torch.bfloat16 if self.device.type == "cuda" else torch.float32
+
+    @property
+    def size_name(self) -> str:
+        """Size of random weights: the chosen one, or the device's default."""
+        return self.size or ("7b" if self.device.type == "cuda" else "tiny")
+
+    @property
+    def chosen_size(self) -> Size:
+        """Shape of random weights."""
+        return SIZES[self.size_name]
 
 
-def _run_compressor(options: Options, tell: Tell) -> Result:
-    """The compressor alone, or its scaling; nothing here imports transformers."""
+def run(options: Options, report: Report = lambda _: None) -> Result:
+    """Run all measurements; raise CheckFailed before them if the compressor differs from the reference."""
+    return _run_model(options, report) if options.with_model else _run_compressor(options, report)
+
+
+def _run_compressor(options: Options, report: Report) -> Result:
+    """Measure the compressor alone, or its scaling, without importing transformers."""
     config = options.chosen_size.compressor
     dtype = options.chosen_dtype or torch.float32
     compressor = fresh_compressor(config, options.device, dtype, options.seed)
-    checks, setup = _prepare(options, compressor, dtype, tell)
+    checks, setup = _prepare(options, compressor, dtype, report)
     model = f"random weights, {options.size_name}: {config.patches} patches, {config.dim} channels"
     if options.scaling:
         base = options.frames[0], options.ratios[0], options.batches[0]
-        points, notes = measure_scaling(config, setup, *base, tell)
+        points, notes = measure_scaling(config, setup, *base, report)
         return _result(options, setup, checks, model, scaling=points, notes=notes)
-    rows, notes = measure_alone(compressor, setup, options.frames, options.batches, options.ratios, tell)
+    rows, notes = measure_alone(compressor, setup, options.frames, options.batches, options.ratios, report)
     return _result(options, setup, checks, model, rows=rows, notes=notes)
 
 
-def _run_model(options: Options, tell: Tell) -> Result:
+def _run_model(options: Options, report: Report) -> Result:
     from aviot.bench.pipeline import measure_model
-    from aviot.bench.workload import load_model, random_model
+    from aviot.bench.workload import load_model, measure_decoding, random_model
     from aviot.session import VideoLM
 
-    tell("build the model")
+    report("build the model")
     if options.model is None:
         dtype = options.chosen_dtype or torch.float32
         lm = VideoLM(random_model(options.chosen_size, options.device, dtype, options.seed))
@@ -52,23 +136,23 @@ def _run_model(options: Options, tell: Tell) -> Result:
     dtype = lm.backbone.model.dtype
     compressor = lm.backbone.parts.get("compressor") or fresh_compressor(ODD, options.device, dtype, options.seed)
     assert isinstance(compressor, Compressor)
-    checks, setup = _prepare(options, compressor, dtype, tell)
-    tell("decode")
+    checks, setup = _prepare(options, compressor, dtype, report)
+    report("decode")
     decoding = measure_decoding(options.video, options.frames, warmup=setup.warmup, repeats=setup.repeats)
-    rows, notes = measure_model(lm, setup, options, tell)
+    rows, notes = measure_model(lm, setup, options, report)
     size = options.size_name if options.model is None else None
-    notes += explain(rows, size=size, device=options.device.type)
+    notes += explain_slowdowns(rows, size=size, device=options.device.type)
     return _result(options, setup, checks, about, decoding=decoding, rows=rows, notes=notes)
 
 
 def _prepare(
-    options: Options, compressor: Compressor, dtype: torch.dtype, tell: Tell
+    options: Options, compressor: Compressor, dtype: torch.dtype, report: Report
 ) -> tuple[tuple[Checked, ...], Setup]:
-    """First the answers, then the memory's speed."""
-    tell("check against the reference")
+    """Check the compressor against the reference, then measure the memory bandwidth."""
+    report("check against the reference")
     generator = torch.Generator().manual_seed(options.seed)
     checks = check_compressor(compressor, dtype, generator=generator, backward=options.backward)
-    tell("memory bandwidth")
+    report("memory bandwidth")
     bandwidth = copy_bandwidth(options.device, warmup=options.warmup, repeats=options.repeats)
     setup = Setup(
         device=options.device,

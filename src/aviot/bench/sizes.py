@@ -1,16 +1,19 @@
-"""Shapes of models with random weights: tiny for seconds on a CPU, small, and the true 7B."""
+"""Shapes of models with random weights, and checks of a benchmark's settings; needs no torch."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from aviot.config import CompressorConfig
+from aviot.utils.values import as_whole
 
-POSITIONS = 2**20  # the decoder refuses longer prompts; long videos uncompressed are what is measured
+DTYPES = ("float32", "bfloat16")
+POSITIONS = 2**20  # longest prompt; long videos are also measured uncompressed
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tower:
-    """Layers of one width with their attention and feed-forward shapes."""
+    """The shape of a stack of transformer layers."""
 
     width: int
     feed_forward: int
@@ -21,7 +24,7 @@ class Tower:
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
-    """A video language model's shape: an encoder of SigLIP's kind, a decoder of Qwen2's."""
+    """The shape of a video language model with a SigLIP encoder and a Qwen2 decoder."""
 
     vision: Tower
     text: Tower
@@ -32,16 +35,16 @@ class Size:
 
     @property
     def side(self) -> int:
-        """Patches along a side of the grid."""
+        """Number of patches along a side of the grid."""
         return self.image // self.patch
 
     @property
     def compressor(self) -> CompressorConfig:
-        """The compressor between the two."""
+        """The compressor's configuration."""
         return CompressorConfig(dim=self.vision.width, cost_dim=self.cost_dim, grid=(self.side, self.side))
 
     def vision_config(self) -> dict[str, Any]:
-        """The encoder in transformers' words."""
+        """Return the encoder's configuration for transformers."""
         return {
             "hidden_size": self.vision.width,
             "intermediate_size": self.vision.feed_forward,
@@ -53,7 +56,7 @@ class Size:
         }
 
     def text_config(self) -> dict[str, Any]:
-        """The decoder in transformers' words."""
+        """Return the decoder's configuration for transformers."""
         return {
             "hidden_size": self.text.width,
             "intermediate_size": self.text.feed_forward,
@@ -91,3 +94,16 @@ SIZES = {
         cost_dim=256,
     ),
 }
+
+
+def check_settings(
+    *, frames: Sequence[int], batches: Sequence[int], repeats: int, size: str | None, dtype: str
+) -> None:
+    """Raise ValueError for numbers below 1 and for unknown sizes and types."""
+    for name, values in (("frames", frames), ("batches", batches), ("repeats", (repeats,))):
+        if not values or any((as_whole(value) or 0) < 1 for value in values):
+            raise ValueError(f"{name} must be whole numbers of at least 1, got {list(values)}")
+    if size is not None and size not in SIZES:
+        raise ValueError(f"size must be one of {', '.join(SIZES)}, got {size!r}")
+    if dtype not in ("auto", *DTYPES):
+        raise ValueError(f"dtype must be auto, {' or '.join(DTYPES)}, got {dtype!r}")

@@ -1,24 +1,28 @@
-"""How long a piece of work takes, and how much memory it needs beside what was there."""
+"""Measurements of time, peak memory and memory bandwidth."""
 
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeVar
 
 import torch
 
+CPU = torch.device("cpu")
 MIB = 2**20
+GPU_COPY = 2**30  # bytes; far larger than any cache, a third of a millisecond on a current GPU
+CPU_COPY = 2**27
 T = TypeVar("T")
 Work = Callable[[], object]
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """Median over the repeats, and the spread: the slowest repeat minus the fastest.
+    """The median over the repeats, and the spread: the slowest repeat minus the fastest.
 
-    `peak_extra_mib` is the most memory the work held at once beyond what was allocated before it. PyTorch counts that
-    on a GPU only; on a CPU it is None.
+    `peak_extra_mib` is the peak memory beyond what was allocated before the work. PyTorch counts it on a GPU only; on a
+    CPU it is None.
     """
 
     median_ms: float
@@ -29,7 +33,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class NotMeasured:
-    """A figure that is not there, and why."""
+    """The reason why a measurement is missing."""
 
     not_measured: str
 
@@ -45,7 +49,7 @@ def measure(
     repeats: int,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Measurement:
-    """Run `work` `warmup` times unseen, then time each of `repeats` runs with the device idle before and after."""
+    """Time each of `repeats` runs of `work` after `warmup` untimed ones, with the device idle before and after each."""
     for _ in range(warmup):
         work()
     on_gpu = device.type == "cuda"
@@ -60,17 +64,46 @@ def measure(
 
 
 def attempt(work: Callable[[], T]) -> T | NotMeasured:
-    """What the work returns, or the remark that the GPU's memory did not suffice for it."""
+    """Return the result of the work, or NotMeasured if the GPU's memory did not suffice."""
     try:
         return work()
     except torch.OutOfMemoryError:
-        pass  # left before anything else is done: the error's traceback keeps tensors alive
+        pass  # the memory is freed outside of this block, where the traceback no longer keeps tensors alive
     torch.cuda.empty_cache()
     return NotMeasured("out of memory")
 
 
+def copy_bandwidth(device: torch.device, *, warmup: int, repeats: int) -> float:
+    """Return the bytes per second of a large copy on the device, read and written bytes together."""
+    size = GPU_COPY if device.type == "cuda" else CPU_COPY
+    source = torch.zeros(size, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    copied = measure(lambda: target.copy_(source), device, warmup=warmup, repeats=repeats)
+    return 2 * size / (copied.median_ms / 1000)
+
+
+def fewest_bytes(path: tuple[int, ...], patches: int, dim: int, element_size: int) -> int:
+    """Return the bytes that compressing one video along `path` must move in any implementation.
+
+    The first stage reads its T frames twice (a plan needs all of them before the first can be mixed) and writes its
+    output; each later stage reads its input once and writes its output. In elements of the features' type this is
+    (2 T_0 + T_1) + (T_1 + T_2) + ..., times S D. A path without stages moves nothing.
+    """
+    if len(path) < 2:
+        return 0
+    frames = path[0] + sum(before + after for before, after in pairwise(path))
+    return frames * patches * dim * element_size
+
+
+def bandwidth_share(moved: int, part: Part, bandwidth: float) -> float | None:
+    """Return the bytes moved per second as a share of a copy's; None if nothing was measured or moved."""
+    if not isinstance(part, Measurement) or not moved or not part.median_ms:
+        return None
+    return moved / (part.median_ms / 1000) / bandwidth
+
+
 def _once(work: Work, device: torch.device, clock: Callable[[], float]) -> float:
-    """Milliseconds of one run."""
+    """Return the milliseconds of one run."""
     start = clock()
     work()
     if device.type == "cuda":

@@ -1,26 +1,35 @@
-"""A model to measure, loaded or with random weights, and random videos for it."""
+"""Models and videos to measure with: loaded or random, and the time to decode a video file."""
 
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
 
 from aviot.backbones.base import Backbone
+from aviot.bench.result import Decoding
 from aviot.bench.sizes import Size
+from aviot.bench.timing import CPU, NotMeasured, measure
 from aviot.session import VideoLM
-from aviot.video import Video
+from aviot.video import Video, read_video
 
 if TYPE_CHECKING:
     from aviot.models import AviotForConditionalGeneration
 
-SIDE = 384  # pixels of random frames, where the backbone has no size of its own
+SIDE = 384  # pixels of random frames if the backbone has no fixed size
+CODEC: Literal["libx264"] = "libx264"
+RATE = 30
+WIDTH, HEIGHT = 320, 240
+SPACING = 4  # frames of the generated clip per sampled frame
+WITHOUT_PYAV = "PyAV is not installed"
 
 
 def random_model(size: Size, device: torch.device, dtype: torch.dtype, seed: int) -> "AviotForConditionalGeneration":
-    """Return a model of this shape with random weights, made on the device itself."""
+    """Return a model of this shape with random weights, initialised on the device itself."""
     from aviot.models import AviotConfig, AviotForConditionalGeneration
 
     config = AviotConfig(
@@ -35,7 +44,7 @@ def random_model(size: Size, device: torch.device, dtype: torch.dtype, seed: int
 
 
 def load_model(folder: Path, device: torch.device, dtype: torch.dtype | None) -> VideoLM:
-    """Return a checkpoint on the device, in its own type unless another is asked for."""
+    """Return a checkpoint on the device; a dtype of None stands for its own."""
     from transformers.utils import logging
 
     logging.disable_progress_bar()
@@ -46,7 +55,7 @@ def load_model(folder: Path, device: torch.device, dtype: torch.dtype | None) ->
 
 
 def random_videos(backbone: Backbone, batch: int, frames: int, seed: int) -> list[Video]:
-    """Return videos of random pixels, two frames per second."""
+    """Return videos of random pixels with two frames per second."""
     side = backbone.image_size or SIDE
     draw = np.random.default_rng(seed)
     return [
@@ -61,6 +70,57 @@ def random_videos(backbone: Backbone, batch: int, frames: int, seed: int) -> lis
         )
         for number in range(batch)
     ]
+
+
+def measure_decoding(video: Path | None, frames: tuple[int, ...], *, warmup: int, repeats: int) -> tuple[Decoding, ...]:
+    """Time reading each number of frames from the video; without one, from a generated clip if PyAV can write one."""
+    if video is not None:
+        return tuple(_decode(video, str(video), count, warmup, repeats) for count in frames)
+    with _clip(SPACING * max(frames)) as made:
+        if isinstance(made, NotMeasured):
+            return tuple(Decoding(frames=count, source="none", part=made) for count in frames)
+        source = f"a generated clip of {WIDTH}x{HEIGHT}, {SPACING * max(frames)} frames"
+        return tuple(_decode(made, source, count, warmup, repeats) for count in frames)
+
+
+def _decode(path: Path, source: str, frames: int, warmup: int, repeats: int) -> Decoding:
+    available = len(read_video(path, frames=frames))
+    if available < frames:
+        return Decoding(frames=frames, source=source, part=NotMeasured(f"the video has {available} frames"))
+    part = measure(lambda: read_video(path, frames=frames), CPU, warmup=warmup, repeats=repeats)
+    return Decoding(frames=frames, source=source, part=part)
+
+
+@contextmanager
+def _clip(length: int) -> Iterator[Path | NotMeasured]:
+    """Yield a temporary file of moving noise, or the reason why there is none."""
+    try:
+        import av
+    except ImportError:
+        yield NotMeasured(WITHOUT_PYAV)
+        return
+    if CODEC not in av.codecs_available:
+        yield NotMeasured(f"this PyAV cannot write {CODEC}")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "clip.mp4"
+        _write(path, length)
+        yield path
+
+
+def _write(path: Path, length: int) -> None:
+    import av
+
+    noise = np.random.default_rng(0).integers(0, 256, (HEIGHT // 8, WIDTH // 8, 3), dtype=np.uint8)
+    picture = noise.repeat(8, axis=0).repeat(8, axis=1)
+    with av.open(str(path), "w") as out:
+        stream = out.add_stream(CODEC, rate=RATE, options={"preset": "ultrafast"})
+        stream.width, stream.height, stream.pix_fmt = WIDTH, HEIGHT, "yuv420p"
+        for number in range(length):
+            frame = av.VideoFrame.from_ndarray(np.roll(picture, 2 * number, axis=1), format="rgb24")
+            frame.pts, frame.time_base = number, Fraction(1, RATE)
+            out.mux(stream.encode(frame))
+        out.mux(stream.encode(None))
 
 
 @contextmanager

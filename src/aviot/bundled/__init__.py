@@ -1,4 +1,4 @@
-"""The bundled demo model: where its folder is, how to recognise it, and what it can answer about."""
+"""The bundled demo model: its directory, how to recognise it, and the videos that it knows."""
 
 import filecmp
 from pathlib import Path
@@ -9,10 +9,14 @@ KNOWS = f"The {NAME} knows its own world of drawn shapes alone"
 FOREIGN = f"{KNOWS}: what it says about this video means nothing."
 
 
+class NoDemoModelError(ValueError):
+    """Raised if this copy of the package lacks the bundled demo model."""
+
+
 def embedded_model() -> Path:
-    """Return the directory of the bundled demo model; a copy of the package may lack it."""
+    """Return the directory of the bundled demo model; raise NoDemoModelError if it is not there."""
     if not (FOLDER / "config.json").is_file():
-        raise ValueError("this copy of the package has no bundled demo model; name a checkpoint with --model")
+        raise NoDemoModelError("this copy of the package has no bundled demo model; name a checkpoint")
     return FOLDER
 
 
@@ -21,15 +25,15 @@ WORLD_MARK = "Drawn by AVIOT's procedural world"
 
 
 def is_drawn(comment: str) -> bool:
-    """Return whether a video's comment tag says that it shows the model's own world; copies keep the tag."""
+    """Return whether a video's comment tag says that it shows the model's own world; remuxed copies keep the tag."""
     return comment.startswith(WORLD_MARK)
 
 
 def is_embedded(folder: Path) -> bool:
     """Return whether a checkpoint folder is the bundled model or a copy of it.
 
-    A copy has the same weights, byte for byte: files of another size are told apart without being read, and 14 MB take
-    milliseconds. A mark in the configuration would also be inherited by every model that is fine-tuned from this one.
+    The weights are compared byte for byte, which takes milliseconds for 14 MB and nothing for files of another size. A
+    mark in the configuration would be inherited by every model that is fine-tuned from this one.
     """
     from aviot.backbones.checkpoints.shards import SINGLE  # imports torch
 

@@ -1,1 +1,1 @@
-"""Commands whose options fill a file of their own."""
+"""The commands of `aviot`, one module per verb, with the options and terminal output that they share."""

@@ -11,7 +11,7 @@ from rich.table import Table
 from aviot.accounting import Account, Backbone
 from aviot.accounting import account as account_rows
 from aviot.commands.options import Json
-from aviot.terminal import mistakes
+from aviot.commands.terminal import mistakes
 from aviot.utils.printing import SafeConsole
 
 PAPER_RATIOS = [2.0, 4.0, 10.0]
@@ -20,7 +20,7 @@ _PAPER = Backbone()
 
 
 def account(
-    frames: Annotated[int, typer.Option(help="Number of frames of the video.")] = 64,
+    frames: Annotated[int, typer.Option(help="Number of sampled frames.")] = 64,
     ratio: Annotated[
         list[float], typer.Option("--ratio", "-r", help="Compression ratio, above 1; repeat for several.")
     ] = PAPER_RATIOS,

@@ -3,7 +3,6 @@
 import json
 from typing import TYPE_CHECKING, Any
 
-from aviot.commands.described import describe
 from aviot.commands.options import (
     Device,
     Fps,
@@ -19,9 +18,10 @@ from aviot.commands.options import (
     SourceFps,
     VideoPath,
     chosen_budget,
+    describe,
 )
+from aviot.commands.terminal import counted, load_model, mistakes, say, working
 from aviot.methods.registry import DEFAULT
-from aviot.terminal import counted, load_model, mistakes, say, working
 
 if TYPE_CHECKING:
     from aviot.session import Answer
@@ -44,8 +44,8 @@ def answer(
 ) -> None:
     """Answer questions about a video from its compressed tokens.
 
-    Each answer goes to stdout, after its question where there are several; what was done for it to stderr, or with
-    --json into the report. The video is decoded and encoded once for all questions.
+    Answers are printed on stdout, each after its question if there are several; frames, tokens and times on stderr, or
+    in the report with --json. The video is decoded and encoded once for all questions.
 
     Example: aviot answer cooking.mp4 -q "What is being cooked?" --ratio 4 --model checkpoints/aviot-7b
     """
@@ -84,7 +84,7 @@ def answer(
 
 
 def _plain(answers: "list[Answer]") -> dict[str, Any]:
-    """Return every answer as plain data; a single one also as fields of the report itself."""
+    """Return every answer as JSON data; a single one also as fields of the report itself."""
     plain = [given.as_dict() for given in answers]
     return {"answers": plain} | (plain[0] if len(plain) == 1 else {})
 

@@ -7,34 +7,32 @@ from typing import Annotated
 import typer
 
 from aviot.commands.options import Device, MaxNewTokens, Model, ReadTimeout
-from aviot.terminal import load_model, mistakes, say, working
+from aviot.commands.terminal import load_model, mistakes, say, working
 
 
 def app(
     model: Model = None,
     host: Annotated[
         str,
-        typer.Option(
-            help="Bind address. Anything but localhost exposes the app to your network, and asks for a token."
-        ),
+        typer.Option(help="Bind address. Anything but localhost exposes the app to your network and requires a token."),
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to serve at; 0: any free one.")] = 8765,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any free one.")] = 8765,
     allow_host: Annotated[
         list[str],
         typer.Option(
-            help="Another NAME or NAME:PORT that browsers reach the app by, through a tunnel or proxy; repeat.",
+            help="Another NAME or NAME:PORT under which browsers reach the app, through a tunnel or proxy; repeat.",
             metavar="NAME",
         ),
     ] = [],  # noqa: B006
-    max_upload: Annotated[int, typer.Option(help="Largest video, in MB.")] = 512,
+    max_upload: Annotated[int, typer.Option(help="Largest video to accept, in MB.")] = 512,
     max_new_tokens: MaxNewTokens = 64,
     read_timeout: ReadTimeout = 300.0,
     device: Device = "auto",
 ) -> None:
-    """Serve a page to drop a video in, ask about it, and see where the answer came from.
+    """Serve a page to upload a video, ask about it, and see which frames and patches the answer was made from.
 
-    Nobody but this machine can reach it unless --host says so; then the address that is printed holds a token, without
-    which nothing is answered. Ctrl-C ends it, and so does SIGTERM; uploads are deleted.
+    Only this machine can reach it unless --host says otherwise; then the printed address includes a token, without
+    which no request is answered. Ctrl-C or SIGTERM ends it and deletes all uploads.
 
     Example: aviot app --model checkpoints/aviot-7b
     """
@@ -67,12 +65,12 @@ def app(
     print(server.url, flush=True)
     server.serve_until_signal()
     say("ended")
-    end_process()  # a request may still be answered, in a thread that would abort an interpreter that ends around it
+    end_process()  # without finalisation, which would abort in a thread that still answers a request
 
 
 @contextmanager
 def _serving_at(host: str, port: int) -> Iterator[None]:
-    """Turn an address that cannot be bound into a sentence."""
+    """Raise ValueError for an address that cannot be bound."""
     try:
         yield
     except OSError as error:

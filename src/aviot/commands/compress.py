@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aviot.commands.described import describe
 from aviot.commands.options import (
     Device,
     Fps,
@@ -21,9 +20,10 @@ from aviot.commands.options import (
     SourceFps,
     VideoPath,
     chosen_budget,
+    describe,
 )
+from aviot.commands.terminal import counted, load_model, mistakes, say, working
 from aviot.methods.registry import DEFAULT
-from aviot.terminal import counted, load_model, mistakes, say, working
 
 if TYPE_CHECKING:
     from aviot.session import ConditionedVideo
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def compress(
     video: VideoPath,
     question: Question,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The safetensors file to write.", show_default=False)],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Safetensors file to write.", show_default=False)],
     model: Model = None,
     ratio: ModelRatio = None,
     keep: Keep = None,
@@ -44,11 +44,11 @@ def compress(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Write a video's compressed features and where they came from.
+    """Write a video's compressed features and their provenance.
 
-    The file holds `features` [K,S,D] and `coefficients` [K,S,T] of methods that mix whole frames, and `tokens`,
-    `positions`, `indices` and `weights` of others; its metadata, JSON under `aviot`, question, name, duration, times,
-    path and budgets.
+    The file has `features` [K,S,D] and `coefficients` [K,S,T] if the method mixes whole frames, and `tokens`,
+    `positions`, `indices` and `weights` otherwise. Its metadata has question, name, duration, times, path and budgets
+    as JSON under `aviot`.
 
     Example: aviot compress cooking.mp4 -q "What is being cooked?" -o cooking.safetensors --model checkpoints/aviot-7b
     """
@@ -90,7 +90,7 @@ def compress(
 
 
 def _shapes(made: "ConditionedVideo") -> dict[str, Any]:
-    """Return what the file holds, as plain data."""
+    """Return the shapes of the file's tensors as JSON data."""
     compression = made.made.compression
     if compression is None:
         return {"tokens": list(made.made.tokens.shape)}

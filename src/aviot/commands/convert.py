@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from aviot.commands.options import Json
-from aviot.terminal import mistakes, say, stderr_console
+from aviot.commands.terminal import mistakes, say, stderr_console
 from aviot.utils.printing import SafeProgress
 
 
@@ -17,12 +17,12 @@ def convert(
     source: Annotated[
         Path, typer.Argument(help="Folder of a published AVIOT or LLaVA-Video checkpoint.", show_default=False)
     ],
-    target: Annotated[Path, typer.Argument(help="Folder to write; it must not exist yet.", show_default=False)],
+    target: Annotated[Path, typer.Argument(help="Folder to write, which must not exist yet.", show_default=False)],
     as_json: Json = False,
 ) -> None:
     """Convert a published checkpoint to this package's layout, with one shard in memory at a time.
 
-    With --json, prints source, target, the source's layout, and the number of shards, tensors and bytes written.
+    With --json: source, target, the source's layout, and the number of shards, tensors and bytes written.
 
     Example: aviot convert LLaVA-Video-7B-Qwen2 aviot-start
     """

@@ -12,15 +12,15 @@ from rich.table import Table
 
 from aviot.budget import Budget
 from aviot.commands.options import Device, Json, Model, Ratio
-from aviot.terminal import counted, load_model, mistakes, working
+from aviot.commands.terminal import counted, load_model, mistakes, working
 from aviot.utils.printing import SafeConsole
 
 if TYPE_CHECKING:
     from aviot.demo import Demo
 
-SCENE = 3  # of the test split
+SCENE = 3  # number in the test split
 ASKED_OF_FILES = ("What is shown at the beginning?", "What is shown at the end?")
-BAR = 24  # characters of the longest bar
+BAR = 24  # length of the longest bar, in characters
 
 
 def demo(
@@ -29,7 +29,12 @@ def demo(
     ] = None,
     question: Annotated[
         list[str] | None,
-        typer.Option("--question", "-q", help="Question to ask instead; repeat.", show_default=False),
+        typer.Option(
+            "--question",
+            "-q",
+            help="Question to ask instead of the scene's own; repeat for several.",
+            show_default=False,
+        ),
     ] = None,
     scene: Annotated[
         int | None, typer.Option(help=f"Number of the scene to draw. Default: {SCENE}.", show_default=False)
@@ -45,7 +50,7 @@ def demo(
     """Draw a video, ask two questions about it, and show how it was compressed for each.
 
     The model was not trained on the scene. The page that is written shows the frames and patches that each answer was
-    made from. No network is used.
+    made from. Nothing is downloaded.
 
     Example: aviot demo --ratio 8
     """
@@ -85,9 +90,9 @@ def demo(
 
 
 def _check(video: Path | None, scene: int, questions: Sequence[str], ratio: float, folder: Path) -> None:
-    """Raise for options that cannot work, before anything is loaded or written."""
+    """Raise ValueError for invalid options, before anything is loaded or written."""
     from aviot.request import MOST_QUESTIONS, check_questions
-    from aviot.scenes.stored import check_number
+    from aviot.scenes.files import check_number
     from aviot.utils.files import check_folder
     from aviot.video.checks import check_source
 

@@ -1,9 +1,8 @@
-"""`aviot evaluate`: people's own items, scored, with everything that it takes to repeat it."""
+"""`aviot evaluate`: score a user's own items or the paper's benchmarks, reproducibly."""
 
 import json
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -12,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from aviot.commands.options import METHODS, Device, Fps, Frames, Json, MaxFrames, Model, ReadTimeout, SourceFps
+from aviot.commands.terminal import chosen_model, demo_model, hints, load_model, mistakes, refuse, say
 from aviot.methods.registry import DEFAULT
-from aviot.terminal import chosen_model, load_model, mistakes, refuse, say
 from aviot.utils.launcher import World
 from aviot.utils.printing import SafeConsole
 
@@ -30,102 +29,115 @@ Items = Annotated[
 ]
 Ratios = Annotated[
     list[float],
-    typer.Option("--ratio", "-r", help="Compression ratio, above 1; repeat. The checkpoint's if not given."),
+    typer.Option("--ratio", "-r", help="Compression ratio, above 1; repeat for several. Default: the checkpoint's."),
 ]
-Compressors = Annotated[
+Methods = Annotated[
     list[str],
-    typer.Option("--method", "--compressor", help=f"Compression method: {METHODS}; repeat. Default: {DEFAULT}."),
+    typer.Option(
+        "--method", "--compressor", help=f"Compression method: {METHODS}; repeat for several. Default: {DEFAULT}."
+    ),
 ]
 Output = Annotated[
     Path | None,
-    typer.Option("--output", "-o", "--out", help="Folder of the run. Default: ITEMS' name and -evaluation."),
+    typer.Option("--output", "-o", "--out", help="Folder for the run. Default: ITEMS' name and -evaluation."),
 ]
 Limit = Annotated[
     int | None,
-    typer.Option("--limit", help="Ask the first N items only (of each benchmark with --suite).", metavar="N"),
+    typer.Option(
+        "--limit", help="Ask only the first N items (of each benchmark with --suite). Default: all.", metavar="N"
+    ),
 ]
 By = Annotated[
-    list[str], typer.Option("--by", help="Report scores by a column of the items too; repeat.", metavar="COLUMN")
+    list[str],
+    typer.Option("--by", help="Also report scores by this column of the items; repeat for several.", metavar="COLUMN"),
 ]
-Videos = Annotated[Path | None, typer.Option(help="Folder that videos count from; that of ITEMS if not given.")]
-MaxNewTokens = Annotated[
-    int | None, typer.Option(help="Longest answer, in tokens; 64, or the benchmark's, if not given.")
+Videos = Annotated[Path | None, typer.Option(help="Folder that video paths are relative to. Default: that of ITEMS.")]
+MaxNewTokens = Annotated[int | None, typer.Option(help="Longest answer, in tokens. Default: 64, or the benchmark's.")]
+Suite = Annotated[
+    str | None,
+    typer.Option(help="paper: run all ten benchmarks and compare with the paper's results. Default: score ITEMS."),
 ]
-Suite = Annotated[str | None, typer.Option(help="paper: all ten benchmarks, beside the paper's figures.")]
-JudgeUrl = Annotated[str | None, typer.Option(help="OpenAI-compatible address that judges open answers, up to /v1.")]
-JudgeKey = Annotated[str | None, typer.Option(help="Name of the environment variable that holds the judge's key.")]
+JudgeUrl = Annotated[
+    str | None,
+    typer.Option(
+        help="Base URL, up to /v1, of an OpenAI-compatible server that judges open answers. Default: no judge."
+    ),
+]
+JudgeKey = Annotated[str | None, typer.Option(help="Environment variable with the judge's API key. Default: no key.")]
 
 
 def evaluate(
     items: Items = None,
     model: Model = None,
     ratio: Ratios = [],  # noqa: B006
-    compressor: Compressors = [],  # noqa: B006
+    method: Methods = [],  # noqa: B006
     output: Output = None,
     limit: Limit = None,
     by: By = [],  # noqa: B006
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with a run, or add ratios, compressors or items to it.")
+        bool, typer.Option("--resume", help="Resume a run, or add ratios, methods or items to it.")
     ] = False,
-    retry: Annotated[bool, typer.Option("--retry", help="With --resume: ask again what could not be asked.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="With --resume: ask again the questions that failed.")] = False,
     suite: Suite = None,
-    verify: Annotated[Path | None, typer.Option(help="Ask a sample of a finished run again.", metavar="RUN")] = None,
-    sample: Annotated[int, typer.Option(help="Questions that --verify asks again.")] = 20,
+    verify: Annotated[
+        Path | None,
+        typer.Option(help="Ask a sample of a finished run's questions again and compare the answers.", metavar="RUN"),
+    ] = None,
+    sample: Annotated[int, typer.Option(help="Number of questions that --verify asks again.")] = 20,
     videos: Videos = None,
-    split: Annotated[str | None, typer.Option(help="Which split of a dataset folder.")] = None,
-    batch: Annotated[int, typer.Option(help="Questions of a video at a time.")] = 1,
+    split: Annotated[str | None, typer.Option(help="Split of a dataset folder. Default: its only one.")] = None,
+    batch: Annotated[int, typer.Option(help="Number of questions about a video per batch.")] = 1,
     max_new_tokens: MaxNewTokens = None,
     choice_instruction: Annotated[
         str | None, typer.Option(help="Instruction appended after the options; pass '' for none.")
     ] = None,
     open_instruction: Annotated[
-        str | None, typer.Option(help="Instruction appended after a question without options.")
+        str | None, typer.Option(help="Instruction appended after a question without options; pass '' for none.")
     ] = None,
     judge: JudgeUrl = None,
-    judge_model: Annotated[str, typer.Option(help="The judge's model.")] = "gpt-4o",
+    judge_model: Annotated[str, typer.Option(help="Name of the judge's model.")] = "gpt-4o",
     judge_key: JudgeKey = None,
-    judge_timeout: Annotated[float, typer.Option(help="Seconds that one reply may take.")] = 60.0,
-    judge_attempts: Annotated[int, typer.Option(help="How often a verdict is asked for.")] = 6,
+    judge_timeout: Annotated[float, typer.Option(help="Time limit of one reply of the judge, in seconds.")] = 60.0,
+    judge_attempts: Annotated[int, typer.Option(help="Most attempts to get a verdict.")] = 6,
     fps: Fps = None,
     max_frames: MaxFrames = None,
     frames: Frames = None,
     source_fps: SourceFps = None,
     read_timeout: ReadTimeout = 300.0,
-    seed: Annotated[int, typer.Option(help="Seed of --verify's sample.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the sample of --verify.")] = 0,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Ask and score your own items: several ratios and compressors over one encoding of each video.
+    """Score your own items at several ratios and with several methods; each video is encoded once.
 
-    The run's folder gets results.jsonl, summary.json and manifest.json; results.csv, summary.csv and summary.md are for
-    spreadsheets and documents. Killed at any moment it goes on with --resume, which also adds ratios and compressors to
-    a finished run; torchrun and srun share it among processes. --suite paper takes a folder that holds one for each
-    benchmark, and ends in suite.md, suite.json and plots. Exit code 1: nothing could be answered, or --verify found a
-    difference.
+    Writes results.jsonl, summary.json and manifest.json, and results.csv, summary.csv and summary.md for spreadsheets
+    and documents. --resume continues an interrupted run and adds ratios and methods to a finished one. torchrun and
+    srun distribute a run over processes. --suite paper takes a folder with one folder per benchmark and writes
+    suite.md, suite.json and plots. Exit code 1: nothing could be answered, or --verify found a difference.
 
-    Example: aviot evaluate items.jsonl -m checkpoints/aviot-7b -r 4 -r 10 --compressor aviot --compressor uniform
+    Example: aviot evaluate items.jsonl -m checkpoints/aviot-7b -r 4 -r 10 --method aviot --method uniform
     """
     with mistakes():
         from aviot.utils.machine import check_device_name
 
         first = World.here().rank == 0
         if verify is not None:
-            _refuse_beside(
-                "--verify asks a run's own questions in its own way",
-                ratio=ratio,
-                compressor=compressor,
-                output=output,
-                limit=limit,
-                by=by,
-                resume=resume or retry,
-                suite=suite,
-                split=split,
-                batch=batch - 1,
-                max_new_tokens=max_new_tokens,
-                instruction=choice_instruction is not None or open_instruction is not None,
-                judge=judge,
-                sampling=any(value is not None for value in (fps, max_frames, frames, source_fps)),
-            )
+            unused = {
+                "ratio": ratio,
+                "method": method,
+                "output": output,
+                "limit": limit,
+                "by": by,
+                "resume": resume or retry,
+                "suite": suite,
+                "split": split,
+                "batch": batch != 1,
+                "max-new-tokens": max_new_tokens,
+                "instruction": choice_instruction is not None or open_instruction is not None,
+                "judge": judge,
+                "sampling": any(value is not None for value in (fps, max_frames, frames, source_fps)),
+            }
+            _refuse_unused("--verify repeats a run's own questions with its own settings", unused)
             _verify(verify, items, model, videos, device=device, sample=sample, seed=seed, as_json=as_json)
             return
         if items is None:
@@ -134,18 +146,17 @@ def evaluate(
             raise ValueError(f"{items}: no such file; give JSON, JSONL or a dataset folder")
         check_device_name(device)
         if retry and not resume:
-            raise ValueError("--retry asks again what a run could not ask; say --resume too")
+            raise ValueError("--retry asks the failed questions of a run again; add --resume")
         if suite is not None:
             if suite != "paper":
                 raise ValueError(f"--suite must be paper, got {suite!r}")
-            _refuse_beside(
-                "--suite has the benchmarks' own videos, splits and words",
-                videos=videos,
-                split=split,
-                by=by,
-                instruction=choice_instruction is not None or open_instruction is not None,
-            )
-        from aviot.bundled import embedded_model
+            unused = {
+                "videos": videos,
+                "split": split,
+                "by": by,
+                "instruction": choice_instruction is not None or open_instruction is not None,
+            }
+            _refuse_unused("--suite uses the benchmarks' own videos, splits and instructions", unused)
         from aviot.evaluation.config import EvaluationConfig
         from aviot.evaluation.item import Instructions
         from aviot.request import MAX_NEW_TOKENS
@@ -154,12 +165,12 @@ def evaluate(
         given = {"choice": choice_instruction, "open": open_instruction}
         config = EvaluationConfig(
             items=items,
-            model=model or embedded_model(),
+            model=model or demo_model(),
             out=output or Path(f"{items.stem}-evaluation"),
             videos=videos,
             split=split,
             ratios=tuple(ratio),
-            compressors=tuple(compressor) or (DEFAULT,),
+            compressors=tuple(method) or (DEFAULT,),
             sampling={"fps": fps, "max_frames": max_frames, "frames": frames, "source_fps": source_fps},
             instructions=Instructions(**{name: text for name, text in given.items() if text is not None}),
             max_new_tokens=MAX_NEW_TOKENS if max_new_tokens is None else max_new_tokens,
@@ -172,7 +183,7 @@ def evaluate(
         )
         if suite is None:
             _check_items(config)
-        chosen_model(model)  # says that the bundled model answers, now that nothing else is to be said
+        chosen_model(model)  # prints that the bundled model answers, after all options were checked
         if suite is not None:
             _suite(config, device, max_new_tokens, resume=resume, retry=retry, as_json=as_json, first=first)
         else:
@@ -180,11 +191,11 @@ def evaluate(
 
 
 def _check_items(config: "EvaluationConfig") -> None:
-    """Refuse items that cannot be used and columns that none has, before torch is imported for them."""
+    """Raise ValueError for unusable items and unknown columns, before torch is imported."""
     from aviot.evaluation.measures import check_columns
     from aviot.evaluation.reading import SplitError, read_items
 
-    with _hints({SplitError: "--split"}):
+    with hints({SplitError: "--split"}):
         items = read_items(config.items, videos=config.videos, split=config.split)
     check_columns(items.items[: config.limit], config.by)
 
@@ -195,7 +206,7 @@ def _endpoint(url: str | None, model: str, key: str | None, timeout: float, atte
     if url is None:
         return None
     if not model.strip():
-        raise ValueError("--judge-model must name the judge's model, got an empty text")
+        raise ValueError("--judge-model must name the judge's model, got an empty name")
     return Endpoint(url=url, model=model, key_variable=key, timeout=timeout, attempts=attempts)
 
 
@@ -210,7 +221,7 @@ def _evaluate(
     place = process_device(device)
     report = say if first and sys.stderr.isatty() else _silent
     load = partial(load_model, config.model, str(place), report)
-    with _hints({RunExistsError: "--resume", NoRunError: "without --resume"}):
+    with hints({RunExistsError: "--resume", NoRunError: "without --resume"}):
         summary = run_evaluation(config, load, place, resume=resume, retry=retry, report=report)
     if summary is None:
         _say_unfinished(config.out / RESULTS, first=first)
@@ -224,26 +235,17 @@ def _evaluate(
         refuse("no item could be asked; see the reasons above", code=1)
 
 
-@contextmanager
-def _hints(flags: Mapping[type[ValueError], str]) -> Iterator[None]:
-    """Add to an error's message the flag that resolves it."""
-    try:
-        yield
-    except tuple(flags) as error:
-        raise ValueError(f"{error} ({flags[type(error)]})") from error
-
-
-def _refuse_beside(what: str, **unfit: object) -> None:
-    """An option that would not be listened to is a mistake."""
-    given = [name.replace("_", "-") for name, value in unfit.items() if value]
+def _refuse_unused(reason: str, options: Mapping[str, object]) -> None:
+    """Raise ValueError for options that were given but have no effect."""
+    given = [name for name, value in options.items() if value]
     if given:
-        raise ValueError(f"{what}; leave out the options for {', '.join(given)}")
+        raise ValueError(f"{reason}; leave out the options for {', '.join(given)}")
 
 
 def _say_unfinished(out: Path, *, first: bool) -> None:
-    """Why there are no figures yet."""
+    """Print why there is no summary yet."""
     if first and not out.is_file():
-        say(f"other processes still have rows to add, the last of them writes {out}; if one was ended, --resume")
+        say(f"other processes are still running, the last of them writes {out}; if one was killed, add --resume")
 
 
 def _suite(
@@ -265,7 +267,7 @@ def _suite(
     report = say if first and sys.stderr.isatty() else _silent
     sampling = paper_sampling(config.sampling)
     base = replace(config, sampling=sampling, ratios=paper_ratios(config.ratios, sampling))
-    with _hints({RunExistsError: "--resume", NoRunError: "without --resume"}):
+    with hints({RunExistsError: "--resume", NoRunError: "without --resume"}):
         found = run_suite(
             base,
             partial(load_model, base.model, str(place), report),
@@ -292,7 +294,7 @@ def _verify(
     from aviot.utils.machine import process_device
 
     config, place = recorded_config(run, items=items, model=model, videos=videos), process_device(device)
-    with _hints({UnfinishedRunError: "--resume"}):
+    with hints({UnfinishedRunError: "--resume"}):
         found = verify_run(config, partial(load_model, config.model, str(place), _silent), place, **how)
     if as_json:
         print(json.dumps(asdict(found) | {"holds": found.holds}, indent=2))
@@ -311,4 +313,4 @@ def _print_verification(found: "Verification") -> None:
 
 
 def _silent(_: Any) -> None:
-    """Says nothing."""
+    """Ignore a progress report."""

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from aviot.commands.described import describe
 from aviot.commands.options import (
     Device,
     Fps,
@@ -22,29 +21,39 @@ from aviot.commands.options import (
     SourceFps,
     VideoPath,
     chosen_budget,
+    describe,
 )
+from aviot.commands.terminal import counted, load_model, mistakes, say, working
 from aviot.methods.registry import DEFAULT
-from aviot.terminal import counted, load_model, mistakes, say, working
 
 
 def explain(
     video: VideoPath,
-    question: Annotated[list[str], typer.Option("--question", "-q", help="What to ask; repeat to compare, up to 4.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The HTML file to write.", show_default=False)],
+    question: Annotated[
+        list[str], typer.Option("--question", "-q", help="Question about the video; repeat to compare up to 4.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.", show_default=False)],
     model: Model = None,
     ratio: ModelRatio = None,
     figures: Annotated[
-        Path | None, typer.Option(help="A folder for figures, PDF and PNG; needs matplotlib.", show_default=False)
+        Path | None,
+        typer.Option(
+            help="Folder for figures as PDF and PNG; needs matplotlib. Default: no figures.", show_default=False
+        ),
     ] = None,
     export: Annotated[
-        Path | None, typer.Option(help="A safetensors file for the exact coefficients.", show_default=False)
+        Path | None,
+        typer.Option(help="Safetensors file for the exact coefficients. Default: none.", show_default=False),
     ] = None,
     support: Annotated[
         int | None,
-        typer.Option(help="Support that figures show, from 0. Default: the one most relevant to the first question."),
+        typer.Option(
+            help="Support that figures show, counted from 0. Default: the one most relevant to the first question."
+        ),
     ] = None,
     frame: Annotated[
-        int | None, typer.Option(help="Frame that figures show, from 0. Default: the support's most relevant one.")
+        int | None,
+        typer.Option(help="Frame that figures show, counted from 0. Default: the support's most relevant one."),
     ] = None,
     keep: Keep = None,
     method: MethodOption = DEFAULT,
@@ -56,7 +65,9 @@ def explain(
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
-    """Show which frames and patches an answer was made from, as one page that opens without a network.
+    """Write a page that shows which frames and patches an answer was made from.
+
+    The page is one HTML file that loads nothing from a network.
 
     Example: aviot explain cooking.mp4 -q "What is cooked?" -q "Who cooks?" --ratio 5 -o report.html --model MODEL
     """
@@ -82,12 +93,13 @@ def explain(
         if figures is not None:
             check_folder(figures, "--figures names a folder")
         _check_pair(support, frame, drawn=figures is not None)
-        from aviot.explain.build import Outputs
-        from aviot.explain.build import explain as write_explanation
-        from aviot.explain.figures import Wanted
-        from aviot.explain.study import Asking, open_with_pictures
+        from aviot.explain.figures import ChosenPair
+        from aviot.explain.outputs import Outputs
+        from aviot.explain.outputs import explain as write_explanation
+        from aviot.explain.pictures import open_with_pictures
+        from aviot.explain.study import Asking
 
-        outputs = Outputs(output, figures, export, Wanted(support, frame))
+        outputs = Outputs(output, figures, export, ChosenPair(support, frame))
         outputs.check(video)
         check_compresses(method)
         from aviot.video.files import check_opens
@@ -122,9 +134,9 @@ def explain(
 
 
 def _check_pair(support: int | None, frame: int | None, *, drawn: bool) -> None:
-    """Refuse a support or frame that no figure could show, and one that no figure is drawn of."""
+    """Raise ValueError for a negative support or frame, and for one without figures to show it."""
     for name, value in (("support", support), ("frame", frame)):
         if value is not None and value < 0:
             raise ValueError(f"--{name} counts from 0, got {value}")
         if value is not None and not drawn:
-            raise ValueError(f"--{name} chooses what figures show; say --figures FOLDER too, or leave it out")
+            raise ValueError(f"--{name} chooses what figures show; add --figures FOLDER, or leave it out")

@@ -1,25 +1,41 @@
-"""Options that commands share, under one name and one description each."""
+"""Options that commands share, and the part of a JSON report that follows from them."""
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from aviot.budget import Budget
 from aviot.methods.registry import names
 
-Json = Annotated[bool, typer.Option("--json", help="Print plain JSON instead of text.")]
+if TYPE_CHECKING:
+    from aviot.request import Request
+    from aviot.session import VideoSession
+
+METHODS = ", ".join(names())
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 VideoPath = Annotated[Path, typer.Argument(help="A video file, or a folder of images.", show_default=False)]
-Question = Annotated[str, typer.Option("--question", "-q", help="What to ask about the video.")]
+Question = Annotated[str, typer.Option("--question", "-q", help="Question about the video.")]
 Questions = Annotated[
-    list[str], typer.Option("--question", "-q", help="What to ask about the video; repeat to ask several questions.")
+    list[str], typer.Option("--question", "-q", help="Question about the video; repeat to ask several.")
 ]
 Ratio = Annotated[float, typer.Option("--ratio", "-r", help="Compression ratio, above 1.")]
+ModelRatio = Annotated[
+    float | None,
+    typer.Option("--ratio", "-r", help="Compression ratio, above 1. Default: the checkpoint's.", show_default=False),
+]
+Keep = Annotated[
+    float | None,
+    typer.Option(help="Share of the visual tokens to keep, above 0, instead of a ratio.", show_default=False),
+]
+MethodOption = Annotated[str, typer.Option("--method", "--compressor", help=f"Compression method: {METHODS}.")]
 Model = Annotated[
     Path | None,
     typer.Option("--model", "-m", help="A checkpoint folder. Default: the bundled demo model.", show_default=False),
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda or cuda:N; auto uses a GPU if there is one.")]
 Fps = Annotated[float | None, typer.Option(help="Frames sampled per second. Default: the checkpoint's rate.")]
 MaxFrames = Annotated[int | None, typer.Option(help="Most frames to sample. Default: the checkpoint's number.")]
 Frames = Annotated[
@@ -33,27 +49,43 @@ ReadTimeout = Annotated[
     float,
     typer.Option(
         min=1.0,
-        help="Seconds after which reading one video is given up, and one more per MB of the file.",
+        help="Time limit for reading one video, in seconds; one more second is allowed per MB of the file.",
         metavar="SECONDS",
     ),
-]
-ModelRatio = Annotated[
-    float | None,
-    typer.Option("--ratio", "-r", help="Compression ratio, above 1. Default: the checkpoint's.", show_default=False),
-]
-METHODS = ", ".join(names())
-MethodOption = Annotated[str, typer.Option("--method", "--compressor", help=f"Compression method: {METHODS}.")]
-Keep = Annotated[
-    float | None,
-    typer.Option(help="Share of the visual tokens to keep, above 0, instead of a ratio.", show_default=False),
 ]
 MaxNewTokens = Annotated[int, typer.Option(help="Longest answer, in tokens.")]
 
 
 def chosen_budget(ratio: float | None, keep: float | None) -> Budget | None:
-    """Return the budget that was asked for; None stands for the checkpoint's own."""
+    """Return the budget that the options select; None stands for the checkpoint's own."""
     if ratio is not None and keep is not None:
         raise ValueError("give --ratio or --keep, not both")
     if keep is not None:
         return Budget(keep=keep)
     return None if ratio is None else Budget(ratio=ratio)
+
+
+def describe(request: "Request", session: "VideoSession") -> dict[str, Any]:
+    """Return a request and the video that was read for it as JSON data: everything but the results."""
+    import aviot
+    from aviot.explain.study import ModelInfo
+    from aviot.methods.registry import compresses
+
+    backbone, video = session.backbone, session.video
+    info = ModelInfo.of(backbone)
+    budget = (request.budget or backbone.default_budget) if compresses(request.method) else None
+    return {
+        "aviot": aviot.__version__,
+        "model": info.name,
+        "model_path": backbone.name_or_path,
+        "notice": info.foreign(video),
+        "video": str(request.video),
+        "duration": video.duration,
+        "frames": len(video),
+        "times": video.times,
+        "damage": None if video.damage is None else asdict(video.damage),
+        "ratio": None if budget is None else budget.ratio,
+        "budget": None if budget is None else str(budget),
+        "method": request.method,
+        "compressor": request.method,
+    }

@@ -8,26 +8,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from aviot.commands.options import Device, Json, Model
-from aviot.terminal import chosen_model, load_model, mistakes, say, stderr_console
+from aviot.commands.terminal import chosen_model, load_model, mistakes, say, stderr_console
 
 if TYPE_CHECKING:
     from aviot_lab.reproduce.rows import Weights
 
-Out = Annotated[Path, typer.Option("--output", "-o", help="Folder of the run and its report.")]
+Out = Annotated[Path, typer.Option("--output", "-o", help="Folder for the run and its report.")]
 OUT = Path("reproduction")
 
 
 def reproduce(
     model: Model = None,
     uniform: Annotated[
-        Path | None, typer.Option(help="Checkpoint fine-tuned with Uniform Keep.", show_default=False)
+        Path | None, typer.Option(help="Checkpoint fine-tuned with Uniform Keep. Default: none.", show_default=False)
     ] = None,
     segment_mean: Annotated[
-        Path | None, typer.Option(help="Checkpoint fine-tuned with Segment Mean.", show_default=False)
+        Path | None, typer.Option(help="Checkpoint fine-tuned with Segment Mean. Default: none.", show_default=False)
     ] = None,
-    setting: Annotated[str, typer.Option(help="small: minutes on two CPU cores; full: for a GPU.")] = "small",
+    setting: Annotated[
+        str, typer.Option(help="Size of the experiments: small (minutes on two CPU cores) or full (for a GPU).")
+    ] = "small",
     questions: Annotated[
-        int | None, typer.Option(help="Least number of questions. Default: the setting's; in full at least 2,000.")
+        int | None, typer.Option(help="Least number of questions. Default: the setting's; full has at least 2,000.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the world and of the bootstrap.")] = 0,
     device: Device = "auto",
@@ -36,8 +38,8 @@ def reproduce(
 ) -> None:
     """Repeat the paper's experiments with the bundled demo model, in its drawn world.
 
-    Needs the package aviot_lab. The folder gets report.html, report.md and report.json. Killed at any moment, the same
-    command resumes where it stopped. Progress goes to stderr.
+    Needs the package aviot_lab. Writes report.html, report.md and report.json. After an interruption, the same command
+    resumes where it stopped. Progress is printed on stderr.
 
     Example: aviot reproduce --setting full -o reproduction
     """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from aviot.terminal import mistakes, refuse, say
+from aviot.commands.terminal import mistakes, refuse, say
 from aviot.utils.launcher import World
 
 if TYPE_CHECKING:

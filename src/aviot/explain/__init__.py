@@ -1,1 +1,1 @@
-"""The provenance explorer: what a model looked at, as a page, as figures and as data. Sits on top of `models`."""
+"""The provenance explorer: the frames and patches behind an answer, as a page, as figures and as data."""

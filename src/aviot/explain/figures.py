@@ -1,4 +1,4 @@
-"""The paper's kinds of figure, as PDF and PNG: what a question moves, three paths of a pair, one support's sources."""
+"""Figures as in the paper, as PDF and PNG: budgets by question, the paths of one pair, the sources of one support."""
 
 import warnings
 from bisect import bisect_left
@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from aviot.explain.fading import opacity
+from aviot.explain.maps import opacity
 from aviot.explain.study import Study
 from aviot.explain.view import View
 from aviot.methods.aviot.analysis import Agreement, agreement, mass_inside, top_cells
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
 PATH_COLOURS = ("#56b4e9", "#e69f00", "#009e73", "#cc79a7", "#f0e442")  # Okabe and Ito
 OUTLINE = "#f0e442"
 SHOWN_FRAMES = 5
-DOTS = 200  # an inch, of the PNGs
-COLUMN = 2.9  # inches of a condition
-TITLE_SIZE = 7.0  # points, of titles that hold somebody's text
+DPI = 200  # of the PNGs
+COLUMN_INCHES = 2.9  # width of a condition
+TITLE_SIZE = 7.0  # points, of titles with a question or an answer
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """The pair that figures are drawn for, as far as the user chose it."""
+class ChosenPair:
+    """The support and the frame that figures show; None stands for the most relevant one."""
 
     support: int | None = None
     frame: int | None = None
 
     def pair(self, view: View) -> tuple[int, int]:
-        """Return a support and a frame of it: those chosen, and for what was not, those of the first question."""
+        """Return a support and a frame: the chosen ones, or the first question's most relevant ones."""
         outputs, frames = view.frames.shape
         for name, value, count in (("support", self.support, outputs), ("frame", self.frame, frames)):
             if value is not None and not 0 <= value < count:
-                raise ValueError(f"--{name} must be from 0 to {count - 1}, got {value}")
+                raise ValueError(f"{name} must be from 0 to {count - 1}, got {value}")
         support, frame = view.starting_pair(0)
         if self.support is not None:
             support, frame = self.support, int(view.frames[self.support].argmax())
@@ -52,16 +52,16 @@ class Wanted:
 
 @dataclass
 class FigureViews:
-    """Takes what figures need of each view as it comes; the pair is the first view's."""
+    """A collector of the data that figures need of each view; the pair is chosen in the first."""
 
-    wanted: Wanted
+    chosen: ChosenPair
     budgets: list[tuple[tuple[int, ...], ...]] = field(default_factory=list)
     frames: list[Float[Tensor, "K T"]] = field(default_factory=list)
 
-    def keep(self, view: View) -> None:
-        """Keep budgets and distributions; of the first view, the maps of a pair and of a support."""
+    def add(self, view: View) -> None:
+        """Copy budgets and distributions, and from the first view the maps of a pair and of a support."""
         if not self.frames:
-            self.support, self.frame = self.wanted.pair(view)
+            self.support, self.frame = self.chosen.pair(view)
             self.names = view.names
             self.maps = view.mass[:, self.support, :, self.frame].clone()  # [L,S]
             weights = view.frames[self.support]
@@ -73,7 +73,7 @@ class FigureViews:
 
 
 def write_figures(folder: Path, study: Study, views: FigureViews) -> list[Path]:
-    """Every figure there is something to draw for, each as PDF and PNG."""
+    """Write each figure that has data as PDF and PNG; return the files."""
     import matplotlib
 
     drawn: dict[str, Callable[[Study, FigureViews], Figure]] = {"support": support_figure}
@@ -85,21 +85,21 @@ def write_figures(folder: Path, study: Study, views: FigureViews) -> list[Path]:
     written = []
     settings = {"font.size": 8, "pdf.fonttype": 42, "text.parse_math": False}
     with matplotlib.rc_context(settings), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # drawn as boxes
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # such letters are drawn as boxes
         for name, draw in drawn.items():
             figure = draw(study, views)
             for suffix in ("pdf", "png"):
                 written.append(folder / f"{name}.{suffix}")
-                figure.savefig(written[-1], dpi=DOTS)
-                figure.set_layout_engine("none")  # the layout of the first file is that of the second too
+                figure.savefig(written[-1], dpi=DPI)
+                figure.set_layout_engine("none")  # keeps the first file's layout for the second
     return written
 
 
 def allocation_figure(study: Study, views: FigureViews) -> "Figure":
-    """Budgets of the first stage over maps of the supports' sources: a row a question, a column a condition."""
+    """Draw the first stage's budgets above maps of the supports' sources: rows are questions, columns conditions."""
     largest = max(budget / sum(stages[0]) for stages in views.budgets for budget in stages[0])
     kinds = list(dict.fromkeys(each.kind for each in study.conditions))
-    figure = _figure(COLUMN * len(kinds), 3.2 * len(study.questions))
+    figure = _figure(COLUMN_INCHES * len(kinds), 3.2 * len(study.questions))
     grid = figure.add_gridspec(2 * len(study.questions), len(kinds), height_ratios=[1, 2] * len(study.questions))
     for each in study.conditions:
         column, budgets = kinds.index(each.kind), views.budgets[each.view][0]
@@ -109,19 +109,19 @@ def allocation_figure(study: Study, views: FigureViews) -> "Figure":
         bars.bar_label(drawn, [str(budget) for budget in budgets], fontsize=7)
         bars.set(ylim=(0, 1.25 * largest), xlabel="segment", ylabel="share" if column == 0 else "")
         bars.set_xticks(range(1, len(budgets) + 1))
-        said = fitted(f"{each.kind}: {each.answer}" if each.answer else each.kind, 0.85 * COLUMN, TITLE_SIZE)
+        said = fitted(f"{each.kind}: {each.answer}" if each.answer else each.kind, 0.85 * COLUMN_INCHES, TITLE_SIZE)
         bars.set_title(said, fontsize=TITLE_SIZE)
         image = figure.add_subplot(grid[2 * each.question + 1, column])
         image.imshow(_by_row(views.frames[each.view]), aspect="auto", cmap="cividis", interpolation="nearest")
         image.set(xlabel="source frame", ylabel="support" if column == 0 else "")
         if column == 0:
-            asked = fitted(study.questions[each.question], COLUMN * (len(kinds) - 0.2), TITLE_SIZE)
+            asked = fitted(study.questions[each.question], COLUMN_INCHES * (len(kinds) - 0.2), TITLE_SIZE)
             image.set_title(asked, loc="left", fontsize=TITLE_SIZE)
     return figure
 
 
 def paths_figure(study: Study, views: FigureViews) -> "Figure":
-    """The paths of one pair, each by its own scale, and the union of their top 20 %."""
+    """Draw the paths of one pair, each with its own colour scale, and the union of their top 20 %."""
     found = agreement(views.maps.double(), study.grid)
     figure = _figure(2.4 * (len(views.names) + 1), 3.0)
     axes = figure.subplots(1, len(views.names) + 1)
@@ -137,12 +137,12 @@ def paths_figure(study: Study, views: FigureViews) -> "Figure":
         _boxes(axes[-1], study, outlined, 0.16 * level + 0.06)
     axes[-1].set_title("top 20 %, together")
     time = study.video.times[views.frame]
-    figure.suptitle(f"Frame {views.frame} ({time:.2f} s) to support {views.support}. {_said(found)}", fontsize=8)
+    figure.suptitle(f"Frame {views.frame} ({time:.2f} s) to support {views.support}. {_summary(found)}", fontsize=8)
     return figure
 
 
 def support_figure(study: Study, views: FigureViews) -> "Figure":
-    """One support: its curve over the frames, its strongest frames with their top 20 %, and the whole field of one."""
+    """Draw one support: its curve over the frames, its strongest frames with their top 20 %, one frame's whole map."""
     figure = _figure(2.0 * (len(views.shown) + 1), 4.2)
     grid = figure.add_gridspec(2, len(views.shown) + 1, height_ratios=[1, 1.3])
     curve = figure.add_subplot(grid[0, :])
@@ -172,7 +172,7 @@ def support_figure(study: Study, views: FigureViews) -> "Figure":
 
 
 def fitted(text: str, inches: float, size: float) -> str:
-    """As much of a text as fits into one line so wide, in letters of a size in points."""
+    """Return text shortened to one line of a width in inches, in a font size in points."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
 
@@ -187,7 +187,7 @@ def fitted(text: str, inches: float, size: float) -> str:
     return f"{line[: too_many - 1].rstrip()}…"
 
 
-def _said(found: Agreement) -> str:
+def _summary(found: Agreement) -> str:
     return (
         f"Centroids {float(found.centroid_mean):.3f} apart (at most {float(found.centroid_largest):.3f}), "
         f"IoU {float(found.overlap):.3f}, JSD {float(found.divergence):.3f} bits, in all {float(found.common):.1%}"
@@ -211,7 +211,7 @@ def _picture(axis: "Axes", study: Study, frame: int, *, grey: bool = False) -> N
 
 
 def _extent(study: Study) -> tuple[float, float, float, float]:
-    """The picture's edges in the video's pixels, so that it has its own shape."""
+    """Return the picture's edges in the video's pixels, which preserves its aspect ratio."""
     return (0, study.pictures.size[0], study.pictures.size[1], 0)
 
 
@@ -224,7 +224,7 @@ def _heat(axis: "Axes", study: Study, values: Float[Tensor, "S"], alpha: float) 
 
 @dataclass(frozen=True)
 class Outlined:
-    """The positions of a map that are boxed, the share of its mass that they hold, and how boldly it is drawn."""
+    """The outlined positions of a map, their share of its mass, and the opacity that follows from it."""
 
     cells: Bool[Tensor, "S"]
     share: float
@@ -239,7 +239,7 @@ def _outlined(values: Float[Tensor, "S"], colour: str) -> Outlined:
 
 
 def _boxes(axis: "Axes", study: Study, outlined: Outlined, inset: float = 0.0) -> None:
-    """Draw a box in every outlined cell, smaller by `inset` of its side all round."""
+    """Draw a box in every outlined cell, inset by a fraction of the cell's side."""
     from matplotlib.collections import PatchCollection
     from matplotlib.patches import Rectangle
 

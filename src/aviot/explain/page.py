@@ -1,11 +1,26 @@
-"""The page: a template, our own style and script, and the data, in one file that asks nothing of a network."""
+"""The pages: a report's data, the HTML file that shows it, and the app's page. They load nothing from a network."""
 
+import base64
+import hashlib
 import html
 import json
 import re
+from dataclasses import asdict, dataclass, field
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from aviot.explain.maps import BOLD, FAINTEST, FIGURE_STEPS, FIGURES, deflated, pack_maps
+from aviot.explain.pictures import as_jpegs
+from aviot.explain.study import ModelInfo, Study
+from aviot.explain.view import View
+from aviot.methods.aviot.analysis import TOP_SHARE
+from aviot.video import VIDEO_SUFFIXES
+
+if TYPE_CHECKING:
+    from aviot.explain.videos import Videos
+
+FORMAT = 1
+MAP_BYTES = 2_600_000  # of deflated maps, all views of a page together
 SCRIPTS = (
     "data.js",
     "dom.js",
@@ -21,9 +36,71 @@ SCRIPTS = (
     "explorer.js",
 )
 
+# The app's page loads nothing from elsewhere and runs only its own script, which is named by its hash.
+POLICY = (
+    "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src {script}; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+
+
+@dataclass(frozen=True)
+class PageViews:
+    """A collector of each view's data for a page; `count` is the number of views that will be added."""
+
+    count: int
+    packed: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, view: View) -> None:
+        """Pack one view."""
+        maps = pack_maps(view.mass, view.grid, MAP_BYTES // self.count)
+        self.packed.append(
+            {
+                "heard": view.question,
+                "path": view.path,
+                "budgets": view.budgets,
+                "segments": view.segments,
+                "paths": view.names,
+                "shares": view.shares,
+                "mass": deflated(view.frame_mass.numpy().astype("<f4")),
+                "checks": asdict(view.checks),
+                **asdict(maps),
+            }
+        )
+
+
+def report_of(study: Study, views: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a page's data for JSON: numbers, pictures, views, answers and comparisons."""
+    video, supports = study.video, views[0]["path"][-1]
+    before, after = study.tokens
+    operations = [study.decoder.prefill_operations(tokens) for tokens in (before, after)]
+    return {
+        "format": FORMAT,
+        "model": described_model(study.model),
+        "notice": study.notice,
+        "name": readable(video.name),
+        "duration": video.duration,
+        "times": video.times,
+        "size": study.pictures.size,
+        "pictures": as_jpegs(study.pictures),
+        "grid": study.grid,
+        "cover": study.cover,
+        "questions": [readable(question) for question in study.questions],
+        "ratio": study.ratio,
+        "compressor": study.method,
+        "supports": supports,
+        "tokens": {"before": before, "after": after},
+        "prefill": {"before": operations[0], "after": operations[1], "saved": 1 - operations[1] / operations[0]},
+        "fading": {"even": TOP_SHARE, "bold": BOLD, "faintest": FAINTEST},
+        "figures": FIGURES,
+        "figure_steps": FIGURE_STEPS,
+        "views": views,
+        "conditions": [asdict(condition) | {"answer": readable(condition.answer)} for condition in study.conditions],
+        "comparisons": [asdict(comparison) for comparison in study.comparisons],
+    }
+
 
 def page_of(report: dict[str, Any]) -> str:
-    """A report as a whole HTML file."""
+    """Return a report as one HTML file."""
     parts = {
         "title": html.escape(f"{report['name']}: where the answer came from"),
         "style": resource("explorer.css"),
@@ -33,24 +110,61 @@ def page_of(report: dict[str, Any]) -> str:
     return filled(resource("report.html"), parts)
 
 
+@dataclass(frozen=True)
+class AppPage:
+    """The app's page and its content security policy."""
+
+    html: bytes
+    policy: str
+
+    @classmethod
+    def of(cls, upload_bytes: int, videos: "Videos") -> "AppPage":
+        """Return the page for a model and a largest upload."""
+        settings = {
+            "accept": ",".join(("video/*", *VIDEO_SUFFIXES)),
+            "upload_bytes": upload_bytes,
+            "ratio": videos.lm.backbone.default_budget.ratio,
+            "model": described_model(videos.info),
+        }
+        parts = {
+            "style": resource("explorer.css") + resource("app.css"),
+            "script": explorer_script() + resource("app.js"),
+            "data": embedded(settings),
+        }
+        page = filled(resource("app.html"), parts)
+        script = page[page.index("<script>") + len("<script>") : page.rindex("</script>")]
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        return cls(page.encode(), POLICY.format(script=f"'sha256-{digest}'"))
+
+
 def explorer_script() -> str:
-    """The explorer: defines `explore(root, data)` and nothing else."""
+    """Return the explorer's script, which defines `explore(root, data)` and nothing else."""
     inner = "\n".join(resource(name) for name in SCRIPTS)
     return f'"use strict";\nconst explore = (() => {{\n{inner}\nreturn explore;\n}})();\n'
 
 
 def resource(name: str) -> str:
-    """A file that lies beside this one, in `page/`."""
+    """Return a file of the directory `page/` beside this module."""
     return (files("aviot.explain") / "page" / name).read_text(encoding="utf-8")
 
 
 def filled(template: str, parts: dict[str, str]) -> str:
-    """A template with its {{names}} replaced, all at once: what is put in is not looked at again."""
+    """Return a template with its {{names}} replaced in one pass, so that inserted text is not expanded again."""
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], template)
 
 
 def embedded(data: Any) -> str:
-    """JSON that can stand inside a script element, whatever its strings hold."""
+    """Return JSON that can stand inside a script element, whatever its strings hold."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     unsafe = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
     return re.sub("[<>&\u2028\u2029]", lambda match: unsafe[match[0]], text)
+
+
+def described_model(info: ModelInfo) -> dict[str, str]:
+    """Return a page's description of the model that answers."""
+    return {"name": readable(info.name), "facts": info.facts}
+
+
+def readable(text: str) -> str:
+    """Return text with control characters and unpaired surrogates replaced, which a page must not hold."""
+    return re.sub("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]", "\N{REPLACEMENT CHARACTER}", text)

@@ -1,32 +1,57 @@
-"""Pictures of the frames for people, kept while the model's own squares are made, and written as small JPEGs."""
+"""Videos read with a picture of every frame for people, beside the squares that the encoder takes."""
 
 import base64
 import io
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from aviot.video import Video
+from aviot.backbones.base import Backbone
+from aviot.engine.base import Report
+from aviot.session import VideoLM, VideoSession
+from aviot.video import Scaling, Video
 from aviot.video.frames import SIZE_BYTES
 
-LARGEST_SIDE = 360  # pixels that are kept of a frame's longer side
-PIXELS = 224 * 216 * 216  # that all frames of a page share: 216 a side for the longest videos
-JPEG_BYTES = 1_500_000  # that all frames of a page take at most, before base64
+LARGEST_SIDE = 360  # pixels of a picture's longer side
+PIXELS = 224 * 216 * 216  # of all pictures of a page: 216 per side for the longest videos
+JPEG_BYTES = 1_500_000  # at most, of all pictures of a page, before base64
 QUALITIES = (80, 65, 50, 35, 20)
 
 
 @dataclass(frozen=True)
 class Pictures:
-    """One picture a frame, in the frame's own shape."""
+    """One picture per frame, with the frame's aspect ratio."""
 
     images: tuple[Image.Image, ...]
-    size: tuple[int, int]  # width and height of the video's frames, of the first if they differ
+    size: tuple[int, int]  # width and height of the video's frames; of the first if they differ
 
 
-def apart(video: Video, image_size: int) -> tuple[Video, Pictures]:
-    """Take a video of a `Scaling` with thumbnails apart: as the model takes it, and the pictures beside it."""
+def open_with_pictures(
+    lm: VideoLM, source: Any, *, report: Report = lambda _: None, **how: Any
+) -> tuple[VideoSession, Pictures]:
+    """Open a video as `VideoLM.open` does, and return pictures of its frames too; the video is decoded once."""
+    report("decode")
+    video, pictures = read_with_pictures(lm.backbone, source, **how)
+    return lm.open(video, report=report), pictures
+
+
+def read_with_pictures(backbone: Backbone, source: Any, **how: Any) -> tuple[Video, Pictures]:
+    """Read a video as the backbone does, and return pictures of its frames too.
+
+    If the backbone scales frames to squares, thumbnails are made beside them; else the pictures are its own frames.
+    """
+    side = backbone.image_size
+    if side is None:
+        video = backbone.read(source, **how)
+        return video, pictures_of(video)
+    return split_thumbnails(backbone.read(source, transform=Scaling(side, LARGEST_SIDE), **how), side)
+
+
+def split_thumbnails(video: Video, image_size: int) -> tuple[Video, Pictures]:
+    """Split a video of a `Scaling` with thumbnails into the encoder's squares and the pictures."""
     packed = np.asarray(video.frames)
     square = 3 * image_size**2
     sizes = np.ascontiguousarray(packed[:, square : square + SIZE_BYTES]).view("<u2")
@@ -46,7 +71,7 @@ def pictures_of(video: Video) -> Pictures:
 
 
 def as_jpegs(pictures: Pictures) -> list[str]:
-    """Every picture as base64 of a JPEG; smaller and coarser the more there are, never more than a page can hold."""
+    """Return every picture as a JPEG in base64, smaller and coarser the more there are, to fit into a page."""
     side = min(LARGEST_SIDE, math.isqrt(PIXELS // len(pictures.images)))
     for quality in QUALITIES:
         files = [_jpeg(image, side, quality) for image in pictures.images]

@@ -1,4 +1,4 @@
-"""The app's server: an address, a bounded number of connections, uploads that end with it. Standard library alone."""
+"""The app's HTTP server, on the standard library: bounded connections, and uploads that are deleted when it ends."""
 
 import signal
 import socket
@@ -15,19 +15,20 @@ from socketserver import TCPServer
 from typing import Any
 
 from aviot.explain.access import Access, resolve
-from aviot.explain.handler import AppPage, Handler
+from aviot.explain.handler import Handler
+from aviot.explain.page import AppPage
 from aviot.explain.videos import Videos
 
 CONNECTIONS = 128  # threads; further connections wait in the backlog
 UPLOADS = 4  # received at a time, each up to the limit on disk
-UPLOAD_PATIENCE = 60.0  # seconds that an upload waits for another to end
-POLL = 0.2  # seconds in which the server notices that it is to end
+UPLOAD_WAIT = 60.0  # seconds that an upload waits for another to end
+POLL = 0.2  # seconds between checks for a shutdown
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What the app accepts."""
+    """Limits on requests to the app."""
 
     upload_bytes: int
 
@@ -37,9 +38,9 @@ class Limits:
 
 
 class App(ThreadingHTTPServer):
-    """Serves one page to browsers of this machine, or of a network where somebody asked for that.
+    """A server of one page, for browsers on this machine or, at another bind address, on a network.
 
-    `say` is told of what went wrong and was not foreseen, `names` are hosts that it answers to besides its own.
+    `say` is called with unexpected errors; `names` are further host names that the app answers to.
     """
 
     daemon_threads = True
@@ -70,19 +71,19 @@ class App(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where to look."""
+        """The address to open in a browser."""
         return self.access.url
 
     def server_bind(self) -> None:
-        """Bind, `::` to IPv4 too, without asking the network for the machine's name."""
+        """Bind, `::` to IPv4 too, without a name lookup on the network."""
         if self.address_family == socket.AF_INET6:
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         TCPServer.server_bind(self)
 
     def get_request(self) -> Any:
-        """Accept a connection once there is room for it."""
+        """Accept a connection once fewer than the maximum are open."""
         if not self._room.acquire(timeout=POLL):
-            raise OSError("there is no room for another connection")
+            raise OSError("too many connections are open")
         try:
             return super().get_request()
         except BaseException:
@@ -90,27 +91,27 @@ class App(ThreadingHTTPServer):
             raise
 
     def shutdown_request(self, request: Any) -> None:
-        """Close a connection, and make room for another."""
+        """Close a connection, so that another can be accepted."""
         try:
             super().shutdown_request(request)
         finally:
             self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say what was not foreseen; a browser that went away was."""
+        """Report unexpected errors; a closed connection is not one."""
         error = sys.exception()
         if error is not None and not isinstance(error, ConnectionError | TimeoutError):
-            self.tell(error)
+            self.report_error(error)
 
-    def tell(self, error: BaseException) -> None:
-        """Say what went wrong to whoever runs the app; not that an upload was deleted since it ends."""
+    def report_error(self, error: BaseException) -> None:
+        """Report an error with its traceback; not while the server ends and deletes uploads that are in use."""
         if not self._is_closed:
             self.say("".join(traceback.format_exception(error)))
 
     @contextmanager
     def upload_folder(self) -> Iterator[Path | None]:
-        """Yield a folder for one upload, which goes with it, or with the server; None where too many come at once."""
-        if self._is_closed or not self._uploading.acquire(timeout=UPLOAD_PATIENCE):
+        """Yield a temporary directory for one upload, or None if too many uploads are in progress."""
+        if self._is_closed or not self._uploading.acquire(timeout=UPLOAD_WAIT):
             yield None
             return
         try:
@@ -120,13 +121,13 @@ class App(ThreadingHTTPServer):
             self._uploading.release()
 
     def server_close(self) -> None:
-        """Stop listening, and delete what was uploaded, whole or in part."""
+        """Stop listening, and delete all uploads, complete or not."""
         self._is_closed = True
         super().server_close()
         self._uploads.cleanup()
 
     def serve_until_signal(self) -> None:
-        """Serve until Ctrl-C, or a signal that ends processes; one that was ignored before stays so."""
+        """Serve until Ctrl-C, SIGTERM or SIGHUP; a signal that is ignored stays ignored."""
 
         def end(number: int, frame: Any) -> None:
             threading.Thread(target=self.shutdown, daemon=True).start()

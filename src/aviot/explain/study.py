@@ -1,8 +1,9 @@
-"""A video, questions about it, and what the compressor makes of each: told the question, another one, or nothing."""
+"""Questions about a video, answered from compressions for each question, for another one and for none."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,48 +12,100 @@ from aviot import methods
 from aviot.accounting import Backbone as DecoderShape
 from aviot.backbones.base import Backbone
 from aviot.budget import Budget
-from aviot.engine.base import Report
-from aviot.explain.model_info import ModelInfo
-from aviot.explain.pictures import LARGEST_SIDE, Pictures, apart, pictures_of
+from aviot.bundled import FOREIGN, NAME, is_drawn, is_embedded
+from aviot.explain.pictures import Pictures
 from aviot.explain.view import View, view_of
 from aviot.methods.aviot.analysis import allocation_distance, temporal_divergence
 from aviot.request import MOST_QUESTIONS
 from aviot.request import check_questions as require_questions
-from aviot.session import VideoLM, VideoSession
-from aviot.video import Scaling, Video
+from aviot.session import VideoSession
+from aviot.video import Video
 
-MATCHED, ROTATED, NONE = "matched", "rotated", "none"  # what the compressor is told, as the supplement names it
+MATCHED, ROTATED, NONE = "matched", "rotated", "none"  # conditioning of the compression, in the supplement's words
+UNNAMED = "unnamed model"  # created in memory instead of loaded from a directory
+_HUB_CACHE = "models--"  # prefix of a model's directory in Hugging Face's cache, above `snapshots/REVISION`
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """The model behind an answer: its name, its size, and whether it is the bundled demo model."""
+
+    name: str
+    parameters: int
+    layers: int  # of the decoder
+    width: int  # of the decoder
+    bundled: bool
+
+    @staticmethod
+    def of(backbone: Backbone) -> "ModelInfo":
+        """Describe a loaded model."""
+        folder = Path(backbone.name_or_path).absolute() if backbone.name_or_path else None
+        bundled = folder is not None and is_embedded(folder)
+        return ModelInfo(
+            name=NAME if bundled else _folder_name(folder),
+            parameters=sum(weight.numel() for weight in backbone.model.parameters()),
+            layers=backbone.decoder.layers,
+            width=backbone.decoder.width,
+            bundled=bundled,
+        )
+
+    @property
+    def facts(self) -> str:
+        """The model's size in one phrase."""
+        size = f"{self.parameters / 1e9:.1f} B" if self.parameters >= 1e9 else f"{self.parameters / 1e6:.1f} M"
+        return f"{size} parameters, decoder of {self.layers} layers, {self.width} wide"
+
+    def notice(self, video: Video) -> str | None:
+        """Return the warning for every answer about a video (it is damaged or unknown to the model), or None."""
+        damaged = None if video.damage is None else f"The video is damaged: {video.damage}."
+        return " ".join(filter(None, (damaged, self.foreign(video)))) or None
+
+    def foreign(self, video: Video) -> str | None:
+        """Return the warning that the video is unlike anything in the model's training data, or None.
+
+        The bundled demo model was trained on its procedural world only. Files that this package drew say that they
+        show it (`aviot.bundled.is_drawn`); all other files, folders of images and arrays count as foreign.
+        """
+        return FOREIGN if self.bundled and not is_drawn(video.comment) else None
+
+
+def _folder_name(folder: Path | None) -> str:
+    if folder is None:
+        return UNNAMED
+    if folder.parent.name == "snapshots" and folder.parents[1].name.startswith(_HUB_CACHE):
+        return folder.parents[1].name.removeprefix(_HUB_CACHE).replace("--", "/")
+    return folder.name or str(folder)
 
 
 @dataclass(frozen=True)
 class Condition:
-    """A question put to the language model, what the compressor heard meanwhile, and the answer."""
+    """A question to the language model, the conditioning of the compression that it read, and the answer."""
 
     question: int
     kind: str
-    view: int  # which compression that is
-    support: int  # shown first: the support that holds most of what the question is about
-    frame: int  # shown first: the frame that most of it is from
+    view: int  # index of the compression
+    support: int  # shown first: the support with most of the frames that are relevant to the question
+    frame: int  # shown first: the frame that contributes most to it
     answer: str
     milliseconds: dict[str, float]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two compressions of one video apart from each other, as the supplement measures it."""
+    """The distance between two compressions of one video, by the supplement's measures."""
 
-    first: int  # views
+    first: int  # index of a view, like `second`
     second: int
-    allocation: float | None  # distance of the first stage's budgets, 0 to 2; None where there are none to compare
-    temporal: float  # divergence of where in time the outputs come from, in bits
+    allocation: float | None  # distance of the first stage's budgets, 0 to 2; None without budgets
+    temporal: float  # divergence of the outputs' source times, in bits
 
 
 @dataclass(frozen=True)
 class Study:
-    """Everything that is shown, but for the views themselves."""
+    """The results of an explanation, without the views themselves."""
 
     model: ModelInfo
-    notice: str | None  # a warning that belongs to every answer
+    notice: str | None  # a warning that applies to every answer
     video: Video
     pictures: Pictures
     questions: tuple[str, ...]
@@ -61,14 +114,14 @@ class Study:
     tokens: tuple[int, int]  # visual tokens before and after compression
     decoder: DecoderShape
     grid: tuple[int, int]
-    cover: float  # share of a frame's sides that the patches cover
+    cover: float  # fraction of a frame's sides that the patches cover
     conditions: tuple[Condition, ...]
     comparisons: tuple[Comparison, ...]
 
 
 @dataclass(frozen=True)
 class Asking:
-    """Questions about one video, and how it is compressed for them; a budget of None is the checkpoint's own."""
+    """Questions about one video and the settings of its compression; a budget of None is the checkpoint's own."""
 
     questions: tuple[str, ...]
     budget: Budget | None
@@ -80,44 +133,23 @@ class Asking:
 
     @property
     def conditioning(self) -> tuple[int | None, ...]:
-        """The questions, by number, that the video is compressed for; None for a compression without one."""
+        """Indices of the questions that the video is compressed for; None stands for no question."""
         uses_question = methods.get(self.method).uses_question
         return (*range(len(self.questions)), None) if uses_question else (None,)
 
 
-def open_with_pictures(
-    lm: VideoLM, source: Any, *, report: Report = lambda _: None, **how: Any
-) -> tuple[VideoSession, Pictures]:
-    """Open a video as `VideoLM.open` does, with pictures of its frames for people; decoded once."""
-    report("decode")
-    video, pictures = read_with_pictures(lm.backbone, source, **how)
-    return lm.open(video, report=report), pictures
-
-
-def read_with_pictures(backbone: Backbone, source: Any, **how: Any) -> tuple[Video, Pictures]:
-    """Read a video as the backbone does, with pictures of its frames for people.
-
-    Where frames are scaled to one square, the pictures are kept beside it; else they are the encoder's own frames.
-    """
-    side = backbone.image_size
-    if side is None:
-        video = backbone.read(source, **how)
-        return video, pictures_of(video)
-    return apart(backbone.read(source, transform=Scaling(side, LARGEST_SIDE), **how), side)
-
-
 def check_questions(questions: Sequence[str]) -> tuple[str, ...]:
-    """Return one to four questions, each once, in order."""
+    """Return one to four questions in order, without duplicates."""
     asked = tuple(dict.fromkeys(question.strip() for question in questions))
     require_questions(asked, MOST_QUESTIONS)
     return asked
 
 
-def study(session: VideoSession, pictures: Pictures, asking: Asking, keep: Callable[[View], None]) -> Study:
-    """Compress for every question and for none, hand each view to `keep`, and answer under every condition.
+def study(session: VideoSession, pictures: Pictures, asking: Asking, use: Callable[[View], None]) -> Study:
+    """Compress for every question and for none, call `use` with each view, and answer under every condition.
 
-    Views are large (of 224 frames and 56 outputs, 150 MB with their paths) and are made one after the other; `keep`
-    takes what is needed of one.
+    Views are large (150 MB for 224 frames and 56 outputs) and are made one after the other; `use` copies what is needed
+    later.
     """
     asked, conditioning = asking.questions, asking.conditioning
     method = methods.get(asking.method)
@@ -132,12 +164,12 @@ def study(session: VideoSession, pictures: Pictures, asking: Asking, keep: Calla
     for here, number in enumerate(conditioning):
         read = session.compress(None if number is None else asked[number], budget=asking.budget, method=method)
         answered = [(question, kind) for question, kind, place in planned if place == here]
-        replies = [  # before provenance: a prompt that is too long is known before more is done for it
+        replies = [  # before provenance: a prompt that is too long raises before that work is done
             session.answer(asked[question], read, max_new_tokens=asking.max_new_tokens) for question, _ in answered
         ]
         session.report("provenance")
         view = view_of(read.made, number, session.sources(method), relevance)
-        keep(view)
+        use(view)
         for (question, kind), reply in zip(answered, replies, strict=True):
             conditions[question, kind] = Condition(
                 question, kind, here, *view.starting_pair(question), reply.text, reply.milliseconds
@@ -145,7 +177,7 @@ def study(session: VideoSession, pictures: Pictures, asking: Asking, keep: Calla
             tokens = reply.tokens_before, reply.tokens_after
         summaries.append((view.budgets, view.frames))
         grid = view.grid
-        del read, view  # before the next is made
+        del read, view  # frees their memory before the next compression
     model = ModelInfo.of(session.backbone)
     budget = asking.budget or session.backbone.default_budget
     return Study(
@@ -166,9 +198,10 @@ def study(session: VideoSession, pictures: Pictures, asking: Asking, keep: Calla
 
 
 def conditions_of(question: int, questions: int, views: int) -> Iterator[tuple[str, int]]:
-    """What the compressor can be told while a question is asked, and the view of each.
+    """Yield the conditions under which a question is answered, each with the index of its view.
 
-    A baseline has one view and hears nothing. Rotated is the next question, and the first after the last.
+    A method that ignores the question has one view. Rotated means conditioned on the next question, or for the last
+    question on the first.
     """
     if views > 1:
         yield MATCHED, question

@@ -1,4 +1,4 @@
-"""Videos that were handed to the app: read, encoded once, and kept while there is room."""
+"""The app's videos: read, encoded once, and cached."""
 
 import hashlib
 import threading
@@ -10,36 +10,35 @@ from pathlib import Path
 from typing import Any
 
 from aviot.budget import Budget
-from aviot.explain.build import build_report
-from aviot.explain.model_info import ModelInfo
-from aviot.explain.pictures import Pictures
-from aviot.explain.study import Asking, read_with_pictures
+from aviot.explain.outputs import build_report
+from aviot.explain.pictures import Pictures, read_with_pictures
+from aviot.explain.study import Asking, ModelInfo
 from aviot.methods.registry import DEFAULT
 from aviot.session import VideoLM, VideoSession
 from aviot.video import ReadLimits, Video, read_isolated
 
-READ_AT_ONCE = 2  # videos that are read at a time: each may take the memory of its limits
-KEPT = 4  # videos whose features are kept: of 224 frames of a 7B, 750 MB each in float32
+CONCURRENT_READS = 2  # each may take as much memory as its limits allow
+CACHED = 4  # videos; features of 224 frames of a 7B take 750 MB each in float32
 
 
 class UnknownVideo(ValueError):
-    """A video that is not kept, or not any more."""
+    """Raised for a video that is not in the cache, or not any more."""
 
 
 @dataclass
 class Videos:
-    """One model and the videos it has seen; one request at a time uses the model.
+    """One model and a cache of encoded videos; one request at a time uses the model.
 
-    Files are read in processes of their own, under `limits`, while other requests are answered.
+    Files are read in separate processes, under `limits`, while other requests are answered.
     """
 
     lm: VideoLM
     max_new_tokens: int
     limits: ReadLimits = field(default_factory=ReadLimits)
-    encoded: int = 0  # how often the vision tower was run
-    _kept: OrderedDict[str, tuple[VideoSession, Pictures]] = field(default_factory=OrderedDict)
+    encoded: int = 0  # number of runs of the vision encoder
+    _cache: OrderedDict[str, tuple[VideoSession, Pictures]] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _reading: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(READ_AT_ONCE))
+    _reading: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(CONCURRENT_READS))
 
     @cached_property
     def info(self) -> ModelInfo:
@@ -47,21 +46,21 @@ class Videos:
         return ModelInfo.of(self.lm.backbone)
 
     def add(self, path: Path, name: str) -> dict[str, Any]:
-        """Read and encode a file, unless the same one is kept already; says what is in it."""
+        """Read and encode a file, unless it is cached already; return a description of it."""
         with path.open("rb") as file:
-            number = hashlib.file_digest(file, "sha256").hexdigest()
-        read = None if number in self._kept else self._read(path)
+            key = hashlib.file_digest(file, "sha256").hexdigest()
+        read = None if key in self._cache else self._read(path)
         with self._lock:
-            if read is not None and number not in self._kept:
+            if read is not None and key not in self._cache:
                 video, pictures = read
-                self._kept[number] = self.lm.open(video), pictures
+                self._cache[key] = self.lm.open(video), pictures
                 self.encoded += 1
-                while len(self._kept) > KEPT:
-                    self._kept.popitem(last=False)
-            session, _ = self._find(number)
+                while len(self._cache) > CACHED:
+                    self._cache.popitem(last=False)
+            session, _ = self._find(key)
             video = session.video
         return {
-            "video": number,
+            "video": key,
             "name": name,
             "frames": len(video),
             "duration": video.duration,
@@ -69,20 +68,20 @@ class Videos:
         }
 
     def _read(self, path: Path) -> tuple[Video, Pictures]:
-        """Read a file while others use the model."""
+        """Read a file while other requests use the model."""
         with self._reading:
             return read_with_pictures(self.lm.backbone, path, reader=partial(read_isolated, limits=self.limits))
 
-    def ask(self, number: str, name: str, questions: Sequence[str], ratio: float) -> dict[str, Any]:
-        """Return the page's data for questions about a kept video; nothing is encoded again."""
+    def ask(self, key: str, name: str, questions: Sequence[str], ratio: float) -> dict[str, Any]:
+        """Return the page's data for questions about a cached video, without encoding it again."""
         with self._lock:
-            session, pictures = self._find(number)
+            session, pictures = self._find(key)
             asking = Asking(tuple(questions), Budget(ratio=ratio), DEFAULT, self.max_new_tokens)
             _, report = build_report(session, pictures, asking)
         return report | {"name": name}
 
-    def _find(self, number: str) -> tuple[VideoSession, Pictures]:
-        if number not in self._kept:
-            raise UnknownVideo("this video is not kept any more; choose it again")
-        self._kept.move_to_end(number)
-        return self._kept[number]
+    def _find(self, key: str) -> tuple[VideoSession, Pictures]:
+        if key not in self._cache:
+            raise UnknownVideo("this video is not kept any more; upload it again")
+        self._cache.move_to_end(key)
+        return self._cache[key]

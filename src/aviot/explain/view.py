@@ -1,4 +1,4 @@
-"""One compression as a page, a figure or a file shows it: exact numbers, read once and then let go of."""
+"""The exact numbers of one compression, as pages, figures and files show them."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,39 +12,40 @@ from aviot.methods.aviot.allocation import standardise
 from aviot.methods.aviot.segments import Segments
 from aviot.methods.base import Compressed
 
-FUSED = "fused"  # the one map of what has no paths: a baseline, or a video that was short enough
-SHARPNESS = 3.0  # of the standardised relevance before frames compete: the paper's alpha_q over tau
-COPY = 0.9  # of an output from one frame: the frame came through as it was
-NEARLY = 0.8  # of the best score: frames that show the same object differ by as much in relevance
+FUSED = "fused"  # name of the single map without paths: a baseline, or a video too short to compress
+CHUNK = 64  # positions that are processed at a time
+SHARPNESS = 3.0  # factor of the standardised relevance in the softmax: the paper's alpha_q over tau
+COPY = 0.9  # share of one frame from which on an output counts as a copy of it
+NEARLY = 0.8  # fraction of the best score: the relevance of frames that show the same object differs by as much
 
 
 @dataclass(frozen=True)
 class Checks:
-    """How far the numbers are from what they must be; rounding of float32 is all that is left."""
+    """Deviations from identities that hold in exact arithmetic; only rounding of float32 remains."""
 
     row_sums: float  # largest distance of a coefficient row's sum from one
-    frame_means: float  # of the frames' distributions from the spatial mean of the coefficients
-    paths: float  # of the paths' mass, added up, from the fused coefficients
-    rebuilt: float  # of coefficients times features from the compressed features, over their norm
+    frame_means: float  # largest distance of the frames' distributions from the spatial mean of the coefficients
+    paths: float  # largest distance of the sum of the paths' mass from the fused coefficients
+    rebuilt: float  # distance of coefficients times features from the compressed features, over their norm
 
 
 @dataclass(frozen=True)
 class View:
-    """Where every output of one compression came from, path by path."""
+    """The provenance of every output of one compression, path by path."""
 
-    heard: int | None  # number of the question that the compressor heard
+    question: int | None  # index of the conditioning question; None: unconditioned
     path: tuple[int, ...]  # temporal cardinalities
-    budgets: tuple[tuple[int, ...], ...]
-    names: tuple[str, ...]  # of the paths, coarse to fine
-    coefficients: Float[Tensor, "K S T"]  # exact, of the fused outputs
-    mass: Float[Tensor, "L K S T"]  # what each path brought of every frame's patch to every output
+    budgets: tuple[tuple[int, ...], ...]  # supports per segment, stage by stage
+    names: tuple[str, ...]  # of the paths, from coarse to fine
+    coefficients: Float[Tensor, "K S T"]  # of the fused outputs
+    mass: Float[Tensor, "L K S T"]  # contribution of each path, from every frame's patch to every output
     checks: Checks
-    relevance: Float[Tensor, "Q T"]  # of the frames to every question that was asked
+    relevance: Float[Tensor, "Q T"]  # of the frames to every question
     grid: tuple[int, int]  # rows and columns of the positions
 
     @property
     def segments(self) -> list[list[int]]:
-        """Sources in each segment, stage by stage."""
+        """Number of sources per segment, stage by stage."""
         return [
             Segments(sources, len(budgets)).sizes(torch.device("cpu")).tolist()
             for sources, budgets in zip(self.path, self.budgets, strict=False)
@@ -52,12 +53,12 @@ class View:
 
     @cached_property
     def frame_mass(self) -> Float[Tensor, "L K T"]:
-        """Each path's part of every output's distribution over frames."""
+        """Contribution of each path to every output's distribution over frames."""
         return self.mass.mean(2)
 
     @cached_property
     def frames(self) -> Float[Tensor, "K T"]:
-        """omega, every output's distribution over frames."""
+        """Every output's distribution over frames, the paper's omega."""
         return self.frame_mass.sum(0)
 
     @property
@@ -66,20 +67,20 @@ class View:
         return self.frame_mass.sum(-1).mean(-1).tolist()
 
     def starting_pair(self, question: int) -> tuple[int, int]:
-        """Return the output and the frame of it that are shown first for a question."""
+        """Return the output and its frame that are shown first for a question."""
         return starting_pair(self.frames, self.relevance[question])
 
 
 def starting_pair(frames: Float[Tensor, "K T"], relevance: Float[Tensor, "T"]) -> tuple[int, int]:
-    """Return the output that holds most of what a question is about, and the frame that most of it is from.
+    """Return the output with most of the frames that are relevant to a question, and the frame it has most from.
 
-    The frames share the question as segments share supports: by the softmax of their standardised relevance
-    (eq:supp_allocation_probability), so that the scale of a model's relevance does not matter. An output's score is the
-    share that it is expected to hold. All positions of a copied frame weigh the same, so a copy makes way for the best
-    mixture that scores nearly as high; where scores are equal, the clearest output comes first.
+    Frames are weighted by the softmax of their standardised relevance, as segments are for their supports
+    (eq:supp_allocation_probability), so that the scale of a model's relevance does not matter. An output's score is its
+    expected weight. All positions of a copied frame have the same weight, so the best mixture that scores nearly as
+    high is preferred to a copy; among equal scores, the output with the largest share of one frame is.
     """
-    of_question = torch.softmax(SHARPNESS * standardise(relevance.to(frames)[None])[0], 0)
-    held = frames * of_question
+    weights = torch.softmax(SHARPNESS * standardise(relevance.to(frames)[None])[0], 0)
+    held = frames * weights
     score, largest = held.sum(1) / held.sum(1).max(), frames.amax(1)
     mixtures = torch.nonzero((score >= NEARLY) & (largest < COPY)).flatten().tolist()
     output = max(mixtures or range(len(frames)), key=lambda k: (round(float(score[k]), 3), float(largest[k])))
@@ -87,26 +88,23 @@ def starting_pair(frames: Float[Tensor, "K T"], relevance: Float[Tensor, "T"]) -
 
 
 def view_of(
-    made: Compressed, heard: int | None, sources: Float[Tensor, "T S D"], relevance: Float[Tensor, "Q T"]
+    made: Compressed, question: int | None, sources: Float[Tensor, "T S D"], relevance: Float[Tensor, "Q T"]
 ) -> View:
-    """Read how tokens were made from their sources, and check the numbers against each other.
-
-    What is large is let go before the next is made.
-    """
+    """Return the provenance of tokens, with checks of its numbers; large intermediates are freed early."""
     with torch.no_grad():
         if made.compression is None:
-            return _token_view(made, heard, sources, relevance)
-        return _frame_view(made.compression, made.grid, heard, sources, relevance)
+            return _token_view(made, question, sources, relevance)
+        return _frame_view(made.compression, made.grid, question, sources, relevance)
 
 
 def _frame_view(
     compression: Compression,
     grid: tuple[int, int],
-    heard: int | None,
+    question: int | None,
     x: Float[Tensor, "T S D"],
     relevance: Float[Tensor, "Q T"],
 ) -> View:
-    """Read mixtures of whole frames, path by path."""
+    """Return the view of mixtures of whole frames, path by path."""
     provenance = compression.provenance()
     coefficients = provenance.coefficients.float().cpu()
     rebuilt = rebuilt_error(coefficients, x.cpu(), compression.features.cpu())
@@ -125,13 +123,13 @@ def _frame_view(
         paths=max(float((mass[:, :, some].sum(0) - coefficients[:, some]).abs().max()) for some in chunks),
         rebuilt=rebuilt,
     )
-    return View(heard, compression.path, compression.budgets, names, coefficients, mass, checks, relevance, grid)
+    return View(question, compression.path, compression.budgets, names, coefficients, mass, checks, relevance, grid)
 
 
 def _token_view(
-    made: Compressed, heard: int | None, sources: Float[Tensor, "T S D"], relevance: Float[Tensor, "Q T"]
+    made: Compressed, question: int | None, sources: Float[Tensor, "T S D"], relevance: Float[Tensor, "Q T"]
 ) -> View:
-    """Read mixtures of single tokens; tokens of one moment are shown as one output.
+    """Return the view of mixtures of single tokens; tokens of one moment are shown as one output.
 
     An output's map is the mean of its tokens' mixtures times the number of positions, so that the mean over positions
     is its distribution over frames, as for whole frames.
@@ -156,13 +154,13 @@ def _token_view(
         rebuilt=float(off.norm() / tokens.norm()) if tokens.norm() else 0.0,
     )
     path = (mixture.frames, len(moments)) if len(moments) < mixture.frames else (mixture.frames,)
-    return View(heard, path, (), (FUSED,), coefficients, coefficients[None], checks, relevance, made.grid)
+    return View(question, path, (), (FUSED,), coefficients, coefficients[None], checks, relevance, made.grid)
 
 
 def rebuilt_error(
     coefficients: Float[Tensor, "K S T"], x: Float[Tensor, "T S D"], features: Float[Tensor, "K S D"]
 ) -> float:
-    """Distance of coefficients times features from the compressed features, over their norm."""
+    """Return the distance of coefficients times features from the compressed features, over their norm."""
     off = norm = 0.0
     for here in _chunks(coefficients.shape[1]):
         rebuilt = torch.einsum("kst,tsd->ksd", coefficients[:, here], x[:, here].float())
@@ -172,5 +170,5 @@ def rebuilt_error(
 
 
 def _chunks(positions: int) -> list[slice]:
-    """A few positions at a time, so that what is worked out from them stays small."""
-    return [slice(first, first + 64) for first in range(0, positions, 64)]
+    """Return slices of a few positions, which bound the memory of intermediates."""
+    return [slice(first, first + CHUNK) for first in range(0, positions, CHUNK)]

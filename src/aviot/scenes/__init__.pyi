@@ -1,10 +1,11 @@
 from aviot.scenes.draws import Draws as Draws
 from aviot.scenes.files import SceneWithQuestions as SceneWithQuestions
+from aviot.scenes.files import check_number as check_number
 from aviot.scenes.files import from_json as from_json
 from aviot.scenes.files import save as save
+from aviot.scenes.files import scene_with_questions as scene_with_questions
+from aviot.scenes.files import stored_numbers as stored_numbers
 from aviot.scenes.files import to_json as to_json
-from aviot.scenes.ground_truth import Tracks as Tracks
-from aviot.scenes.ground_truth import tracks as tracks
 from aviot.scenes.rendering import Clips as Clips
 from aviot.scenes.rendering import RenderPlan as RenderPlan
 from aviot.scenes.rendering import draw as draw
@@ -15,6 +16,5 @@ from aviot.scenes.scene import Evidence as Evidence
 from aviot.scenes.scene import Plot as Plot
 from aviot.scenes.scene import Scene as Scene
 from aviot.scenes.scene import Split as Split
-from aviot.scenes.stored import check_number as check_number
-from aviot.scenes.stored import scene_with_questions as scene_with_questions
-from aviot.scenes.stored import stored_numbers as stored_numbers
+from aviot.scenes.scene import Tracks as Tracks
+from aviot.scenes.scene import tracks as tracks

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aviot.scenes.ground_truth import Tracks
-from aviot.scenes.scene import COLOURS, TEXTURES, Scene
+from aviot.scenes.scene import COLOURS, TEXTURES, Scene, Tracks
 from aviot.scenes.textures import EXTENT, SPRITE_SIDE, sprite_table
 from aviot.utils.to_device import to_device
 

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from aviot.scenes.draws import Draws
-from aviot.scenes.ground_truth import sway, tracks
 from aviot.scenes.layers import Stack, draw_stack, stacks_of
-from aviot.scenes.scene import Scene, Shot
+from aviot.scenes.scene import Scene, Shot, sway, tracks
 from aviot.scenes.textures import PATTERN_SIDE, noise_table, pattern_tables
 from aviot.utils.splitmix64 import STRIDE, splitmix64
 from aviot.utils.to_device import to_device
@@ -38,7 +37,7 @@ class Clips:
 
 @dataclass(frozen=True, eq=False)
 class RenderPlan:
-    """What to draw in the frames of some scenes, scene by scene: arrays that one process can make for another."""
+    """The drawing instructions for frames of several scenes: arrays that one process can make for another."""
 
     size: int
     stacks: tuple[Stack, ...]

@@ -50,7 +50,7 @@ def device_named(name: str) -> "torch.device":
     resolved = ("cuda" if torch.cuda.is_available() else "cpu") if name == "auto" else name
     chosen = torch.device(resolved)
     if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
-        raise ValueError(f"no GPU can be used here as {resolved}; leave --device out or say --device cpu")
+        raise ValueError(f"no GPU can be used here as {resolved}; choose auto or cpu")
     return chosen
 
 

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional as F
 
-from aviot.scenes.ground_truth import tracks
-from aviot.scenes.scene import COLOUR_NAMES, SHAPES, TEXTURES, Scene
+from aviot.scenes.scene import COLOUR_NAMES, SHAPES, TEXTURES, Scene, tracks
 from aviot_lab.world.grammar import LETTERS
 from aviot_lab.world.layout import CELLS
 from aviot_lab.world.questions import Question

@@ -7,8 +7,7 @@ described without the new colour, which may make a combination of another split.
 from bisect import bisect
 from collections.abc import Sequence
 
-from aviot.scenes.ground_truth import Tracks, tracks
-from aviot.scenes.scene import COLOUR_NAMES, SHAPES, TEXTURES, Actor, Jumps, Lane, Orbit, Scene
+from aviot.scenes.scene import COLOUR_NAMES, SHAPES, TEXTURES, Actor, Jumps, Lane, Orbit, Scene, Tracks, tracks
 from aviot_lab.world.layout import quadrant_of
 from aviot_lab.world.story import LARGE, MEDIUM, SMALL
 from aviot_lab.world.words import DIRECTIONS, QUARTERS, TURNS, belongs, number_of, own_looks

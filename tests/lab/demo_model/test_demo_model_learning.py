@@ -96,7 +96,7 @@ def test_commands_take_the_packages_model_where_none_is_named(model, tokenizer, 
     asked = ["answer", str(frames), "-q", "Was there a red star?", "--max-new-tokens", "2", "--json", "--device", "cpu"]
     refused = CliRunner().invoke(app, asked)
     assert refused.exit_code == 2
-    assert "this copy of the package has no bundled demo model; name a checkpoint with --model" in refused.output
+    assert "this copy of the package has no bundled demo model; name a checkpoint (--model)" in refused.output
     model.save_pretrained(folder)
     small_processor(tokenizer).save_pretrained(folder)
     answered = CliRunner().invoke(app, asked)

@@ -1,8 +1,8 @@
-// The app's page: a video goes to the server once; questions and ratios as often as one likes.
+// The app's page: a video is uploaded once and can be asked about at any ratio.
 
 (() => {
   const settings = JSON.parse(document.getElementById("settings").textContent);
-  // The slider and the number beside it are one setting; the number is what counts.
+  // The slider and the number beside it set the same ratio; the number is sent.
   const [form, file, drop, question, second, ratio, exact, submit, status, problem, notice, model, root] =
     ["form", "file", "drop", "question", "second", "ratio", "ratio-number", "submit", "status", "problem", "notice", "model", "explorer"].map((id) => document.getElementById(id));
   let video = null, asked = false, turn = 0;
@@ -12,7 +12,7 @@
 
   const warn = (text) => { notice.textContent = text ?? ""; notice.hidden = !text; };
 
-  // One request, and one sentence if it fails.
+  // Sends one request; throws an Error with one sentence if it fails.
   const request = async (path, headers, body) => {
     let reply;
     try {
@@ -49,12 +49,12 @@
     root.replaceChildren();
     delete root.dataset.ready;
     if (chosen.size > settings.upload_bytes) throw new Error(`“${chosen.name}” is too large: at most ${Math.floor(settings.upload_bytes / 1e6)} MB.`);
-    say(`Reading “${chosen.name}” and looking at its frames…`);
+    say(`Reading “${chosen.name}” and encoding its frames…`);
     const found = await request("/videos", { "Content-Type": "application/octet-stream", "X-File-Name": encodeURIComponent(chosen.name) }, chosen);
     if (!current()) return;
     video = found;
     warn(found.notice);
-    say(`“${found.name}” is ready: ${found.frames} ${found.frames === 1 ? "frame" : "frames"} of ${found.duration.toFixed(1)} s. Ask away; the video is not looked at again.`);
+    say(`“${found.name}” is ready: ${found.frames} ${found.frames === 1 ? "frame" : "frames"} of ${found.duration.toFixed(1)} s. Ask as many questions as you like; the video is not encoded again.`);
   });
 
   const ask = () => attempt(async (current) => {
@@ -67,8 +67,8 @@
     if (!current()) return;
     asked = true;
     await explore(root, report);
-    warn(null); // the report says it beside the answers
-    say(`Answer: “${report.conditions[0].answer}”, from ${report.supports} of ${report.times.length} frames' worth. Below is where it came from.`);
+    warn(null); // the report shows it beside the answers
+    say(`Answer: “${report.conditions[0].answer}”, from ${report.supports} ${report.supports === 1 ? "support" : "supports"} made of ${report.times.length} frames. Below is where it came from.`);
   });
 
   form.addEventListener("submit", (event) => { event.preventDefault(); ask(); });

@@ -1,4 +1,4 @@
-// Curves and bars over time or over supports, as wide as the place they are given.
+// Curves and bars over time or over supports, as wide as their container.
 
 const DASHES = ["", "7 4", "2 3", "10 3 2 3", "1 6"];
 

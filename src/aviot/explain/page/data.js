@@ -11,7 +11,7 @@ const inflated = async (text) => {
   return new Uint8Array(await new Response(stream).arrayBuffer());
 };
 
-// One compression: which frame gave how much to which support, by which path.
+// One compression: the contribution of every frame to every support, by path.
 class View {
   static async open(raw, report) {
     const [mass, pairs, figures] = await Promise.all([raw.mass, raw.pairs, raw.figures].map(inflated));
@@ -48,7 +48,7 @@ class View {
     this.maps = whole;
   }
 
-  // What a path brought from a frame to a support, in the mean over positions.
+  // A path's contribution from a frame to a support, averaged over positions.
   path(level, support, frame) {
     return this.mass[(level * this.supports + support) * this.frames + frame];
   }
@@ -80,22 +80,22 @@ class View {
     return row.map((_, frame) => frame).sort((a, b) => row[b] - row[a]).slice(0, count).filter((frame) => row[frame] > 0);
   }
 
-  // Where a pair's maps lie, if the page holds them.
+  // The index of a pair's maps; undefined if the page does not have them.
   place(support, frame) {
     return this.places.get(support * this.frames + frame);
   }
 
-  get bytesAPair() {
-    return this.paths.length * this.patches + (this.paths.length + 1) * this.bytesASet;
+  get bytesPerPair() {
+    return this.paths.length * this.patches + (this.paths.length + 1) * this.bytesPerSet;
   }
 
-  get bytesASet() {
+  get bytesPerSet() {
     return Math.ceil(this.patches / 8);
   }
 
   // A path's weight at every position; its mean is the path's exact mass for the pair.
   map(level, support, frame) {
-    const start = this.place(support, frame) * this.bytesAPair + level * this.patches;
+    const start = this.place(support, frame) * this.bytesPerPair + level * this.patches;
     const steps = this.maps.subarray(start, start + this.patches);
     const sum = steps.reduce((total, step) => total + step, 0);
     const scale = sum ? (this.patches * this.path(level, support, frame)) / sum : 0;
@@ -111,12 +111,12 @@ class View {
 
   // The positions in the top 20 % of the fused map (level -1) or of a path's.
   top(level, support, frame) {
-    const start = this.place(support, frame) * this.bytesAPair + this.paths.length * this.patches;
-    const set = start + (level + 1) * this.bytesASet;
+    const start = this.place(support, frame) * this.bytesPerPair + this.paths.length * this.patches;
+    const set = start + (level + 1) * this.bytesPerSet;
     return Array.from({ length: this.patches }, (_, patch) => (this.maps[set + (patch >> 3)] >> (7 - (patch & 7))) & 1);
   }
 
-  // Whether all positions of a frame gave alike, as of a frame that came through as it was: no fifth of them stands out.
+  // True if all positions of a frame contribute alike, as in an unchanged frame: no fifth of them stands out.
   even(support, frame) {
     const cells = this.top(-1, support, frame).reduce((sum, inside) => sum + inside, 0);
     return this.figure("mass_in_top", support, frame) < cells / this.patches + 1e-4;

@@ -19,8 +19,8 @@ const section = (id, title, lead, ...children) =>
   el("section", { id, "aria-labelledby": `${id}-title` },
     el("h2", { id: `${id}-title` }, title), lead && el("p", { class: "lead" }, lead), ...children);
 
-// A table, in a box that scrolls where it is too wide. Of a `worded` one the last column is sentences: on a phone they
-// stand under their row.
+// A table in a box that scrolls if it is too wide. The last column of a `worded` table has sentences, which a phone
+// shows under their row.
 const tableOf = (caption, head, rows, kind) =>
   el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
     el("table", { class: kind }, el("caption", {}, caption),

@@ -12,7 +12,7 @@ const ramp = (share) => {
 };
 const colour = (share) => `rgb(${ramp(share).join(" ")})`;
 
-// How boldly a map is drawn whose outlined fifth holds a share of it: an even map's holds a fifth and is next to nothing.
+// Opacity of a map by the share of its mass in its outlined fifth; an even map's fifth holds a fifth and says little.
 const boldness = ({ fading: { even, bold, faintest } }, share) =>
   faintest + (1 - faintest) * Math.min(1, Math.max(0, (share - even) / (bold - even)));
 const FAINT = 0.6; // boldness under which a caption says that a map is drawn faintly
@@ -39,7 +39,7 @@ class Pictures {
   }
 }
 
-// A canvas in a frame's shape, and where its patches lie.
+// A canvas with a frame's aspect ratio, and the boxes of its patches.
 class Stage {
   constructor(report, { width = 720, square = false, label }) {
     const aspect = square ? report.grid[1] / report.grid[0] : report.size[0] / report.size[1];
@@ -132,7 +132,7 @@ class Stage {
     this.context.stroke(lines);
   }
 
-  // A box in every patch of a set, smaller by `inset` of its sides all round.
+  // A box in every patch of a set, inset by a fraction of its sides.
   boxes(set, stroke, inset, alpha = 1) {
     this.context.globalAlpha = alpha;
     this.context.strokeStyle = stroke;

@@ -36,7 +36,7 @@ const supportMap = (report, choose) => {
     Array.from({ length: supports }, (_, support) => [String(support), ...view.row(support).map((value) => decimal(value, 5))])]);
   return {
     element: section("map", "Where each support comes from",
-      "One row a support, in order; one column a frame. A bright spot is a frame that the support was made from. Every row adds up to 100 %. Touch or click a spot to choose its support and frame.",
+      "One row per support, in order; one column per frame. A bright spot is a frame that the support was made from. Every row adds up to 100 %. Touch or click a spot to choose its support and frame.",
       el("div", { class: "with-axis" }, el("span", { class: "side", "aria-hidden": "true" }, "support 0", supports > 1 ? el("span", {}, `support ${supports - 1}`) : null), holder), axis,
       legend("nothing", "the most"), el("p", {}, same, el("label", { for: "one-scale" }, " One colour scale for all rows (otherwise each row by its own largest share)")), table.element),
     update: (state) => {

@@ -17,7 +17,7 @@ const overlaps = (sets) => {
 
 const pathsPanel = (report, views, pictures) => {
   if (views[0].paths.length < 2)
-    return { element: section("paths", "The paths apart", "There are no paths to tell apart here: a baseline has none, and a video that is short enough needs none."), update: () => {} };
+    return { element: section("paths", "The paths apart", "There are no separate paths here: a baseline has none, and a video that is short enough needs none."), update: () => {} };
   const names = views[0].paths;
   const title = el("h3", { class: "now", "aria-live": "polite" });
   const figures = names.map((name) => {
@@ -65,7 +65,7 @@ const pathsPanel = (report, views, pictures) => {
       const { mean, common } = overlaps(sets);
       table.replaceChildren(tableOf("How far the paths agree", ["Figure", "Value", "What it says"], [
         ...names.map((name, level) => [`Share of the ${name} path`, bar(view.path(level, support, frame) / all, percent(view.path(level, support, frame) / all)), `of what frame ${frame} gave to support ${support}; over all frames and supports ${percent(view.raw.shares[level])}`]),
-        ["Mass in the top 20\u00a0%", percent(view.figure("mass_in_top", support, frame)), "of the frame's gift comes from the fifth of the positions that gave most; 20\u00a0% would be spread evenly"],
+        ["Mass in the top 20\u00a0%", percent(view.figure("mass_in_top", support, frame)), "of the frame's contribution comes from the fifth of the positions that gave most; 20\u00a0% would be an even spread"],
         ["Centroid distance", decimal(view.figure("centroid_mean", support, frame)), `between the paths' centres of mass, over the picture's diagonal, in the mean of pairs; the largest is ${decimal(view.figure("centroid_largest", support, frame))}. 0: the same centre`],
         ["Top-20\u00a0% overlap (IoU)", decimal(mean), "positions in both top fifths over positions in either, in the mean of pairs. 1: the same positions"],
         ["Jensen–Shannon divergence", `${decimal(view.figure("divergence", support, frame))} bits`, "of the normalised maps, in the mean of pairs. 0: the same map, 1: nothing in common"],

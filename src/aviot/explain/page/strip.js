@@ -29,7 +29,7 @@ const strip = (report, views, pictures, choose) => {
   let shown = null;
   return {
     element: section("video", "The video",
-      "Every frame that was looked at. The bar under a frame is what it gave to the chosen support, of the strongest frame's. Choose a frame to see where it went.", row),
+      "Every sampled frame. The bar under a frame is its share of the chosen support, relative to the strongest frame. Choose a frame to see where it went.", row),
     update: ({ view, support, frame }) => {
       const weights = view.row(support), most = Math.max(...weights);
       thumbs.forEach(({ button, level }, n) => {

@@ -1,9 +1,9 @@
-// The answers, the numbers, and how the budget was shared out.
+// The answers, the key figures, and the budgets of the segments.
 
-const TOLD = {
-  matched: "The compressor heard this question (matched)",
-  rotated: "The compressor heard another question (rotated)",
-  none: "The compressor heard no question (none)",
+const CONDITIONS = {
+  matched: "The video was compressed for this question (matched)",
+  rotated: "The video was compressed for another question (rotated)",
+  none: "The video was compressed for no question (none)",
 };
 
 const LONG_QUESTION = 300; // letters: longer ones scroll, with the keyboard too
@@ -13,7 +13,7 @@ const viewName = (report, view) => (view.heard == null ? "no question" : `questi
 const answers = (report, choose) => {
   const buttons = report.conditions.map((condition, number) =>
     el("button", { type: "button", "aria-pressed": "false", "data-condition": number, onclick: () => choose({ condition: number }) },
-      el("span", { class: "told" }, report.compressor !== "aviot" ? report.compressor : condition.kind === "rotated" ? TOLD.rotated.replace("another question", `question ${report.views[condition.view].heard + 1}`) : TOLD[condition.kind]),
+      el("span", { class: "told" }, report.compressor !== "aviot" ? report.compressor : condition.kind === "rotated" ? CONDITIONS.rotated.replace("another question", `question ${report.views[condition.view].heard + 1}`) : CONDITIONS[condition.kind]),
       el("span", { class: "said", dir: "auto" }, condition.answer || "(an empty answer)")));
   const cards = report.questions.map((question, number) =>
     el("article", { class: "card" },
@@ -22,8 +22,8 @@ const answers = (report, choose) => {
       el("div", { class: "choices", role: "group", "aria-label": `Answers to question ${number + 1}` },
         buttons.filter((_, n) => report.conditions[n].question === number))));
   const lead = report.compressor === "aviot"
-    ? "Choose an answer to look at what it was made from. The language model always reads the question itself; what changes is what the compressor was told before."
-    : `The baseline "${report.compressor}" chooses frames without looking at the question.`;
+    ? "Choose an answer to see what it was made from. The language model always reads the question itself; only the question that the video was compressed for differs."
+    : `The method "${report.compressor}" compresses the video without using the question.`;
   return {
     element: section("answers", "The answer", lead, el("div", { class: "cards" }, cards)),
     update: ({ condition }) => buttons.forEach((button, n) => button.setAttribute("aria-pressed", String(n === condition))),
@@ -34,7 +34,7 @@ const facts = (report) => {
   const frames = report.times.length, supports = report.supports;
   const fact = (value, name, more) => el("div", { class: "fact" }, el("dt", {}, name), el("dd", {}, el("strong", {}, value), el("span", {}, more)));
   return el("dl", { class: "facts" },
-    fact(whole.format(frames), frames === 1 ? "frame" : "frames", `looked at in ${seconds(report.duration)} of video`),
+    fact(whole.format(frames), frames === 1 ? "frame" : "frames", `sampled from ${seconds(report.duration)} of video`),
     fact(whole.format(supports), supports === 1 ? "support" : "supports", report.views[0].path.length > 1 ? `made of them: ${report.views[0].path.join(" → ")}` : "the frames as they are: nothing to compress"),
     fact(whole.format(report.tokens.after), "visual tokens", `read by the language model, instead of ${whole.format(report.tokens.before)}`),
     fact(percent(report.prefill.saved), "prefill saved", `of the ${operations(report.prefill.before)} that reading all frames would take`));

@@ -1,8 +1,8 @@
-"""What the commands share at a terminal: the checkpoint, progress, and errors in one sentence."""
+"""Terminal output of the commands: loading a model, progress, and errors as one sentence."""
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -16,7 +16,7 @@ from aviot.utils.printing import SafeConsole, SafeProgress
 if TYPE_CHECKING:
     from aviot.session import VideoLM
 
-SMALL_ANSWERS = f"{KNOWS}; --model names another."
+DEMO_MODEL_ANSWERS = f"{KNOWS}; --model names another."
 INTERRUPTED = 130  # exit code: 128 + SIGINT, as shells report it
 
 EXTRAS = {
@@ -31,34 +31,40 @@ EXTRAS = {
     "matplotlib": "plot",
     "pyarrow": "evaluate",
 }
-"""The extra of this package that brings each optional module."""
+"""The extra of this package that installs each optional module."""
 
 
 @cache
 def stderr_console() -> SafeConsole:
-    """Return the one console on stderr: lines printed beside a live spinner must go through its console."""
+    """Return the only console on stderr: lines printed beside a live spinner must go through its console."""
     return SafeConsole(stderr=True)
 
 
 def chosen_model(model: Path | None) -> Path:
-    """Return the checkpoint that was named, or the bundled demo model after saying what it can answer."""
+    """Return the checkpoint that was named, or the bundled demo model after printing what it knows."""
     if model is not None:
         return model
-    from aviot.bundled import embedded_model
-
-    folder = embedded_model()
-    say(SMALL_ANSWERS)
+    folder = demo_model()
+    say(DEMO_MODEL_ANSWERS)
     return folder
 
 
+def demo_model() -> Path:
+    """Return the directory of the bundled demo model, or raise ValueError with the option that names another."""
+    from aviot.bundled import NoDemoModelError, embedded_model
+
+    with hints({NoDemoModelError: "--model"}):
+        return embedded_model()
+
+
 def load_model(model: Path | None, device: str, report: Callable[[str], None]) -> "VideoLM":
-    """Load a checkpoint of any family onto its device, ready to answer."""
+    """Load a checkpoint of any model family onto its device."""
     from aviot.request import checkpoint_folder
     from aviot.utils.machine import device_named
 
     folder = checkpoint_folder(chosen_model(model))
     place = device_named(device)
-    os.environ.setdefault("DS_ACCELERATOR", place.type)  # DeepSpeed, if it is there, else warns of no GPU
+    os.environ.setdefault("DS_ACCELERATOR", place.type)  # otherwise DeepSpeed, if installed, warns about a missing GPU
     from transformers.utils import logging
 
     from aviot.session import VideoLM
@@ -70,7 +76,7 @@ def load_model(model: Path | None, device: str, report: Callable[[str], None]) -
 
 @contextmanager
 def working() -> Iterator[Callable[[str], None]]:
-    """Show a spinner on stderr that names the current step, where stderr is a terminal."""
+    """Show a spinner with the current step on stderr, if stderr is a terminal."""
     from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
     with SafeProgress(
@@ -87,10 +93,10 @@ def working() -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def mistakes(*, silent: bool = False) -> Iterator[None]:
-    """Turn a user's mistake into one sentence and exit code 2; no sentence where another process prints it."""
+    """Turn a user's mistake into one sentence and exit code 2; if silent, another process prints the sentence."""
     try:
         yield
-    except KeyboardInterrupt as stopped:  # the entry point says so, whatever it broke into
+    except KeyboardInterrupt as stopped:  # the entry point prints the message
         raise typer.Exit(INTERRUPTED) from stopped
     except ModuleNotFoundError as error:
         refuse(f"{error.name} is not installed; {_how_to_install(error.name or '')}")
@@ -103,13 +109,22 @@ def mistakes(*, silent: bool = False) -> Iterator[None]:
         refuse(sentence)
 
 
+@contextmanager
+def hints(flags: Mapping[type[ValueError], str]) -> Iterator[None]:
+    """Append to an error's message the flag that resolves it."""
+    try:
+        yield
+    except tuple(flags) as error:
+        raise ValueError(f"{error} ({flags[type(error)]})") from error
+
+
 def _sentence(error: Exception) -> str | None:
-    """Return what to tell the user of an error that is theirs; None for one that is ours."""
+    """Return the message for a user's mistake; None for an unexpected error."""
     if isinstance(error, ValueError | OSError):
         return str(error)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(error, torch.OutOfMemoryError):
-        return "the GPU's memory is full; sample fewer frames, or say --device cpu"
+        return "the GPU's memory is full; sample fewer frames, or use --device cpu"
     return None
 
 
@@ -121,12 +136,12 @@ def _how_to_install(module: str) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number and its noun."""
+    """Return a number with its noun, in the plural unless it is 1."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def say(text: str) -> None:
-    """Print a line for the person, beside the report."""
+    """Print a line on stderr, apart from the report on stdout."""
     stderr_console().print(text, markup=False, highlight=False, soft_wrap=True)
 
 
