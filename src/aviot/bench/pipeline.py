@@ -46,7 +46,8 @@ class Pipeline:
     def features(self, method: Method) -> VideoFeatures:
         """Return a method's inputs for all videos as one batch."""
         each = [self.backbone.features(one, method, conditioned=method.uses_question) for one in self.encoded]
-        extras = {name: torch.stack([one.extras[name] for one in each]) for name in each[0].extras}
+        needed = [name for name in each[0].extras if name in method.needs]  # a replay copies its inputs, and no more
+        extras = {name: torch.stack([one.extras[name] for one in each]) for name in needed}
         return replace(each[0], features=torch.stack([one.features for one in each]), extras=extras)
 
     def compress(self, videos: VideoFeatures, method: Method, budget: Budget) -> list[Compressed]:
