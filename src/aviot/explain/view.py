@@ -123,7 +123,17 @@ def _frame_view(
         paths=max(float((mass[:, :, some].sum(0) - coefficients[:, some]).abs().max()) for some in chunks),
         rebuilt=rebuilt,
     )
-    return View(question, compression.path, compression.budgets, names, coefficients, mass, checks, relevance, grid)
+    return View(
+        question=question,
+        path=compression.path,
+        budgets=compression.budgets,
+        names=names,
+        coefficients=coefficients,
+        mass=mass,
+        checks=checks,
+        relevance=relevance,
+        grid=grid,
+    )
 
 
 def _token_view(
@@ -154,7 +164,17 @@ def _token_view(
         rebuilt=float(off.norm() / tokens.norm()) if tokens.norm() else 0.0,
     )
     path = (mixture.frames, len(moments)) if len(moments) < mixture.frames else (mixture.frames,)
-    return View(question, path, (), (FUSED,), coefficients, coefficients[None], checks, relevance, made.grid)
+    return View(
+        question=question,
+        path=path,
+        budgets=(),
+        names=(FUSED,),
+        coefficients=coefficients,
+        mass=coefficients[None],
+        checks=checks,
+        relevance=relevance,
+        grid=made.grid,
+    )
 
 
 def rebuilt_error(

@@ -14,7 +14,7 @@ const guide = (report) =>
       el("li", {}, el("strong", {}, "Patch: "), `one of ${report.grid[0]} × ${report.grid[1]} squares that a frame is cut into.`),
       el("li", {}, el("strong", {}, "Support: "), "one compressed frame. It has the same patches, and each is a mixture of that patch in all frames. The language model reads supports instead of frames."),
       el("li", {}, el("strong", {}, "Share: "), "how much of a support is made from a frame. All shares of a support add up to 100 %."),
-      el("li", {}, el("strong", {}, "Compressor: "), "the part that decides the mixture, by optimal transport. It can use the question, which then moves supports to where it is answered.")));
+      el("li", {}, el("strong", {}, "Method: "), "the rule that decides the mixture. AVIOT does it by optimal transport and can use the question, which then moves supports to where it is answered.")));
 
 const chooser = (report, choose) => {
   const options = report.conditions.map(({ question, kind }, number) =>

@@ -13,7 +13,7 @@ const viewName = (report, view) => (view.heard == null ? "no question" : `questi
 const answers = (report, choose) => {
   const buttons = report.conditions.map((condition, number) =>
     el("button", { type: "button", "aria-pressed": "false", "data-condition": number, onclick: () => choose({ condition: number }) },
-      el("span", { class: "told" }, report.compressor !== "aviot" ? report.compressor : condition.kind === "rotated" ? CONDITIONS.rotated.replace("another question", `question ${report.views[condition.view].heard + 1}`) : CONDITIONS[condition.kind]),
+      el("span", { class: "conditioning" }, report.compressor !== "aviot" ? report.compressor : condition.kind === "rotated" ? CONDITIONS.rotated.replace("another question", `question ${report.views[condition.view].heard + 1}`) : CONDITIONS[condition.kind]),
       el("span", { class: "said", dir: "auto" }, condition.answer || "(an empty answer)")));
   const cards = report.questions.map((question, number) =>
     el("article", { class: "card" },
