@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from aviot import methods
 from aviot.explain.maps import BOLD, FAINTEST, FIGURE_STEPS, FIGURES, deflated, pack_maps
 from aviot.explain.pictures import as_jpegs
 from aviot.explain.study import ModelInfo, Study
@@ -87,6 +88,7 @@ def report_of(study: Study, views: list[dict[str, Any]]) -> dict[str, Any]:
         "questions": [readable(question) for question in study.questions],
         "ratio": study.ratio,
         "compressor": study.method,
+        "conditioned": methods.get(study.method).uses_question,
         "supports": supports,
         "tokens": {"before": before, "after": after},
         "prefill": {"before": operations[0], "after": operations[1], "saved": 1 - operations[1] / operations[0]},

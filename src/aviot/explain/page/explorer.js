@@ -1,6 +1,8 @@
 // The whole page: sections that follow one choice of answer, support, frame and patch.
 
 const introduction = (report) => {
+  if (report.supports === report.times.length && report.tokens.after < report.tokens.before)
+    return `The language model read every moment of the video with fewer tokens: ${report.tokens.after} instead of ${report.tokens.before}. This page shows which parts of the picture went into them.`;
   if (report.supports === report.times.length)
     return `The video is short enough as it is: the language model read ${report.supports === 1 ? "its one frame" : `all its ${report.supports} frames`}, and every support is a frame.`;
   const read = report.supports === 1 ? "1 support: a compressed frame, an" : `${report.supports} supports: compressed frames, each an`;
@@ -18,7 +20,7 @@ const guide = (report) =>
 
 const chooser = (report, choose) => {
   const options = report.conditions.map(({ question, kind }, number) =>
-    el("option", { value: number }, `Question ${question + 1}, ${report.compressor === "aviot" ? kind : report.compressor}`));
+    el("option", { value: number }, `Question ${question + 1}, ${report.conditioned ? kind : report.compressor}`));
   const answer = el("select", { id: "condition", onchange: () => choose({ condition: Number(answer.value) }) }, options);
   const support = slider("support-number", "Support", report.supports - 1, (value) => choose({ support: value }));
   const frame = slider("frame-number", "Frame", report.times.length - 1, (value) => choose({ frame: value, patch: null }));

@@ -13,7 +13,7 @@ const viewName = (report, view) => (view.heard == null ? "no question" : `questi
 const answers = (report, choose) => {
   const buttons = report.conditions.map((condition, number) =>
     el("button", { type: "button", "aria-pressed": "false", "data-condition": number, onclick: () => choose({ condition: number }) },
-      el("span", { class: "conditioning" }, report.compressor !== "aviot" ? report.compressor : condition.kind === "rotated" ? CONDITIONS.rotated.replace("another question", `question ${report.views[condition.view].heard + 1}`) : CONDITIONS[condition.kind]),
+      el("span", { class: "conditioning" }, !report.conditioned ? report.compressor : condition.kind === "rotated" ? CONDITIONS.rotated.replace("another question", `question ${report.views[condition.view].heard + 1}`) : CONDITIONS[condition.kind]),
       el("span", { class: "said", dir: "auto" }, condition.answer || "(an empty answer)")));
   const cards = report.questions.map((question, number) =>
     el("article", { class: "card" },
@@ -21,7 +21,7 @@ const answers = (report, choose) => {
       el("p", { class: "question", dir: "auto", ...(question.length > LONG_QUESTION && { tabindex: 0, role: "region", "aria-label": `Question ${number + 1}` }) }, question),
       el("div", { class: "choices", role: "group", "aria-label": `Answers to question ${number + 1}` },
         buttons.filter((_, n) => report.conditions[n].question === number))));
-  const lead = report.compressor === "aviot"
+  const lead = report.conditioned
     ? "Choose an answer to see what it was made from. The language model always reads the question itself; only the question that the video was compressed for differs."
     : `The method "${report.compressor}" compresses the video without using the question.`;
   return {
@@ -55,10 +55,12 @@ const budgets = (report, views) => {
         return bar(share / most, `${given} (${percent(share)})`, `series${views.indexOf(view)}`);
       })]);
     return tableOf(`Stage ${stage + 1}: ${counted(path[stage], "source")} become ${path[stage + 1]}`,
-      ["Segment", ...views.map((view) => (report.compressor === "aviot" ? `For ${viewName(report, view)}` : report.compressor))], rows);
+      ["Segment", ...views.map((view) => (report.conditioned ? `For ${viewName(report, view)}` : report.compressor))], rows);
   });
   const lead = staged
     ? "Compression goes in stages. Each stage cuts time into equal segments and decides how many supports each segment may have. A question can move supports to where it is answered; the total stays the same."
-    : "The video is short enough as it is: no stage was needed, and every frame is its own support.";
+    : report.tokens.after < report.tokens.before
+      ? "The method has no stages and shares no budget among segments."
+      : "The video is short enough as it is: no stage was needed, and every frame is its own support.";
   return section("budgets", "How the budget was shared", lead, el("div", { class: "stages" }, tables));
 };
