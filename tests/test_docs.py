@@ -7,7 +7,9 @@ import re
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
+from aviot.cli import app
 from aviot.commands.demo import SCENE
 from aviot.demo import draw_scene
 
@@ -96,6 +98,11 @@ def test_every_public_name_has_a_reference_page():
             named = [full for full in described if full == f"{place}.{name}" or full.endswith(f".{name}")]
             assert named, f"{package}.{name} has no entry in docs/reference"
             assert any(_resolved(full) is value for full in named), f"{named} is not {package}.{name}"
+
+
+def test_every_command_has_a_row_in_the_reference():
+    rows = re.findall(r"^\| `aviot ([a-z]+)` \|", (ROOT / "docs" / "reference" / "commands.md").read_text(), re.M)
+    assert sorted(rows) == sorted(get_command(app).commands)
 
 
 def _resolved(full):
