@@ -13,17 +13,18 @@ from torch import nn
 
 from aviot.backbones.llava_video.configuration import AviotConfig
 from aviot.backbones.llava_video.connector import Connector
-from aviot.backbones.llava_video.video_path import CompressorName, VideoPath
+from aviot.backbones.llava_video.features_to_tokens import FeaturesToTokens
 from aviot.bench.sizes import SIZES
+from aviot.budget import Budget
 from aviot.methods.aviot import Compressor, PositionEncoder
 from aviot.methods.aviot.replay import Replays
 
 SIZE = SIZES["7b"]
 WIDTH = SIZE.text.width
-METHODS: tuple[CompressorName, ...] = ("none", "uniform", "aviot")
+METHODS = ("none", "uniform", "aviot")
 
 
-class PathAlone(VideoPath, nn.Module):
+class PathAlone(FeaturesToTokens, nn.Module):
     """What lies between encoder and decoder, with random weights."""
 
     def __init__(self) -> None:
@@ -53,11 +54,11 @@ def main() -> None:
     questions = torch.randn(a.batch, WIDTH, device="cuda", dtype=torch.bfloat16)
     for method in METHODS:
 
-        def eager(method: CompressorName = method) -> torch.Tensor:
-            return path._to_tokens(asked, a.ratio, method, u, questions).tokens
+        def eager(method: str = method) -> torch.Tensor:
+            return path._to_tokens(asked, Budget(ratio=a.ratio), path.method(method), u, questions).tokens
 
-        def replayed(method: CompressorName = method) -> torch.Tensor:
-            return path.video_tokens(u, questions, asked, ratio=a.ratio, compressor=method).tokens
+        def replayed(method: str = method) -> torch.Tensor:
+            return path.video_tokens(u, questions, asked, budget=a.ratio, method=method).tokens
 
         row = {"method": method, "frames": a.frames, "batch": a.batch, "eager": clock(eager, a.repeats)}
         torch.cuda.empty_cache()

@@ -267,7 +267,7 @@ def test_tokens_of_the_graph_are_those_without_it(compressor):
     (u,) = path.encode(expected["pixel_values"], [25])
     u = u.detach()
     questions = torch.randn(2, path.config.text_config.hidden_size, device="cuda")
-    how = {"ratio": 4.0, "compressor": compressor}
+    how = {"budget": 4.0, "method": compressor}
     for _ in range(2):
         path.video_tokens(u[None], questions, (0, 0), **how)
     other, asked = u.flip(0)[None], questions.flip(0)
@@ -278,7 +278,7 @@ def test_tokens_of_the_graph_are_those_without_it(compressor):
     finally:
         torch.cuda.set_sync_debug_mode("default")
     with torch.no_grad():
-        assert torch.equal(replayed.tokens, path._to_tokens((0, 0), 4.0, compressor, other, asked).tokens)
+        assert torch.equal(replayed.tokens, path._to_tokens((0, 0), 4.0, path.method(compressor), other, asked).tokens)
     assert len(path._replays._graphs) == (compressor != "none")  # without one there is nothing worth a graph
 
 
@@ -288,12 +288,12 @@ def test_streams_that_share_a_graph_wait_for_each_other():
     (u,) = path.encode(expected["pixel_values"], [25])
     videos = [u.detach()[None], u.detach().flip(0)[None]]
     question = torch.randn(1, path.config.text_config.hidden_size, device="cuda")
-    alone = [path.video_tokens(video, question, (0,), ratio=4.0) for video in videos]
+    alone = [path.video_tokens(video, question, (0,), budget=4.0) for video in videos]
     torch.cuda.synchronize()
     streams, found = [torch.cuda.Stream() for _ in videos], []
     for number in range(8):
         with torch.cuda.stream(streams[number % 2]):
-            found.append(path.video_tokens(videos[number % 2], question, (0,), ratio=4.0))
+            found.append(path.video_tokens(videos[number % 2], question, (0,), budget=4.0))
     torch.cuda.synchronize()
     assert all(torch.equal(made.tokens, alone[number % 2].tokens) for number, made in enumerate(found))
 

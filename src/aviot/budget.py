@@ -102,7 +102,7 @@ def support_count(frames: int, ratio: float) -> int:
     return Budget(ratio=ratio).frames(frames, 1)
 
 
-def one_per_row(budget: Budget | float | Sequence[Budget | float], rows: int) -> tuple[Budget, ...]:
+def one_per_prompt(budget: Budget | float | Sequence[Budget | float], rows: int) -> tuple[Budget, ...]:
     """Return the budget of each of several prompts: one for all, or one each."""
     budgets = tuple(map(Budget.of, budget if isinstance(budget, Sequence) else (budget,) * rows))
     if len(budgets) != rows:

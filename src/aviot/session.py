@@ -18,7 +18,7 @@ from torch import Tensor
 from aviot import methods
 from aviot.backbones import registry as backbones
 from aviot.backbones.base import Backbone, CompressionRequest, EncodedVideo, History, Prompt, VideoInPrompt
-from aviot.backbones.checkpoints.hub import ORIGIN, resolve_folder
+from aviot.backbones.checkpoints.folder import ORIGIN, resolve_folder
 from aviot.backbones.checkpoints.shards import write_tensors
 from aviot.budget import Budget
 from aviot.engine.base import DecoderInput, Engine, Pruning, Report, Stopwatch

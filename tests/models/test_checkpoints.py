@@ -248,7 +248,7 @@ def test_a_missing_shard_is_named(llava, tmp_path):
 def test_an_index_cannot_lead_elsewhere(llava, tmp_path):
     folder = write_llava(tmp_path / "llava", llava)
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "../secret.safetensors"}}))
-    with pytest.raises(CheckpointError, match="is no file name"):
+    with pytest.raises(CheckpointError, match="is not the file name"):
         AviotForConditionalGeneration.from_pretrained(folder)
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from aviot.backbones.llava_video.configuration import VIDEO_PLACEHOLDER
 from aviot.backbones.llava_video.prompt import chat_prompt
-from aviot.backbones.llava_video.sequence import IGNORED
+from aviot.backbones.llava_video.prompt_batch import IGNORED
 from aviot.models import AviotProcessor
 
 PROCESSOR = AviotProcessor.from_pretrained(Path(__file__).parents[1] / "golden" / "checkpoint")

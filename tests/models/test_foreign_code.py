@@ -12,9 +12,9 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from aviot.backbones.checkpoints.shards import CheckpointError
+from aviot.backbones.llava_video.auxiliary_files import load_tokenizer
 from aviot.backbones.llava_video.checkpoint import read_source
 from aviot.backbones.llava_video.conversion import convert_checkpoint
-from aviot.backbones.llava_video.tokenizer_files import load_tokenizer
 from aviot.cli import app
 from aviot.models import AviotConfig, AviotForConditionalGeneration, AviotProcessor
 

@@ -220,7 +220,7 @@ def test_names_of_tensors_and_files_do_not_steer_a_terminal(tmp_path):
     assert str(refused.value).isprintable()
     for name in (f"{ESCAPES}.safetensors", "x" * 5000 + ".safetensors", "/etc/passwd", "a.bin", "\0", 3, None):
         put(folder / "model.safetensors.index.json", {"a": name}, "weight_map")
-        with pytest.raises(CheckpointError, match="is no file name of a shard") as refused:
+        with pytest.raises(CheckpointError, match="is not the file name of a shard") as refused:
             AviotForConditionalGeneration.from_pretrained(folder)
         assert str(refused.value).isprintable()
 

@@ -3,7 +3,7 @@
 import pytest
 from hostile import small
 
-from aviot.backbones.checkpoints import hub
+from aviot.backbones.checkpoints import folder
 from aviot.backbones.checkpoints.shards import CheckpointError
 from aviot.models import AviotConfig, AviotForConditionalGeneration, AviotProcessor
 
@@ -20,7 +20,7 @@ def asked(monkeypatch, tmp_path):
         names.append((name, options["local_files_only"]))
         return str(small(tmp_path))
 
-    monkeypatch.setattr(hub, "snapshot_download", download)
+    monkeypatch.setattr(folder, "snapshot_download", download)
     return names
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from aviot import methods
 from aviot.accounting import Backbone as DecoderShape
-from aviot.budget import Budget, one_per_row
+from aviot.budget import Budget, one_per_prompt
 from aviot.engine.base import DecoderInput
 from aviot.methods.aviot.finite import FiniteFlags
 from aviot.methods.base import Compressed, Method
@@ -215,7 +215,7 @@ class Backbone(ABC):
         """
         method = self.method(request.method)
         done = []
-        for prompt, budget in zip(prompts, one_per_row(request.budget, len(prompts)), strict=True):
+        for prompt, budget in zip(prompts, one_per_prompt(request.budget, len(prompts)), strict=True):
             features = self.features(encoded[prompt.video], method, conditioned=prompt.question is not None)
             video = self.project(method(features, question=prompt.question, budget=budget), method)
             done.append(video if request.record else replace(video, made=None))

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from aviot.backbones.base import Backbone
-from aviot.backbones.checkpoints.documents import read_json
-from aviot.backbones.checkpoints.errors import CheckpointError, shown
+from aviot.backbones.checkpoints.folder import CheckpointError, read_json, shown
 
 GROUP = "aviot.backbones"
 ADDING = "docs/backbones.md explains how to add a family"
