@@ -82,7 +82,7 @@ def test_frozen():
         ({"objective": {"balance_weight": float("inf")}}, "balance_weight must be a finite number"),
         ({"depth": 3}, "CompressorConfig has no field 'depth'"),
         ({"rounds": (10**9, 1)}, "rounds must hold at most 1,000 each, got 1,000,000,000"),
-        ({"rounds": (1000,), "transport": {"updates": 1000}}, "rounds times updates must be at most 20,000 a level"),
+        ({"rounds": (1000,), "transport": {"updates": 1000}}, "rounds times updates must be at most 20,000 per level"),
         ({"rounds": [1] * 10**6}, "rounds must hold at most 8 values, got 1,000,000"),
         ({"fractions": [0.5] * 10**6}, "fractions must hold at most 64 values, got 1,000,000"),
         ({"transport": {"updates": 10**18}}, "updates must be at most 10,000, got 1,000,000,000,000,000,000"),

@@ -34,7 +34,7 @@ class Shards:
 
     shapes: Mapping[str, tuple[int, ...]]
     files: Mapping[str, Path]  # the file of each tensor
-    dtypes: Mapping[str, str]  # as safetensors names them
+    dtypes: Mapping[str, str]  # in safetensors' names
 
     @property
     def paths(self) -> tuple[Path, ...]:

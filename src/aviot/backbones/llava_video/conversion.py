@@ -76,10 +76,10 @@ class Conversion:
 
     source: str
     target: str
-    layout: Layout  # of the source
+    layout: Layout  # the source's
     shards: int
     tensors: int
-    bytes: int  # of the shards
+    bytes: int  # size of all shards
 
 
 def describe_conversion(source_folder: Path, target: Path) -> Conversion:
