@@ -65,7 +65,7 @@ def test_frozen():
         ({"rounds": (0,)}, "rounds must hold positive whole numbers"),
         ({"parent_weights": (2.0,)}, r"parent_weights must lie in \[0, 1\]"),
         ({"fractions": (1.5,)}, "fractions must lie strictly between"),
-        ({"fractions": (0.25, 0.5)}, "fractions must fall"),
+        ({"fractions": (0.25, 0.5)}, "fractions must decrease"),
         ({"fractions": ("a",)}, "fractions must lie"),
         ({"epsilons": ("a",)}, "epsilons must be positive"),
         ({"epsilons": (True,)}, "epsilons must be positive"),

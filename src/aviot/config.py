@@ -193,7 +193,9 @@ class CompressorConfig:
         self._check_work()
         inside = numbers("fractions", self.fractions, "lie strictly between 0 and 1", lambda value: 0 < value < 1)
         if list(inside) != sorted(set(inside), reverse=True):
-            raise ValueError(f"fractions must fall, got {self.fractions}; stages only get smaller")
+            raise ValueError(
+                f"fractions must decrease, got {self.fractions}; each stage is smaller than the one before"
+            )
 
     def _canonicalise(self) -> None:
         """Convert lists (from JSON) to tuples, mappings to groups, and the bool of `granularities` to its word."""

@@ -1,4 +1,4 @@
-"""Checkpoints that bring code, kernels, adapters or other weights: refused by name, and nothing of them is run."""
+"""Checkpoints with code, kernels, adapters or other weights are refused by name, and none of it is run."""
 
 import io
 import os
@@ -34,7 +34,7 @@ MAPS = {
 
 @pytest.fixture
 def marker(tmp_path, monkeypatch):
-    """A file that only code of the checkpoint would write; whoever asks on stdin is told yes."""
+    """Return a file that only code of the checkpoint would write; prompts on stdin are answered with yes."""
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n" * 50))
     monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
     return tmp_path / "marker"

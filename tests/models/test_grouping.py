@@ -1,4 +1,4 @@
-"""Prompts compressed together: the same as one by one, in as few calls as memory allows, without needless copies."""
+"""Prompts compressed together give the results of single ones, in few calls and without needless copies."""
 
 import weakref
 from pathlib import Path
@@ -25,7 +25,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def batch(model):
-    """Five prompts over three encoded videos, the last without a question."""
+    """Return five prompts about three encoded videos, the last without a question."""
     processor = AviotProcessor.from_pretrained(GOLDEN)
     rng = np.random.default_rng(0)
     videos = [rng.integers(0, 255, (frames, 30, 40, 3), dtype=np.uint8) for frames in FRAMES]
@@ -43,7 +43,7 @@ def batch(model):
 
 
 def take(batch, row):
-    """The batch with one of its prompts alone, or a slice of them."""
+    """Return the batch with only one of its prompts, or a slice of them."""
     rows = row if isinstance(row, slice) else slice(row, row + 1)
     return {name: value if name == "encoded" else value[rows] for name, value in batch.items()}
 

@@ -1,4 +1,4 @@
-"""Names that are no folder: nothing is sent over the network unless somebody asks for that."""
+"""Names that are not folders: nothing is sent over the network unless the caller asks for it."""
 
 import pytest
 from hostile import small
@@ -12,7 +12,7 @@ LOADED = [AviotConfig, AviotForConditionalGeneration, AviotProcessor]
 
 @pytest.fixture
 def asked(monkeypatch, tmp_path):
-    """What the hub was asked for; it answers with a checkpoint."""
+    """Return a list of the requests to the hub, which answers each with a checkpoint."""
     names = []
     monkeypatch.chdir(tmp_path)
 

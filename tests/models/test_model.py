@@ -1,4 +1,4 @@
-"""Batches, cached encodings, other compressors, and what is refused."""
+"""The model and its processor: batches, cached features, other methods, and refused inputs."""
 
 import re
 from pathlib import Path
@@ -160,7 +160,7 @@ def test_inputs_that_do_not_belong_together(model, processor, videos):
 
 
 def test_frames_reach_the_encoder_as_published(model, processor):
-    """Bicubic to the encoder's size, mean and deviation one half."""
+    """Frames are scaled by bicubic interpolation and normalised with a mean and deviation of one half."""
     frame = np.random.default_rng(1).integers(0, 255, (1, 90, 70, 3), dtype=np.uint8)
     batch = processor(frame, "Why?", source_fps=1.0)
     size = (54, 54)

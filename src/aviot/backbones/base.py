@@ -235,9 +235,14 @@ class Backbone(ABC):
 
     def check_length(self, prompt: int, answer: int) -> None:
         """Refuse a prompt and an answer that are together longer than `max_length`."""
-        if prompt + answer > self.max_length:
-            asked = f" and the answer may have {answer:,}" if answer else ""
-            raise ValueError(
-                f"the prompt has {prompt:,} tokens{asked}; the decoder reads {self.max_length:,}: "
-                "compress more (a higher ratio), sample fewer frames, or shorten the question or the answer"
-            )
+        check_length(prompt, answer, self.max_length)
+
+
+def check_length(prompt: int, answer: int, limit: int) -> None:
+    """Raise ValueError if a prompt and an answer of these lengths are together longer than the limit."""
+    if prompt + answer > limit:
+        longest_answer = f" and the answer may have {answer:,}" if answer else ""
+        raise ValueError(
+            f"the prompt has {prompt:,} tokens{longest_answer}; the decoder reads {limit:,}: "
+            "compress more (a higher ratio), sample fewer frames, or shorten the question or the answer"
+        )

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import GenerationMixin, LogitsProcessor, LogitsProcessorList
 from transformers.utils import ModelOutput
 
-from aviot.backbones.base import CompressionRequest
+from aviot.backbones.base import CompressionRequest, check_length
 from aviot.backbones.checkpoints.folder import ORIGIN, resolve_folder
 from aviot.backbones.checkpoints.foreign_code import refuse_trust
 from aviot.backbones.checkpoints.shards import read_shards
@@ -272,13 +272,7 @@ class AviotForConditionalGeneration(AviotPreTrainedModel, GenerationMixin):
 
     def check_length(self, prompt: int, answer: int) -> None:
         """Refuse a prompt and an answer that are together longer than the decoder's positions."""
-        limit = self.config.text_config.max_position_embeddings
-        if prompt + answer > limit:
-            asked = f" and the answer may have {answer:,}" if answer else ""
-            raise ValueError(
-                f"the prompt has {prompt:,} tokens{asked}; the decoder reads {limit:,}: "
-                "compress more (a higher ratio), sample fewer frames, or shorten the question or the answer"
-            )
+        check_length(prompt, answer, self.config.text_config.max_position_embeddings)
 
     def _refuse_lonely_placeholder(
         self, input_ids: Tensor | None, pixel_values: Tensor | None, encoded: Sequence[Tensor | None] | None
