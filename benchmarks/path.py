@@ -13,7 +13,7 @@ from torch import nn
 
 from aviot.backbones.llava_video.configuration import AviotConfig
 from aviot.backbones.llava_video.connector import Connector
-from aviot.backbones.llava_video.video_path import VideoPath
+from aviot.backbones.llava_video.features_to_tokens import FeaturesToTokens
 from aviot.bench.sizes import SIZES
 from aviot.budget import Budget
 from aviot.methods.aviot import Compressor, PositionEncoder
@@ -24,7 +24,7 @@ WIDTH = SIZE.text.width
 METHODS = ("none", "uniform", "aviot")
 
 
-class PathAlone(VideoPath, nn.Module):
+class PathAlone(FeaturesToTokens, nn.Module):
     """What lies between encoder and decoder, with random weights."""
 
     def __init__(self) -> None:

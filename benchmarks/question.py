@@ -23,8 +23,7 @@ import numpy as np
 import torch
 
 from aviot.backbones.base import CompressionRequest
-from aviot.backbones.llava_video.model import Prompts
-from aviot.backbones.llava_video.sequence import IGNORED, pad_left, place_video
+from aviot.backbones.llava_video.prompt_batch import IGNORED, Prompts, pad_left, place_video
 from aviot.data import BatchLayout, Collate, Corpus
 from aviot.models import AviotConfig, AviotForConditionalGeneration, AviotProcessor
 from aviot.training.config import TrainingConfig
@@ -142,12 +141,12 @@ def held_out(model: AviotForConditionalGeneration, batch: Any, question: str) ->
         *(batch[name] for name in ("input_ids", "attention_mask", "question_span", "video_index", "labels"))
     )
     encoded = model.encode(batch["pixel_values"], batch["frame_counts"].tolist())
-    rows = model.model.embed_rows(prompts)
+    rows = model.model.embed_prompts(prompts)
     given = {"own": [row.question for row in rows], "none": [None] * len(rows)}
     given["another's"] = [rows[number - 1].question for number in range(len(rows))]
     asked = [replace(row, question=mean) for row, mean in zip(rows, given[question], strict=True)]
-    done = dict(model.model.compress_rows(asked, encoded, CompressionRequest(RATIO)))
-    placed = [place_video(row.embeds, row.place, done[i].tokens, row.labels) for i, row in enumerate(rows)]
+    done = dict(model.model.compress_prompts(asked, encoded, CompressionRequest(RATIO)))
+    placed = [place_video(row.embeds, row.placeholder, done[i].tokens, row.labels) for i, row in enumerate(rows)]
     merged = pad_left([embeds for embeds, _ in placed], [labels for _, labels in placed])
     out = model(inputs_embeds=merged.embeds, attention_mask=merged.attention_mask, labels=merged.labels)
     predicted, labels = out.logits[:, :-1].argmax(-1), merged.labels[:, 1:]

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from aviot.backbones.llava_video.sequence import IGNORED
+from aviot.backbones.llava_video.prompt_batch import IGNORED
 from aviot.models import AviotForConditionalGeneration
 from aviot.scenes.scene import COLOUR_NAMES, SHAPES, TEXTURES
 from aviot_lab.demo_model.accuracy import accuracy

@@ -1,4 +1,4 @@
-"""How much of a video may enter the decoder: one type for every method, checked when it is made."""
+"""The budget of a compression: one type for all methods, checked when it is constructed."""
 
 import math
 from collections.abc import Sequence
@@ -7,8 +7,8 @@ from typing import Any, Self
 
 from aviot.utils.values import as_number, as_whole
 
-# ceil(T / r) with r = T / K in floating point can land a hair above K; a hair is not a support.
-_HAIR = 1e-9
+# In floating point, T / r with r = T / K can exceed K by rounding, and its ceiling by one; the margin prevents that.
+_ROUNDING = 1e-9
 
 AUTO = "auto"
 
@@ -17,9 +17,9 @@ AUTO = "auto"
 class Budget:
     """A limit on the visual tokens that enter the decoder; exactly one of its fields is given.
 
-    `ratio` is tokens before over tokens after, above 1. `keep` is the share of tokens that stays, above 0, at most 1.
-    `supports` counts whole frames' worth of tokens, `tokens` counts tokens. A limit above what a video has is the whole
-    video.
+    `ratio` is the number of tokens before compression over that after, above 1. `keep` is the share of tokens that
+    stays, above 0 and at most 1. `supports` is a number of whole frames' tokens, `tokens` a number of tokens. A limit
+    above the size of a video has no effect on it.
     """
 
     ratio: float | None = None
@@ -39,7 +39,7 @@ class Budget:
 
     @classmethod
     def of(cls, value: "Budget | float | str") -> Self:
-        """Return a budget as it is, or that of a ratio."""
+        """Return the budget of a ratio; a budget is returned unchanged."""
         if isinstance(value, cls):
             return value
         if value == AUTO:
@@ -48,7 +48,7 @@ class Budget:
 
     @property
     def label(self) -> str:
-        """The budget in a few characters, for names of rows and tables: `4`, `keep0.1`, `16supports`, `2048tokens`."""
+        """The budget in a few characters, for tables and names: `4`, `keep0.1`, `16supports`, `2048tokens`."""
         if self.ratio is not None:
             return f"{self.ratio:g}"
         return f"keep{self.keep:g}" if self.keep is not None else self._counted("")
@@ -58,19 +58,19 @@ class Budget:
             return f"ratio {self.ratio:g}"
         return f"keep {self.keep:g}" if self.keep is not None else self._counted(" ")
 
-    def _counted(self, between: str) -> str:
+    def _counted(self, separator: str) -> str:
         name = "supports" if self.supports is not None else "tokens"
-        return f"{getattr(self, name)}{between}{name}"
+        return f"{getattr(self, name)}{separator}{name}"
 
     @property
     def sort_key(self) -> tuple[float, ...]:
-        """Numbers that order budgets, and tell different ones apart."""
+        """A key that orders budgets; different budgets have different keys."""
         return tuple(value or 0.0 for value in (self.ratio, self.keep, self.supports, self.tokens))
 
     def frames(self, frames: int, tokens_per_frame: int) -> int:
-        """Return how many whole frames' worth of tokens a method may make of `frames`; at least one.
+        """Return the number of supports for a video of this many frames; at least one.
 
-        A number of tokens that is not enough for one is refused: a method that mixes whole frames cannot go below it.
+        Raises ValueError for fewer tokens than one frame has, the least that a method on whole frames can return.
         """
         if self.supports is not None:
             return min(frames, self.supports)
@@ -81,16 +81,16 @@ class Budget:
                     "give more, or choose a method that keeps parts of frames"
                 )
             return min(frames, self.tokens // tokens_per_frame)
-        return min(frames, max(1, math.ceil(frames / self._factor - _HAIR)))
+        return min(frames, max(1, math.ceil(frames / self._factor - _ROUNDING)))
 
     def count(self, frames: int, tokens_per_frame: int) -> int:
-        """Return how many of a video's tokens a method may keep or make; at least one."""
+        """Return the number of tokens for a video of this many frames; at least one."""
         before = frames * tokens_per_frame
         if self.tokens is not None:
             return min(before, self.tokens)
         if self.supports is not None:
             return min(before, self.supports * tokens_per_frame)
-        return min(before, max(1, math.ceil(before / self._factor - _HAIR)))
+        return min(before, max(1, math.ceil(before / self._factor - _ROUNDING)))
 
     @property
     def _factor(self) -> float:
@@ -102,11 +102,11 @@ def support_count(frames: int, ratio: float) -> int:
     return Budget(ratio=ratio).frames(frames, 1)
 
 
-def one_per_row(budget: Budget | float | Sequence[Budget | float], rows: int) -> tuple[Budget, ...]:
-    """Return the budget of each of several prompts: one for all, or one each."""
-    budgets = tuple(map(Budget.of, budget if isinstance(budget, Sequence) else (budget,) * rows))
-    if len(budgets) != rows:
-        raise ValueError(f"give one ratio, or one per prompt: got {len(budgets)} ratios and {rows} prompts")
+def one_per_prompt(budget: Budget | float | Sequence[Budget | float], prompts: int) -> tuple[Budget, ...]:
+    """Return the budget of each prompt, given one for all or one per prompt."""
+    budgets = tuple(map(Budget.of, budget if isinstance(budget, Sequence) else (budget,) * prompts))
+    if len(budgets) != prompts:
+        raise ValueError(f"give one ratio, or one per prompt: got {len(budgets)} ratios and {prompts} prompts")
     return budgets
 
 

@@ -1,8 +1,8 @@
-"""Every constant of the method, once, with the paper's value as its default.
+"""All constants of AVIOT, with the paper's values as defaults.
 
-A config is frozen and validated when it is made, so nothing downstream needs to check it again. Constants that belong
-together form a group (`TransportConfig`, `AllocationConfig`, `GateConfig`, `PositionConfig`, `ObjectiveConfig`); what a
-user is likely to change sits on `CompressorConfig` itself.
+A config is frozen and validated when it is constructed, so that no other code has to check it again. Constants that
+belong together form a group (`TransportConfig`, `AllocationConfig`, `GateConfig`, `PositionConfig`, `ObjectiveConfig`);
+those that a user is likely to change are fields of `CompressorConfig` itself.
 """
 
 from collections.abc import Mapping
@@ -24,19 +24,19 @@ from aviot.utils.values import (
 
 T = TypeVar("T")
 
-TRAINING_RATIOS = tuple(2 + 0.5 * i for i in range(17))  # 2, 2.5, ..., 10, one drawn uniformly for every example
+TRAINING_RATIOS = tuple(2 + 0.5 * i for i in range(17))  # 2, 2.5, ..., 10; one is sampled uniformly per example
 
-# Upper bounds, so that no config, a stranger's among them, makes a compressor that never comes to an end or that no
-# memory holds. They stand far above the paper's values, which are given with them.
-MOST_UPDATES = 10_000  # 20; in float32 a plan has long stopped changing
+# Upper bounds, so that no config, even of an untrusted checkpoint, makes a compressor that needs unbounded time or
+# memory. They are far above the paper's values, which the comments give.
+MOST_UPDATES = 10_000  # 20; in float32 a plan converges in far fewer
 MOST_ROUNDS = 1_000  # 5
 MOST_SOLVES = 20_000  # updates in all rounds of one level: 100
 MOST_LEVELS = 8  # 3
 MOST_SIDE = 1_024  # 27 patches along a side of the grid
 MOST_CHANNELS = 65_536  # 1152 channels of the encoder, 256 of the cost
 MOST_HIDDEN = 65_536  # 32 hidden units of the gate
-MOST_BANDS = 64  # 16; band b has the frequency 2^b, and float32 ends near 2^128
-MOST_SEGMENTS = 65_536  # 4; more segments than frames are never made
+MOST_BANDS = 64  # 16; band b has the frequency 2^b, and float32 overflows near 2^128
+MOST_SEGMENTS = 65_536  # 4; there are never more segments than frames
 MOST_STAGES = 64  # 3 intermediate cardinalities
 MOST_STEPS = 10**12  # 500 steps of warm-up
 
@@ -62,7 +62,7 @@ class TransportConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class AllocationConfig:
-    """How segment signals become integer support budgets."""
+    """The allocation of supports to segments."""
 
     relevance_weight: float = 0.3  # alpha_q, after its warm-up
     initial_temperature: float = 1.0
@@ -123,7 +123,7 @@ class ObjectiveConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class LevelConfig:
-    """One granularity: its partition, its transport, and its place in the chain."""
+    """One granularity: its partition, its transport, and the weight of its parent."""
 
     name: str
     regions: tuple[int, int]  # rows, columns
@@ -134,20 +134,20 @@ class LevelConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class CompressorConfig:
-    """What a `Compressor` is built from; the defaults are the paper's.
+    """The configuration of a `Compressor`; the defaults are the paper's.
 
-    `epsilons`, `rounds` and `parent_weights` hold one value a level (parent weights start at the second level, the
-    first has no parent); a chain longer than the tuple repeats its last value.
+    `epsilons`, `rounds` and `parent_weights` have one value per level (parent weights start at the second level, since
+    the first has no parent); for further levels the last value is repeated.
 
-    Ablation switches, each named for what it turns off:
+    Ablation switches:
 
-    * `question_cost=False`: the question no longer weighs the transport cost;
-    * `question_allocation=False`: the question's relevance no longer moves supports between segments;
-    * `granularities="global"`: the whole frame's plan alone (`False` says the same, `True` is `"all"`);
-    * `fusion="equal"`: every granularity weighs the same, the gate is not evaluated;
-    * `pilot="unbalanced"`: a pilot whose marginals are relaxed, beside the printed `"balanced"` one.
+    * `question_cost=False`: the question does not weight the transport cost;
+    * `question_allocation=False`: the question's relevance does not change the allocation of supports to segments;
+    * `granularities="global"`: only the whole frame's plan (`False` is the same, `True` is `"all"`);
+    * `fusion="equal"`: all granularities have equal weights, and the gate is not evaluated;
+    * `pilot="unbalanced"`: a pilot with relaxed marginals, instead of the paper's `"balanced"` one.
 
-    The no-query condition is no switch: call the compressor with `question=None`.
+    There is no switch for the no-query condition: call the compressor with `question=None`.
     """
 
     dim: int = 1152
@@ -193,10 +193,12 @@ class CompressorConfig:
         self._check_work()
         inside = numbers("fractions", self.fractions, "lie strictly between 0 and 1", lambda value: 0 < value < 1)
         if list(inside) != sorted(set(inside), reverse=True):
-            raise ValueError(f"fractions must fall, got {self.fractions}; stages only get smaller")
+            raise ValueError(
+                f"fractions must decrease, got {self.fractions}; each stage is smaller than the one before"
+            )
 
     def _canonicalise(self) -> None:
-        """Turn lists (as JSON gives them) into tuples, mappings into groups, and the switch's bool into its word."""
+        """Convert lists (from JSON) to tuples, mappings to groups, and the bool of `granularities` to its word."""
         put = object.__setattr__
         for name in ("epsilons", "parent_weights", "fractions"):
             put(self, name, _short(name, as_tuple(name, getattr(self, name))))
@@ -228,31 +230,31 @@ class CompressorConfig:
                 raise ValueError(f"regions must go from coarse to fine, but {fine} follows {coarse}; reorder them")
         for name in ("epsilons", "rounds") + (("parent_weights",) if len(self.regions) > 1 else ()):
             if not getattr(self, name):
-                raise ValueError(f"{name} is empty; give one value a level, or leave it out for the paper's")
+                raise ValueError(f"{name} is empty; give one value per level, or leave it out for the paper's")
         put = object.__setattr__
         put(self, "epsilons", numbers("epsilons", self.epsilons, "be positive", lambda value: value > 0))
         weights = numbers("parent_weights", self.parent_weights, "lie in [0, 1]", lambda value: 0 <= value <= 1)
         put(self, "parent_weights", weights)
 
     def _check_work(self) -> None:
-        """Refuse sizes and rounds that no computation would come to the end of."""
+        """Refuse sizes and rounds that would take unbounded time."""
         if max(self.grid) > MOST_SIDE:
             raise ValueError(f"grid must have at most {MOST_SIDE:,} patches along a side, got {self.grid}")
         if max(self.rounds) > MOST_ROUNDS:
             raise ValueError(f"rounds must hold at most {MOST_ROUNDS:,} each, got {max(self.rounds):,}")
         if (solves := max(self.rounds) * self.transport.updates) > MOST_SOLVES:
             raise ValueError(
-                f"rounds times updates must be at most {MOST_SOLVES:,} a level, got {solves:,}; lower one of them"
+                f"rounds times updates must be at most {MOST_SOLVES:,} per level, got {solves:,}; lower one of them"
             )
 
     @property
     def patches(self) -> int:
-        """S, the patches of one frame."""
+        """S, the number of patches per frame."""
         return self.grid[0] * self.grid[1]
 
     @property
     def levels(self) -> tuple[LevelConfig, ...]:
-        """The whole chain of granularities, coarse to fine (the ablation switch does not shorten it)."""
+        """All granularities, coarse to fine, including those that `granularities="global"` leaves out."""
         return tuple(
             LevelConfig(
                 name=name,
@@ -266,35 +268,35 @@ class CompressorConfig:
 
     @property
     def active_levels(self) -> tuple[LevelConfig, ...]:
-        """The granularities that are solved: all of them, or the global one alone."""
+        """The granularities that are solved: all of them, or only the global one."""
         return self.levels if self.granularities == "all" else self.levels[:1]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON; `from_dict` reads them back."""
+        """Return plain values for JSON; `from_dict` reads them."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "CompressorConfig":
-        """A config from plain values, naming any key it does not know."""
+        """Return a config with plain values; raise ValueError naming any unknown key."""
         return from_mapping(cls, values, "CompressorConfig")
 
 
 def check_config(config: object) -> CompressorConfig:
-    """Refuse what is no config, with the way to make one."""
+    """Return the config; raise TypeError if it is not a CompressorConfig."""
     if not isinstance(config, CompressorConfig):
         raise TypeError(f"expected a CompressorConfig, got {type(config).__name__}; see CompressorConfig.from_dict")
     return config
 
 
 def level_names(regions: tuple[tuple[int, int], ...]) -> tuple[str, ...]:
-    """Names of a chain's levels: the paper's for three, `global` and then `ROWSxCOLUMNS` for any other length."""
+    """Return the names of levels: the paper's for three of them, otherwise `global` and then `ROWSxCOLUMNS`."""
     if len(regions) == 3:
         return ("global", "medium", "local")
     return ("global", *(f"{rows}x{columns}" for rows, columns in regions[1:]))
 
 
 def _short(name: str, values: tuple[T, ...]) -> tuple[T, ...]:
-    """Refuse a list that is longer than any chain of levels or stages."""
+    """Return the values; refuse more of them than there can be levels or stages."""
     most = MOST_STAGES if name == "fractions" else MOST_LEVELS
     if len(values) > most:
         raise ValueError(f"{name} must hold at most {most} values, got {len(values):,}")

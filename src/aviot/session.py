@@ -1,7 +1,7 @@
-"""A video language model, and videos that are encoded once and asked any number of times.
+"""A video language model, and sessions with one video: encoded once, asked any number of questions.
 
-Encode, compress, place and decode happen here and nowhere else: every command, the app, evaluation and the benchmarks
-are users of `VideoSession`.
+This is the only place that encodes, compresses, places and decodes: all commands, the app, evaluation and the
+benchmarks use `VideoSession`.
 """
 
 import json
@@ -18,7 +18,7 @@ from torch import Tensor
 from aviot import methods
 from aviot.backbones import registry as backbones
 from aviot.backbones.base import Backbone, CompressionRequest, EncodedVideo, History, Prompt, VideoInPrompt
-from aviot.backbones.checkpoints.hub import ORIGIN, resolve_folder
+from aviot.backbones.checkpoints.folder import ORIGIN, resolve_folder
 from aviot.backbones.checkpoints.shards import write_tensors
 from aviot.budget import Budget
 from aviot.engine.base import DecoderInput, Engine, Pruning, Report, Stopwatch
@@ -44,7 +44,7 @@ class AskOptions(TypedDict, total=False):
 class VideoLM:
     """A video language model: one backbone, one engine, and every method of the registry.
 
-    `VideoLM(model, processor)` wraps a model that is loaded already; `VideoLM.from_pretrained` loads one.
+    `VideoLM(model, processor)` wraps a loaded model; `VideoLM.from_pretrained` loads one.
     """
 
     def __init__(self, model: Any, processor: Any = None, *, engine: Engine | None = None) -> None:
@@ -55,14 +55,14 @@ class VideoLM:
     def from_pretrained(cls, source: str | Path, *, device: str = "auto", **origin: Any) -> "VideoLM":
         """Load a checkpoint of any supported family onto a device: auto, cpu, cuda or cuda:N.
 
-        A name on the hub is fetched with `download=True` and not otherwise; no code of a checkpoint is run.
+        A name on the hub is fetched only with `download=True`; no code of a checkpoint is run.
         """
         unknown = sorted(set(origin) - set(ORIGIN))
         if unknown:
             raise TypeError(f"unknown arguments {', '.join(unknown)}; expected device, {', '.join(ORIGIN)}")
-        place = device_named(device)
+        target = device_named(device)
         folder = resolve_folder(source, **origin)
-        return cls(backbones.family_of(folder).load(folder, place))
+        return cls(backbones.family_of(folder).load(folder, target))
 
     def open(
         self,
@@ -75,8 +75,8 @@ class VideoLM:
     ) -> "VideoSession":
         """Read and encode a video: a file, a folder of images, an array, or a `Video` that was read before.
 
-        `sampling` has `fps`, `max_frames`, `frames` and `source_fps`; the checkpoint's own values hold for what is not
-        given. `report` is told each step as it begins.
+        `sampling` takes `fps`, `max_frames`, `frames` and `source_fps`; the defaults are the checkpoint's. `report` is
+        called with the name of each step as it begins.
         """
         watch = Stopwatch(self.backbone.device, report)
         video = source
@@ -90,10 +90,10 @@ class VideoLM:
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """An answer, and what was done for it.
+    """An answer, with the number of frames and tokens behind it and the time it took.
 
-    `supports` are the moments that the decoder read tokens of. `path` and `budgets` are stages of methods that go
-    through several; other methods have one step and none.
+    `supports` is the number of distinct times among the decoder's tokens. `path` has the number of frames or supports
+    at each stage, and `budgets` those of the stages' segments; methods without stages have one entry and none.
     """
 
     question: str
@@ -105,18 +105,18 @@ class Answer:
     path: tuple[int, ...]
     budgets: tuple[Any, ...]
     milliseconds: dict[str, float]
-    compressed: Compressed | None = None  # None where no record was asked for
+    compressed: Compressed | None = None  # None without a record
 
     @property
     def seconds(self) -> float:
-        """The time that the answer took, as far as it was measured."""
+        """The sum of all measured times."""
         return sum(self.milliseconds.values()) / 1000
 
     @cached_property
     def provenance(self) -> TokenMixture:
-        """The exact mixture of source tokens behind every token that the decoder read; composed when asked for."""
+        """The exact mixture of source tokens behind each of the decoder's tokens; computed on first use."""
         if self.compressed is None:
-            raise ValueError("no record was kept of how the tokens were made; ask with record=True")
+            raise ValueError("this answer has no record of its compression; answer with record=True")
         return self.compressed.mixture
 
     def as_dict(self) -> dict[str, Any]:
@@ -140,14 +140,14 @@ class ConditionedVideo:
 
     @property
     def compression(self) -> Compression:
-        """The record of methods that mix whole frames; ValueError for others."""
+        """The record of a method that mixes whole frames; raises ValueError for other methods."""
         if self.made.compression is None:
             raise ValueError("this method does not mix whole frames; read made.mixture and made.positions")
         return self.made.compression
 
 
 class VideoSession:
-    """One video, encoded once; questions, budgets and methods may change with every call."""
+    """One encoded video; question, budget and method can change with every call."""
 
     def __init__(self, lm: VideoLM, encoded: EncodedVideo, watch: Stopwatch) -> None:
         self.lm, self.backbone, self.encoded = lm, lm.backbone, encoded
@@ -178,8 +178,8 @@ class VideoSession:
     ) -> Answer | Iterator[str]:
         """Answer one question; with `stream`, yield the answer's text in pieces instead.
 
-        `history` has earlier questions and answers about the same video. The milliseconds of the first answer include
-        those of opening the video.
+        `history` has earlier questions and answers about the same video. The times of the first answer include those of
+        opening the video.
         """
         check_question(question)
         found, limit = methods.get(method), self._budget(budget)
@@ -193,7 +193,7 @@ class VideoSession:
         return self.lm.engine.stream(inputs, max_new_tokens)
 
     def prompt(self, question: str, *, history: History = (), span: tuple[int, int] | None = None) -> Prompt:
-        """Return a question's prompt; `span` are the characters of it that ask, without instructions."""
+        """Return a question's prompt; `span` is the range of its characters without instructions."""
         return self.backbone.prompt(question, self.video, history=history, span=span)
 
     def answer_all(
@@ -205,7 +205,7 @@ class VideoSession:
         max_new_tokens: int = MAX_NEW_TOKENS,
         record: bool = False,
     ) -> list[Answer]:
-        """Answer several prompts in one batch; `record` keeps how each one's tokens were made."""
+        """Answer several prompts in one batch; with `record`, answers include their provenance."""
         found, limit = methods.get(method), self._budget(budget)
         if isinstance(found, DecoderMethod):
             return [self._answer_pruned(prompt, limit, found, max_new_tokens) for prompt in prompts]
@@ -222,18 +222,18 @@ class VideoSession:
     def compress(
         self, question: str | None, *, budget: Budget | float | None = None, method: str | Method = DEFAULT
     ) -> ConditionedVideo:
-        """Compress for a question, or for none, and keep how; `answer` reads the result."""
+        """Compress for a question (None: unconditioned), with provenance; `answer` takes the result."""
         found = methods.get(method)
         self.report("compress")
         prompt = self.prompt("-" if question is None else question)
         prompt = prompt if question is not None else replace(prompt, question=None)
         request = CompressionRequest(self._budget(budget), found, times=self._times)
         (video,) = self._compress([prompt], request)
-        assert video.made is not None  # a record was asked for
+        assert video.made is not None  # the request has a record
         return ConditionedVideo(question, video, video.made)
 
     def answer(self, question: str, read: ConditionedVideo, *, max_new_tokens: int = MAX_NEW_TOKENS) -> Answer:
-        """Answer a question from tokens that were made already, perhaps for another question."""
+        """Answer a question from the result of `compress`, which may be for another question."""
         prompt = self.prompt(question)
         watch = Stopwatch(self.backbone.device, self.report)
         inputs = self._place([prompt], [read.video], max_new_tokens)
@@ -241,11 +241,11 @@ class VideoSession:
         return self._answer(prompt, text, read.video, watch)
 
     def relevance(self, question: str) -> Float[Tensor, "T"]:
-        """Return each frame's similarity to a question, on the CPU; defined whatever the method."""
+        """Return each frame's similarity to a question, on the CPU; it does not depend on the method."""
         return self.backbone.relevance(self.encoded, self.prompt(question))
 
     def sources(self, method: str | Method) -> Float[Tensor, "T S D"]:
-        """Return the features or tokens that a method mixes; as large as the features, so not kept."""
+        """Return the features or tokens that a method mixes; not cached, since they are as large as the features."""
         return self.backbone.sources(self.encoded, methods.get(method))
 
     def _compress(self, prompts: Sequence[Prompt], request: CompressionRequest) -> list[VideoInPrompt]:
@@ -261,7 +261,7 @@ class VideoSession:
         return inputs
 
     def _answer_pruned(self, prompt: Prompt, limit: Budget, method: DecoderMethod, max_new_tokens: int) -> Answer:
-        """Answer with every token in the first layers, and those that the method keeps in the others."""
+        """Answer with all tokens in the first decoder layers, and those that the method selects in later ones."""
         watch = self._watch()
         with watch.part("compress"):
             (video,) = self._compress([prompt], CompressionRequest(limit, method, times=self._times))
@@ -270,7 +270,7 @@ class VideoSession:
         pruning = Pruning(method, (limit.count(1, count),))
         (text,) = self.lm.engine.generate(inputs, max_new_tokens, watch, pruning)
         answer = self._answer(prompt, text, video, watch)
-        assert video.made is not None  # a record was asked for
+        assert video.made is not None  # the request has a record
         assert video.order is not None  # methods on single tokens always have it
         kept = video.order[pruning.kept[0]]
         return replace(answer, tokens_after=len(kept), compressed=video.made.subset(kept[kept >= 0]))
@@ -301,7 +301,7 @@ class VideoSession:
         return self.backbone.default_budget if budget is None else Budget.of(budget)
 
     def _watch(self) -> Stopwatch:
-        """Return a stopwatch; the first one starts with what opening the video took."""
+        """Return a stopwatch; the first one includes the times of opening the video."""
         opening, self._opening = self._opening or {}, None
         return Stopwatch(self.backbone.device, self.report, dict(opening))
 
@@ -311,7 +311,7 @@ class VideoSession:
 
 
 def save_compression(path: Path, video: Video, read: ConditionedVideo) -> None:
-    """Write tokens and their provenance as one safetensors file, whole or not at all.
+    """Write tokens and their provenance as one safetensors file, atomically.
 
     Methods that mix whole frames write `features` [K,S,D] and `coefficients` [K,S,T]; others `tokens` [n,d], `indices`
     and `weights` [n,m] of their mixture, and `positions` [n,3] (seconds, row, column).

@@ -73,5 +73,5 @@ def test_relevance_is_the_compressors_own(case):
     method, prompt = session.backbone.method("aviot"), session.prompt(question)
     with torch.inference_mode():
         features = session.backbone.features(session.encoded, method, conditioned=True)
-        routes = method._question_routes(features, prompt.question)
+        routes = method._question_inputs(features, prompt.question)
     assert torch.allclose(session.relevance(question), routes["relevance"].float().cpu(), atol=1e-6)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aviot import Budget
-from aviot.budget import one_per_row
+from aviot.budget import one_per_prompt
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_words():
 
 
 def test_one_for_all_or_one_each():
-    assert one_per_row(4, 2) == (Budget(ratio=4),) * 2
-    assert one_per_row([2, Budget(keep=0.5)], 2) == (Budget(ratio=2), Budget(keep=0.5))
+    assert one_per_prompt(4, 2) == (Budget(ratio=4),) * 2
+    assert one_per_prompt([2, Budget(keep=0.5)], 2) == (Budget(ratio=2), Budget(keep=0.5))
     with pytest.raises(ValueError, match="one per prompt: got 3 ratios and 2 prompts"):
-        one_per_row([2, 3, 4], 2)
+        one_per_prompt([2, 3, 4], 2)

@@ -1,4 +1,4 @@
-"""Checkpoint folders that a stranger has changed."""
+"""Helpers that make tampered checkpoint folders."""
 
 import json
 import shutil
@@ -10,21 +10,21 @@ from aviot.bundled import embedded_model
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "checkpoint"
-CPU_SECONDS = 2.0  # that a refusal may take
+CPU_SECONDS = 2.0  # limit for a refusal
 
 
 def copied(folder, target):
-    """A copy without what no loader reads."""
+    """Copy a checkpoint without the files that no loader reads."""
     return shutil.copytree(folder, target, ignore=shutil.ignore_patterns("expected.*", "training.jsonl", "README.md"))
 
 
 def golden(tmp_path):
-    """A published checkpoint."""
+    """Copy a published checkpoint."""
     return copied(GOLDEN, tmp_path / "published")
 
 
 def small(tmp_path):
-    """A checkpoint of our own layout."""
+    """Copy a checkpoint of our own layout."""
     return copied(embedded_model(), tmp_path / "ours")
 
 
@@ -39,13 +39,13 @@ def put(path, value, *keys):
 
 
 def load(folder):
-    """Load everything that an answer takes."""
+    """Load everything that is needed to answer."""
     return AviotProcessor.from_pretrained(folder), AviotForConditionalGeneration.from_pretrained(folder)
 
 
 @contextmanager
 def quickly():
-    """Fail where a refusal took long."""
+    """Fail if the block takes too long for a refusal."""
     start = time.process_time()
     yield
     assert time.process_time() - start < CPU_SECONDS

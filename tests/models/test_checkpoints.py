@@ -1,4 +1,4 @@
-"""Other people's checkpoints: LLaVA-Video's layout, conversion, and everything that can be wrong with a folder."""
+"""Checkpoints of other layouts: loading, conversion, and errors for broken folders."""
 
 import errno
 import json
@@ -45,7 +45,7 @@ TEXT = {
 
 
 class Llava(nn.Module):
-    """LLaVA-Video as its authors describe it, from transformers' own parts; independent of our model."""
+    """LLaVA-Video as its authors describe it, built from parts of transformers and independent of our model."""
 
     def __init__(self):
         super().__init__()
@@ -65,7 +65,7 @@ class Llava(nn.Module):
 
 
 def published(llava, with_last_layer):
-    """The same weights under the names of LLaVA-Video checkpoints."""
+    """Return the same weights under the names of LLaVA-Video checkpoints."""
     tensors = {"model.image_newline": llava.newline.data}
     tensors |= {f"model.mm_projector.{name}": value for name, value in llava.projector.state_dict().items()}
     tensors |= dict(llava.decoder.state_dict())
@@ -158,7 +158,7 @@ def test_conversion_never_overwrites_and_leaves_nothing_half_written(tmp_path):
 
 @pytest.fixture
 def full_disk(monkeypatch):
-    """A disk that takes the first bytes of the weights and no more."""
+    """Simulate a disk that is full after the first bytes of the weights."""
 
     def save(tensors, path, metadata):
         path.write_bytes(b"half")
@@ -248,7 +248,7 @@ def test_a_missing_shard_is_named(llava, tmp_path):
 def test_an_index_cannot_lead_elsewhere(llava, tmp_path):
     folder = write_llava(tmp_path / "llava", llava)
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "../secret.safetensors"}}))
-    with pytest.raises(CheckpointError, match="is no file name"):
+    with pytest.raises(CheckpointError, match="is not the file name"):
         AviotForConditionalGeneration.from_pretrained(folder)
 
 

@@ -1,4 +1,4 @@
-"""The connector against the plain order of things: project every patch, interpolate, separate."""
+"""The connector against a plain implementation: project every patch, interpolate, add separators."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ def make(grid, stride, dtype=torch.float64):
 
 
 def plain(connector, features):
-    """Every patch projected, then pooled in the best precision there is."""
+    """Project every patch, then pool in the highest precision."""
     lattice = connector.projector(features).unflatten(1, connector.grid).permute(0, 3, 1, 2)
     rows = F.interpolate(lattice.double(), size=connector.pooled, mode="bilinear", align_corners=False)
     rows = rows.to(features.dtype).permute(0, 2, 3, 1)
@@ -46,7 +46,7 @@ def test_pooling_rounds_to_the_type_of_the_features(dtype, bound):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_pooling_weights_lose_nothing(dtype):
-    """Weights over 28 are no bfloat16 numbers; a constant comes back to the last bit all the same."""
+    """Multiples of 1/28 are not exact in bfloat16, yet a constant is pooled to itself, bit for bit."""
     one = torch.ones(1, 729, 2, dtype=dtype)
     assert torch.equal(pool(one, (27, 27), (14, 14)), one[:, :196].unflatten(1, (14, 14)))
 
@@ -89,7 +89,7 @@ def test_chunks_and_the_place_of_the_activation_change_nothing(monkeypatch):
 
 
 class LargestResults(TorchDispatchMode):
-    """Notes every operation that makes a new tensor of at least `size` elements."""
+    """A mode that records every operation whose result is a new tensor of at least `size` elements."""
 
     def __init__(self, size):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Conversations in training: the prompts of answering, with their answers supervised."""
+"""Conversations for training: the same prompts as for answering, with supervised answers."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from aviot.backbones.llava_video.configuration import VIDEO_PLACEHOLDER
 from aviot.backbones.llava_video.prompt import chat_prompt
-from aviot.backbones.llava_video.sequence import IGNORED
+from aviot.backbones.llava_video.prompt_batch import IGNORED
 from aviot.models import AviotProcessor
 
 PROCESSOR = AviotProcessor.from_pretrained(Path(__file__).parents[1] / "golden" / "checkpoint")
@@ -32,7 +32,7 @@ def test_answers_alone_are_supervised():
 
 @given(TURNS)
 def test_every_prompt_of_answering_is_a_beginning_of_it(turns):
-    """At each question, what the model is trained to continue is what it is later asked to continue."""
+    """Up to each question, a conversation for training has the tokens of the prompt for answering."""
     try:
         found = PROCESSOR.encode_conversation(turns, 1.5, TIMES)
     except ValueError:

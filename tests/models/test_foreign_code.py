@@ -1,4 +1,4 @@
-"""Checkpoints that bring code, kernels, adapters or other weights: refused by name, and nothing of them is run."""
+"""Checkpoints with code, kernels, adapters or other weights are refused by name, and none of it is run."""
 
 import io
 import os
@@ -12,9 +12,9 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from aviot.backbones.checkpoints.shards import CheckpointError
+from aviot.backbones.llava_video.auxiliary_files import load_tokenizer
 from aviot.backbones.llava_video.checkpoint import read_source
 from aviot.backbones.llava_video.conversion import convert_checkpoint
-from aviot.backbones.llava_video.tokenizer_files import load_tokenizer
 from aviot.cli import app
 from aviot.models import AviotConfig, AviotForConditionalGeneration, AviotProcessor
 
@@ -34,7 +34,7 @@ MAPS = {
 
 @pytest.fixture
 def marker(tmp_path, monkeypatch):
-    """A file that only code of the checkpoint would write; whoever asks on stdin is told yes."""
+    """Return a file that only code of the checkpoint would write; prompts on stdin are answered with yes."""
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n" * 50))
     monkeypatch.setenv("HF_MODULES_CACHE", str(tmp_path / "modules"))
     return tmp_path / "marker"

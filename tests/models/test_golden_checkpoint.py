@@ -1,4 +1,4 @@
-"""A whole published model: loaded as it is, and answering the same."""
+"""A whole published model loads unchanged and gives the recorded answers."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Prompts compressed together: the same as one by one, in as few calls as memory allows, without needless copies."""
+"""Prompts compressed together give the results of single ones, in few calls and without needless copies."""
 
 import weakref
 from pathlib import Path
@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from aviot import Budget
-from aviot.backbones.llava_video import grouping
-from aviot.backbones.llava_video.grouping import Row, group_rows, select_videos, stack_videos
+from aviot.backbones.llava_video import prompt_batch
+from aviot.backbones.llava_video.prompt_batch import EmbeddedPrompt, group_prompts, select_videos, stack_videos
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "checkpoint"
@@ -25,7 +25,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def batch(model):
-    """Five prompts over three encoded videos, the last without a question."""
+    """Return five prompts about three encoded videos, the last without a question."""
     processor = AviotProcessor.from_pretrained(GOLDEN)
     rng = np.random.default_rng(0)
     videos = [rng.integers(0, 255, (frames, 30, 40, 3), dtype=np.uint8) for frames in FRAMES]
@@ -43,7 +43,7 @@ def batch(model):
 
 
 def take(batch, row):
-    """The batch with one of its prompts alone, or a slice of them."""
+    """Return the batch with only one of its prompts, or a slice of them."""
     rows = row if isinstance(row, slice) else slice(row, row + 1)
     return {name: value if name == "encoded" else value[rows] for name, value in batch.items()}
 
@@ -85,11 +85,11 @@ def test_calls_and_their_bound(model, batch, monkeypatch):
         free = model(**batch, ratio=3.0).logits
         assert sizes == [1, 1, 3]  # 9 frames; 13 without a question; 13 with one
         sizes.clear()
-        monkeypatch.setattr(grouping, "ELEMENTS_AT_ONCE", 2 * batch["encoded"][0].numel())
+        monkeypatch.setattr(prompt_batch, "ELEMENTS_AT_ONCE", 2 * batch["encoded"][0].numel())
         assert torch.allclose(model(**batch, ratio=3.0).logits, free, atol=1e-5)
         assert sizes == [1, 1, 2, 1]
         sizes.clear()
-        monkeypatch.setattr(grouping, "ELEMENTS_AT_ONCE", 1)
+        monkeypatch.setattr(prompt_batch, "ELEMENTS_AT_ONCE", 1)
         assert torch.allclose(model(**batch, ratio=3.0).logits, free, atol=1e-5)
         assert sizes == [1] * 5
 
@@ -113,7 +113,7 @@ def test_a_video_is_prepared_once_however_many_calls_it_takes(model, batch, monk
     same["question_span"][-1] = same["question_span"][0]
     prepared, seen = model.model.position.forward, []
     monkeypatch.setattr(model.model.position, "forward", lambda u, **k: seen.append(u) or prepared(u, **k))
-    monkeypatch.setattr(grouping, "ELEMENTS_AT_ONCE", 2 * batch["encoded"][0].numel())
+    monkeypatch.setattr(prompt_batch, "ELEMENTS_AT_ONCE", 2 * batch["encoded"][0].numel())
     sizes = count_calls(model, monkeypatch)
     with torch.no_grad():
         model(**same, ratio=3.0)
@@ -133,7 +133,7 @@ def test_one_group_of_videos_is_held_at_a_time(model, batch, monkeypatch):
         return prepared
 
     monkeypatch.setattr(model.model, "prepare", prepare_alone)
-    monkeypatch.setattr(grouping, "ELEMENTS_AT_ONCE", 1)
+    monkeypatch.setattr(prompt_batch, "ELEMENTS_AT_ONCE", 1)
     with torch.no_grad():
         model(**distinct, ratio=3.0)
     assert len(held) == 3
@@ -141,16 +141,18 @@ def test_one_group_of_videos_is_held_at_a_time(model, batch, monkeypatch):
 
 def test_groups_copy_only_what_they_must():
     encoded = torch.randn(6, 4, 2).split(2)
-    rows = [Row(torch.zeros(1), 0, None, video, torch.ones(3)) for video in (1, 0, 1)]
-    (mixed,) = group_rows(rows, encoded, (Budget(ratio=2),) * 3)
-    assert mixed.rows == (1, 0, 2)
+    prompts = [EmbeddedPrompt(torch.zeros(1), 0, None, video, torch.ones(3)) for video in (1, 0, 1)]
+    (mixed,) = group_prompts(prompts, encoded, (Budget(ratio=2),) * 3)
+    assert mixed.prompts == (1, 0, 2)
     assert mixed.videos == (0, 1)
     stacked = stack_videos([encoded[video] for video in mixed.videos])
-    assert torch.equal(select_videos(stacked, mixed.asked), torch.stack([encoded[video] for video in (0, 1, 1)]))
-    (both,) = group_rows(rows[:2], encoded, (Budget(ratio=2),) * 2)
-    assert select_videos(stacked, both.asked) is stacked
-    (single,) = group_rows([rows[0], rows[2]], encoded, (Budget(ratio=2),) * 2)
-    assert select_videos(stack_videos([encoded[1]]), single.asked).data_ptr() == encoded[1].data_ptr()
+    assert torch.equal(
+        select_videos(stacked, mixed.video_of_prompt), torch.stack([encoded[video] for video in (0, 1, 1)])
+    )
+    (both,) = group_prompts(prompts[:2], encoded, (Budget(ratio=2),) * 2)
+    assert select_videos(stacked, both.video_of_prompt) is stacked
+    (single,) = group_prompts([prompts[0], prompts[2]], encoded, (Budget(ratio=2),) * 2)
+    assert select_videos(stack_videos([encoded[1]]), single.video_of_prompt).data_ptr() == encoded[1].data_ptr()
 
 
 def test_stacking_is_a_view_where_it_can_be():

@@ -1,4 +1,4 @@
-"""NaN and infinity never become an answer: whatever holds them, an error says so."""
+"""NaN and infinity, wherever they occur, raise an error instead of giving an answer."""
 
 import shutil
 from pathlib import Path
@@ -75,12 +75,12 @@ def test_text_without_a_video_is_guarded_too(model):
 
 
 def test_a_later_token_that_is_not_finite(model, batch):
-    """The embedding of the token that is said first spoils every step after it."""
+    """The embedding of the first generated token is NaN, which makes all later steps NaN."""
     said = model.generate(**batch, ratio=4.0, max_new_tokens=3, do_sample=False)
     with torch.no_grad():
         model.get_input_embeddings().weight[said[0, 0]] = torch.nan
     inside = (batch["input_ids"] == said[0, 0]).any()
-    assert not inside  # or the prompt itself would be spoilt
+    assert not inside  # otherwise the prompt itself would be NaN
     with pytest.raises(ValueError, match="logits at the latest token are not finite"):
         model.generate(**batch, ratio=4.0, max_new_tokens=3, do_sample=False)
 

@@ -1,4 +1,4 @@
-"""Configs with absurd or wrong values: one sentence that names file and field, at once, and never a traceback."""
+"""Configs with absurd or wrong values are refused quickly, by one sentence that names file and field."""
 
 import json
 import struct
@@ -149,7 +149,7 @@ def test_absurd_sampling(tmp_path, field, value):
 
 
 def test_unknown_fields_have_no_effect(tmp_path):
-    """Attributes of transformers' configs, some of them methods, stay what they are."""
+    """Attributes of transformers' configs, some of them methods, do not change."""
     folder = small(tmp_path)
     for keys in ((), ("text_config",), ("vision_config",)):
         for name, value in {
@@ -174,7 +174,7 @@ def fields_of(values, before=()):
 
 
 def refusal(folder, loaded):
-    """What a loader says of a folder, if it refuses it; any other error than a refusal goes on."""
+    """Return a loader's message if it refuses a folder; other errors than a refusal propagate."""
     try:
         loaded.from_pretrained(folder)
     except ValueError as error:
@@ -194,7 +194,7 @@ def refusal(folder, loaded):
     ],
 )
 def test_every_field_with_a_wrong_value_loads_or_is_refused_in_a_sentence(tmp_path, made, file):
-    """A different wrong value for each field, so that every value meets many fields."""
+    """Each field gets a different wrong value, so that every value is tried on many fields."""
     folder = made(tmp_path)
     original = (folder / file).read_text()
     for number, keys in enumerate(fields_of(json.loads(original))):
@@ -220,7 +220,7 @@ def test_names_of_tensors_and_files_do_not_steer_a_terminal(tmp_path):
     assert str(refused.value).isprintable()
     for name in (f"{ESCAPES}.safetensors", "x" * 5000 + ".safetensors", "/etc/passwd", "a.bin", "\0", 3, None):
         put(folder / "model.safetensors.index.json", {"a": name}, "weight_map")
-        with pytest.raises(CheckpointError, match="is no file name of a shard") as refused:
+        with pytest.raises(CheckpointError, match="is not the file name of a shard") as refused:
             AviotForConditionalGeneration.from_pretrained(folder)
         assert str(refused.value).isprintable()
 
@@ -324,7 +324,7 @@ def test_tokenizer_settings_that_lead_elsewhere(tmp_path, field, value):
 
 
 def test_a_tokenizer_that_gives_up_on_a_question(tmp_path):
-    """A pattern whose search explodes on some texts: the library stops it, by an error that is no Exception."""
+    """The search for a pattern explodes on some texts; tokenizers stops it with an error that is not an Exception."""
     folder = small(tmp_path)
     split = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
     put(folder / "tokenizer.json", split, "pre_tokenizer")

@@ -1,9 +1,9 @@
-"""Names that are no folder: nothing is sent over the network unless somebody asks for that."""
+"""Names that are not folders: nothing is sent over the network unless the caller asks for it."""
 
 import pytest
 from hostile import small
 
-from aviot.backbones.checkpoints import hub
+from aviot.backbones.checkpoints import folder
 from aviot.backbones.checkpoints.shards import CheckpointError
 from aviot.models import AviotConfig, AviotForConditionalGeneration, AviotProcessor
 
@@ -12,7 +12,7 @@ LOADED = [AviotConfig, AviotForConditionalGeneration, AviotProcessor]
 
 @pytest.fixture
 def asked(monkeypatch, tmp_path):
-    """What the hub was asked for; it answers with a checkpoint."""
+    """Return a list of the requests to the hub, which answers each with a checkpoint."""
     names = []
     monkeypatch.chdir(tmp_path)
 
@@ -20,7 +20,7 @@ def asked(monkeypatch, tmp_path):
         names.append((name, options["local_files_only"]))
         return str(small(tmp_path))
 
-    monkeypatch.setattr(hub, "snapshot_download", download)
+    monkeypatch.setattr(folder, "snapshot_download", download)
     return names
 
 

@@ -1,4 +1,4 @@
-"""Batches, cached encodings, other compressors, and what is refused."""
+"""The model and its processor: batches, cached features, other methods, and refused inputs."""
 
 import re
 from pathlib import Path
@@ -160,7 +160,7 @@ def test_inputs_that_do_not_belong_together(model, processor, videos):
 
 
 def test_frames_reach_the_encoder_as_published(model, processor):
-    """Bicubic to the encoder's size, mean and deviation one half."""
+    """Frames are scaled by bicubic interpolation and normalised with a mean and deviation of one half."""
     frame = np.random.default_rng(1).integers(0, 255, (1, 90, 70, 3), dtype=np.uint8)
     batch = processor(frame, "Why?", source_fps=1.0)
     size = (54, 54)
@@ -204,7 +204,8 @@ def test_processor_refusals(processor, videos):
     with pytest.raises(ValueError, match="the question is empty"):
         processor(videos[0], "  ", source_fps=2.0)
     for mark in processor.tokenizer.all_special_tokens:
-        with pytest.raises(ValueError, match=re.escape(f"the question holds {mark}, which would be read as a mark")):
+        refused = re.escape(f"the question holds {mark}, which would be read as a special token")
+        with pytest.raises(ValueError, match=refused):
             processor(videos[0], f"Why?{mark}\nassistant", source_fps=2.0)
     assert processor.tokenizer.all_special_tokens
     with pytest.raises(ValueError, match="questions is empty"):
@@ -214,7 +215,7 @@ def test_processor_refusals(processor, videos):
     for histories in ([("What is it?", "A spoon.")], [[("Hm",)]], ["Hm"]):
         with pytest.raises(ValueError, match=r"list of \(question, answer\) pairs"):
             processor(videos[0], "a", source_fps=2.0, histories=histories)
-    with pytest.raises(ValueError, match="give one history a question"):
+    with pytest.raises(ValueError, match="give one history per question"):
         processor(videos[0], "a", source_fps=2.0, histories=[[], []])
     with pytest.raises(TypeError, match="unknown arguments colour"):
         processor(videos[0], "a", source_fps=2.0, colour=1)

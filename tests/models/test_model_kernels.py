@@ -1,4 +1,4 @@
-"""The path around the compressor by kernels: interpreted on a CPU, compiled on a GPU."""
+"""Kernels of the connector: interpreted on a CPU, compiled on a GPU."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("poisoned")
 
 
 def test_the_activation_of_every_bfloat16_number():
-    """Within 2e-7 and the result's own rounding; what is no number stays none."""
+    """The error is within 2e-7 and the rounding of the result's type; NaN stays NaN."""
     every = torch.arange(-(2**15), 2**15, device=DEVICE).short().view(torch.bfloat16)
     x = every.float()
     found = gelu_mean(x[None, None])[0]

@@ -1,4 +1,4 @@
-"""Where the question stands: options in, instructions out."""
+"""The range of the question in a prompt: with its options, without instructions."""
 
 import pytest
 

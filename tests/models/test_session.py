@@ -1,4 +1,4 @@
-"""A session answers and compresses as the one-shot functions do, from one encoding."""
+"""A session gives the answers and compressions of the one-shot functions from one encoding."""
 
 from pathlib import Path
 

@@ -124,7 +124,7 @@ def test_other_data_is_not_resumed(run, made, tmp_path):
 
 
 def test_a_missing_model_is_not_downloaded(made, tmp_path, monkeypatch):
-    monkeypatch.setattr("aviot.backbones.checkpoints.hub.snapshot_download", None)
+    monkeypatch.setattr("aviot.backbones.checkpoints.folder.snapshot_download", None)
     with pytest.raises(
         ValueError, match="checkpoints/nowhere: no such folder; name the directory of a checkpoint on this machine"
     ):

@@ -1,4 +1,4 @@
-"""The interface of a backbone: a Hugging Face video model, as far as the rest of the package has to know it."""
+"""The interface of a backbone: the operations of a Hugging Face video model that the rest of the package uses."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from aviot import methods
 from aviot.accounting import Backbone as DecoderShape
-from aviot.budget import Budget, one_per_row
+from aviot.budget import Budget, one_per_prompt
 from aviot.engine.base import DecoderInput
 from aviot.methods.aviot.finite import FiniteFlags
 from aviot.methods.base import Compressed, Method
@@ -28,10 +28,10 @@ History = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True)
 class StoredBackbone:
-    """What a checkpoint's small files say, read without its weights.
+    """The contents of a checkpoint's small files, read without its weights.
 
-    `sampling` are the frame rate, the largest number of frames and the image size that reading uses unless asked
-    otherwise; `prompt` lays out an example prompt, which identifies the wording.
+    `sampling` has the default frame rate, largest number of frames and image size for reading videos. `prompt` returns
+    the text of an example prompt for a question and its span; a change in it shows a change in wording.
     """
 
     default_budget: Budget
@@ -49,23 +49,23 @@ class EncodedVideo:
 
 @dataclass(frozen=True)
 class Prompt:
-    """A question's prompt with room for a video; `content` is the backbone's own form of it.
+    """A question's prompt with a placeholder for a video; `content` is its representation in the backbone.
 
-    `question` is the mean input embedding of the question's tokens, None where no question conditions a method.
+    `question` is the mean input embedding of the question's tokens (None: compress without a question).
     """
 
     text: str
     content: Any
     question: Float[Tensor, "d"] | None
-    video: int = 0  # which of several encoded videos it asks about
+    video: int = 0  # its video's number among several encoded ones
 
 
 @dataclass(frozen=True)
 class CompressionRequest:
-    """How videos are to be compressed; `budget` is one for all prompts, or one each.
+    """A choice of budget (one for all prompts, or one per prompt), method and options for a compression.
 
-    `record` keeps how the tokens were made. `step` is the training step of methods with a warm-up. `times` are the
-    frames' seconds, where all prompts ask about one video.
+    With `record` the result includes provenance. `step` is the training step, for methods with a warm-up. `times` are
+    the frames' times in seconds, if all prompts ask about one video.
     """
 
     budget: Budget | float | Sequence[Budget | float]
@@ -77,47 +77,47 @@ class CompressionRequest:
 
 @dataclass(frozen=True)
 class VideoInPrompt:
-    """A prompt's video as the decoder reads it: its tokens, structure tokens such as separators included."""
+    """The tokens of a prompt's video in the decoder, including structure tokens such as separators."""
 
     tokens: Float[Tensor, "v d"]
-    made: Compressed | None  # None where no record was asked for
-    finite: FiniteFlags | None = None  # of its whole group, where there is no record to ask
-    order: Int[Tensor, "v"] | None = None  # which of the method's tokens each one is; -1 for structure tokens
-    extras: Mapping[str, Tensor] = field(default_factory=dict)  # mixed as the tokens are, such as deepstack
+    made: Compressed | None  # None without a record
+    finite: FiniteFlags | None = None  # one for all prompts compressed in one call; None with a record
+    order: Int[Tensor, "v"] | None = None  # each token's index among the method's tokens; -1 for structure tokens
+    extras: Mapping[str, Tensor] = field(default_factory=dict)  # tensors mixed with the same weights, such as deepstack
 
 
 class Backbone(ABC):
-    """A loaded model and its processor. Subclasses know one family; everything else goes through these methods."""
+    """A loaded model and its processor. Each subclass implements one family of models."""
 
     family: ClassVar[str]
     model: Any
     tokenizer: Any
-    image_size: int | None = None  # side of the square that frames are scaled to; None where it depends on the video
+    image_size: int | None = None  # side of the square that frames are scaled to; None if it depends on the video
 
     @classmethod
     @abstractmethod
     def handles(cls, config: Mapping[str, Any]) -> bool:
-        """Return whether a checkpoint with this config.json is of the family."""
+        """Return whether a checkpoint with this config.json belongs to the family."""
 
     @classmethod
     @abstractmethod
     def load(cls, folder: Path, device: torch.device) -> Self:
-        """Load a checkpoint that `handles` accepted, ready to answer."""
+        """Load a checkpoint that `handles` accepted, in evaluation mode."""
 
     @classmethod
     @abstractmethod
     def wrap(cls, model: Any, processor: Any) -> Self | None:
-        """Return the backbone of a loaded model; None if the model is not of the family."""
+        """Return the backbone of a loaded model; None if the model belongs to another family."""
 
     @classmethod
     @abstractmethod
     def stored(cls, folder: Path) -> StoredBackbone:
-        """Return what a checkpoint's small files say, without reading weights."""
+        """Read a checkpoint's small files, without its weights."""
 
     @property
     @abstractmethod
     def default_budget(self) -> Budget:
-        """The budget of requests that give none."""
+        """The budget of requests that do not give one."""
 
     @property
     @abstractmethod
@@ -127,21 +127,21 @@ class Backbone(ABC):
     @property
     @abstractmethod
     def grid(self) -> tuple[int, int]:
-        """Rows and columns of the patch grid that methods mix on."""
+        """Rows and columns of the patch grid that frame methods operate on."""
 
     @property
     @abstractmethod
     def tokens_per_frame(self) -> int:
-        """The visual tokens of one whole frame in the decoder, structure tokens included."""
+        """The visual tokens of one whole frame in the decoder, including structure tokens."""
 
     @property
     @abstractmethod
     def max_length(self) -> int:
-        """The positions that the decoder knows."""
+        """The longest sequence, in tokens, that the decoder supports."""
 
     @property
     def patch_cover(self) -> float:
-        """Share of a side of the frame that the patches cover; an encoder may drop pixels that fill no patch."""
+        """Share of a frame's side that the patches cover; an encoder may drop last pixels that do not fill a patch."""
         return 1.0
 
     @property
@@ -151,7 +151,7 @@ class Backbone(ABC):
 
     @property
     def name_or_path(self) -> str:
-        """The folder that the model was loaded from; empty for one that was made in memory."""
+        """The folder that the model was loaded from; empty for a model built in memory."""
         return str(getattr(self.model, "name_or_path", "") or "")
 
     @abstractmethod
@@ -163,59 +163,59 @@ class Backbone(ABC):
         reader: Callable[..., Video] = read_video,
         **sampling: Any,
     ) -> Video:
-        """Sample a video; its frames come as the encoder takes them, or as a transform leaves them.
+        """Sample a video; its frames are scaled for the encoder, or by `transform` if given.
 
-        `reader` is `read_video`, or another that takes the same, such as `read_isolated` for strangers' files.
+        `reader` is `read_video` or a function with the same arguments, such as `read_isolated` for untrusted files.
         """
 
     @abstractmethod
     def pixels(self, videos: Sequence[Video]) -> Any:
-        """Return videos' frames on the device, in the form that the encoder takes."""
+        """Return the frames of videos on the device, in the encoder's input format."""
 
     @abstractmethod
     def encode(self, videos: Sequence[Video], pixels: Any = None) -> list[EncodedVideo]:
-        """Return the encoder features of each video; `pixels` if they have been made already."""
+        """Return the encoder features of each video; pass the result of `pixels` if there is one already."""
 
     @abstractmethod
     def prompt(
         self, question: str, video: Video, *, history: History = (), span: tuple[int, int] | None = None
     ) -> Prompt:
-        """Return the prompt of a question; `span` are the characters of it that ask, without instructions."""
+        """Return the prompt of a question; `span` is the range of its characters without instructions."""
 
     def benchmark_prompt(self, video: Video) -> Prompt:
-        """Return a prompt of usual length, for measuring speed."""
+        """Return a prompt of usual length, for speed measurements."""
         return self.prompt(BENCHMARK_QUESTION, video)
 
     @property
     def parts(self) -> Mapping[str, nn.Module]:
-        """Trained parts of methods that the model holds, by name."""
+        """The model's trained parts of methods, by name."""
         return {}
 
     def method(self, name: str | Method) -> Method:
-        """Return a method of the registry, with this model's trained parts where it has some."""
+        """Return a method of the registry, with this model's trained parts if it has any."""
         return methods.get(name).bind(self.parts)
 
     @abstractmethod
     def features(self, encoded: EncodedVideo, method: Method, *, conditioned: bool) -> VideoFeatures:
-        """Return what a method reads, at its point: features or projected tokens, with the extras that it needs.
+        """Return a method's input for its point: features or projected tokens, with the extras that it needs.
 
-        Extras that serve a question alone may be left out unless the compression is `conditioned` on one.
+        Extras that only a question needs may be left out unless the compression is `conditioned` on one.
         """
 
     @abstractmethod
     def project(self, made: Compressed, method: Method) -> VideoInPrompt:
-        """Return what a method made as the decoder reads it."""
+        """Return the decoder tokens of a method's result."""
 
     def compress(
         self, encoded: Sequence[EncodedVideo], prompts: Sequence[Prompt], request: CompressionRequest
     ) -> list[VideoInPrompt]:
-        """Compress each prompt's video for its question, and project what the method made of it.
+        """Compress each prompt's video for its question, and project the result.
 
-        One prompt after the other; a backbone that can batch them overrides this.
+        This default processes one prompt after another; a backbone that supports batches overrides it.
         """
         method = self.method(request.method)
         done = []
-        for prompt, budget in zip(prompts, one_per_row(request.budget, len(prompts)), strict=True):
+        for prompt, budget in zip(prompts, one_per_prompt(request.budget, len(prompts)), strict=True):
             features = self.features(encoded[prompt.video], method, conditioned=prompt.question is not None)
             video = self.project(method(features, question=prompt.question, budget=budget), method)
             done.append(video if request.record else replace(video, made=None))
@@ -223,21 +223,26 @@ class Backbone(ABC):
 
     @abstractmethod
     def place(self, prompts: Sequence[Prompt], videos: Sequence[VideoInPrompt]) -> DecoderInput:
-        """Put each prompt's video where its placeholder is; shorter prompts are padded on the left."""
+        """Put each prompt's video in the place of its placeholder; shorter prompts are padded on the left."""
 
     def sources(self, encoded: EncodedVideo, method: Method) -> Float[Tensor, "T S D"]:
-        """Return the tokens or features whose mixture a method's tokens are."""
+        """Return the features or tokens that a method mixes."""
         return self.features(encoded, self.method(method), conditioned=False).features
 
     @abstractmethod
     def relevance(self, encoded: EncodedVideo, prompt: Prompt) -> Float[Tensor, "T"]:
-        """Return each frame's similarity to the question, on the CPU; defined whatever the method."""
+        """Return each frame's similarity to the question, on the CPU; it does not depend on the method."""
 
     def check_length(self, prompt: int, answer: int) -> None:
-        """Refuse a prompt that leaves no room for the answer among the positions that the decoder knows."""
-        if prompt + answer > self.max_length:
-            asked = f" and the answer may have {answer:,}" if answer else ""
-            raise ValueError(
-                f"the prompt has {prompt:,} tokens{asked}; the decoder reads {self.max_length:,}: "
-                "compress more (a higher ratio), sample fewer frames, or shorten the question or the answer"
-            )
+        """Refuse a prompt and an answer that are together longer than `max_length`."""
+        check_length(prompt, answer, self.max_length)
+
+
+def check_length(prompt: int, answer: int, limit: int) -> None:
+    """Raise ValueError if a prompt and an answer of these lengths are together longer than the limit."""
+    if prompt + answer > limit:
+        longest_answer = f" and the answer may have {answer:,}" if answer else ""
+        raise ValueError(
+            f"the prompt has {prompt:,} tokens{longest_answer}; the decoder reads {limit:,}: "
+            "compress more (a higher ratio), sample fewer frames, or shorten the question or the answer"
+        )

@@ -1,4 +1,4 @@
-"""The families that can be loaded: those of this package, and those that others add by an entry point.
+"""The registry of model families: those of this package, and those that other packages add by an entry point.
 
 A package adds a family by an entry point in the group `aviot.backbones`, whose value is a `Backbone` subclass.
 """
@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from aviot.backbones.base import Backbone
-from aviot.backbones.checkpoints.documents import read_json
-from aviot.backbones.checkpoints.errors import CheckpointError, shown
+from aviot.backbones.checkpoints.folder import CheckpointError, read_json, shown
 
 GROUP = "aviot.backbones"
 ADDING = "docs/backbones.md explains how to add a family"
@@ -32,12 +31,12 @@ def register(family: type[Backbone]) -> None:
 
 
 def families() -> Iterator[type[Backbone]]:
-    """Yield every family's class: others' first, so that they can take over a layout."""
+    """Yield every family's class; those of other packages come first, so that they can override a layout."""
     yield from _registered.values()
     for point in entry_points(group=GROUP):
         yield point.load()
-    for place in _OWN.values():
-        module, _, name = place.partition(":")
+    for entry in _OWN.values():
+        module, _, name = entry.partition(":")
         yield getattr(import_module(module), name)
 
 
@@ -49,15 +48,14 @@ def family_of(folder: Path) -> type[Backbone]:
             return family
     kind = shown(json.dumps(config.get("model_type")))
     raise CheckpointError(
-        f"{folder}: config.json has model_type {kind}, and the families that can be read are {', '.join(names())}; "
-        f"{ADDING}"
+        f"{folder}: config.json has model_type {kind}, which no family can read ({', '.join(names())}); {ADDING}"
     )
 
 
 def wrap(model: Any, processor: Any) -> Backbone:
-    """Return the backbone of a model that is loaded already."""
+    """Return the backbone of a loaded model."""
     for family in families():
         found = family.wrap(model, processor)
         if found is not None:
             return found
-    raise ValueError(f"{type(model).__name__} is of no family that can be read ({', '.join(names())}); {ADDING}")
+    raise ValueError(f"{type(model).__name__} belongs to none of the families {', '.join(names())}; {ADDING}")

@@ -1,4 +1,4 @@
-"""The interface of an engine: decoder inputs in, text out, with the time that each part took."""
+"""The interface of an engine, which turns decoder inputs into text, and a stopwatch for its parts."""
 
 import time
 from abc import ABC, abstractmethod
@@ -13,15 +13,15 @@ from aviot.methods.aviot.finite import FiniteFlags
 from aviot.methods.base import DecoderMethod
 
 Report = Callable[[str], None]
-"""Told the name of each step as it begins."""
+"""A function that is called with the name of each step as it begins."""
 
 
 @dataclass(frozen=True)
 class DecoderInput:
-    """Prompts with their visual tokens in place, as a backbone lays them out for its decoder.
+    """A batch of prompts with their visual tokens in place, in the layout of a backbone's decoder.
 
-    `arguments` are those of the model's `generate`. `visual` has the first visual token and their number, per prompt,
-    counted in the padded sequence. `finite` are checks that nobody has read yet.
+    `arguments` are those of the model's `generate`. `visual` has one pair per prompt: the position of its first visual
+    token in the padded sequence, and their number. `finite` are flags of the compression that have not been read yet.
     """
 
     arguments: dict[str, Any]
@@ -32,16 +32,16 @@ class DecoderInput:
 
 @dataclass(frozen=True)
 class Pruning:
-    """A method that drops visual tokens inside the decoder, and how many of each prompt stay."""
+    """A method that drops visual tokens inside the decoder, and the number that stays in each prompt."""
 
     method: DecoderMethod
     counts: tuple[int, ...]
-    kept: list[torch.Tensor] = field(default_factory=list)  # the tokens that stayed, filled in during the prefill
+    kept: list[torch.Tensor] = field(default_factory=list)  # indices of the tokens that stay, set during the prefill
 
 
 @dataclass
 class Stopwatch:
-    """Milliseconds of named parts, with the device's work included where it was asked for."""
+    """Measured milliseconds of named parts, including the device's work."""
 
     device: torch.device
     report: Report = lambda _: None
@@ -56,18 +56,18 @@ class Stopwatch:
         self.spent[name] = 1000 * (self.now() - start)
 
     def now(self) -> float:
-        """Return seconds, after the device has finished what it was given."""
+        """Return seconds, after the device has finished its queued work."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
         return time.perf_counter()
 
     def rounded(self) -> dict[str, float]:
-        """Return what was spent so far, in tenths of a millisecond."""
+        """Return the milliseconds so far, rounded to tenths."""
         return {name: round(value, 1) for name, value in self.spent.items()}
 
 
 class Engine(ABC):
-    """Turns prompts with visual tokens into text; knows neither methods nor model families."""
+    """A runtime that turns prompts with visual tokens into text; independent of methods and model families."""
 
     name: str
 
@@ -75,9 +75,9 @@ class Engine(ABC):
     def generate(
         self, inputs: DecoderInput, max_new_tokens: int, watch: Stopwatch, pruning: Pruning | None = None
     ) -> Sequence[str]:
-        """Return the greedy answer to each prompt; prefill and the tokens after it are timed apart.
+        """Return the greedy answer to each prompt; prefill and decoding are timed separately.
 
-        Raises ValueError if logits, or what the inputs were made from, are not finite.
+        Raises ValueError if logits or values of the compression are not finite.
         """
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Generation that stops at NaN and infinity instead of answering from them."""
+"""A guard that stops generation at NaN and infinity."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,11 +13,11 @@ from aviot.methods.aviot.finite import FiniteFlags
 
 
 class FiniteGuard(LogitsProcessor):
-    """Raises where an answer would be made from values that are not finite.
+    """A logits processor that raises ValueError if logits or values of the compression are not finite.
 
-    `guarded` shows it the logits of every step as the head made them. Those of the first step are read
-    together with the checks of the compression before a token is chosen, where the host waits for the device in any
-    case; those of the later steps once, by `check`, when the answer is complete.
+    `guarded` passes it the raw logits of every step. Those of the first step are read together with the flags of the
+    compression before a token is chosen, when the host waits for the device anyway; those of later steps are read once,
+    by `check`, when the answer is complete.
     """
 
     def __init__(self, compression: Sequence[FiniteFlags] = ()) -> None:
@@ -26,7 +26,7 @@ class FiniteGuard(LogitsProcessor):
         self._step = "first"
 
     def note(self, logits: Float[Tensor, "B L V"]) -> None:
-        """Keep the largest magnitude of a step's logits on the device; NaN and infinity pass through."""
+        """Update the largest magnitude of logits, which stays on the device; NaN and infinity propagate."""
         largest = torch.linalg.vector_norm(logits[:, -1].detach(), torch.inf)
         self._largest = largest if self._largest is None else torch.maximum(self._largest, largest)
 
@@ -38,7 +38,7 @@ class FiniteGuard(LogitsProcessor):
         return scores
 
     def check(self) -> None:
-        """Raise if anything that was seen so far is not finite; waits for the device."""
+        """Raise ValueError if any value so far is not finite; waits for the device."""
         for flags in self._compression:
             flags.raise_first()
         self._compression = ()
@@ -52,7 +52,7 @@ class FiniteGuard(LogitsProcessor):
 
 @contextmanager
 def guarded(model: Any, guard: FiniteGuard) -> Iterator[FiniteGuard]:
-    """Show a guard every logit that a model's head makes, and check the last ones when the block ends."""
+    """Pass all logits of a model's head to a guard, and check the last ones when the block ends."""
     head = model.get_output_embeddings()
     hook = head.register_forward_hook(lambda module, inputs, logits: guard.note(logits))
     try:

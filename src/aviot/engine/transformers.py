@@ -1,4 +1,4 @@
-"""The engine in this process: transformers' own `generate`, guarded against NaN and infinity."""
+"""The default engine: `generate` of transformers in this process, guarded against NaN and infinity."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +15,7 @@ from aviot.engine.pruning import pruned_decoder
 
 
 class TransformersEngine(Engine):
-    """A model and its tokenizer in this process."""
+    """An engine that runs a model and its tokenizer in this process."""
 
     name = "transformers"
 
@@ -37,7 +37,7 @@ class TransformersEngine(Engine):
         return [text.strip() for text in self.tokenizer.batch_decode(tokens, skip_special_tokens=True)]
 
     def stream(self, inputs: DecoderInput, max_new_tokens: int) -> Iterator[str]:
-        """Yield the greedy answer to one prompt in pieces; an error of the decoder is raised after the last piece."""
+        """Yield the greedy answer to one prompt in pieces; errors of the decoder are raised after the last piece."""
         pieces = TextIteratorStreamer(self.tokenizer, skip_special_tokens=True)
         errors: list[BaseException] = []
 
@@ -61,9 +61,9 @@ class TransformersEngine(Engine):
         return self.model(**inputs.arguments, logits_to_keep=1, use_cache=True)
 
     def next_token(self, cache: Any) -> Callable[[], Any]:
-        """Return a function that decodes one more token after a prefill, and adds it to its cache, at each call."""
-        rows = cache.layers[0].keys.shape[0]
-        token = torch.zeros(rows, 1, dtype=torch.long, device=self.model.device)
+        """Return a function that decodes one more token after a prefill per call, and appends it to the cache."""
+        batch = cache.layers[0].keys.shape[0]
+        token = torch.zeros(batch, 1, dtype=torch.long, device=self.model.device)
 
         def step() -> Any:
             positions = torch.full_like(token, cache.get_seq_length())
@@ -85,7 +85,7 @@ class TransformersEngine(Engine):
 
 
 class _FirstToken(LogitsProcessor):
-    """Notes when the first logits are there, which is when the prefill is over."""
+    """A logits processor that records the time of the first logits, the end of the prefill."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.now, self.at = now, 0.0

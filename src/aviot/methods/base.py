@@ -1,4 +1,4 @@
-"""The interface of a method, at each of the three points where one can act, and the result that all of them return."""
+"""The interface of methods at the three points where one can act, and the result that they all return."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -15,18 +15,18 @@ from aviot.methods.aviot.numerics import summary_of
 from aviot.methods.aviot.result import Compression
 from aviot.methods.features import TokenMixture, VideoFeatures
 
-TIME_DIGITS = 3  # of seconds, which tell moments apart
+TIME_DIGITS = 3  # decimals of seconds; times that agree in them are the same moment
 
 Point = Literal["features", "tokens", "decoder"]
-"""Where a method acts: on encoder features, on projected tokens, or inside a decoder layer."""
+"""The point where a method acts: on encoder features, on projected tokens, or inside a decoder layer."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Compressed:
-    """Tokens that a method made of one video, where each stands, and what each is a mixture of.
+    """A method's result for one video: tokens, their positions, and the mixture of source tokens behind each.
 
     At the point `features` the tokens are features of whole frames, K x S of them, and `compression` is the record of
-    how they were made. Positions and mixture are worked out when they are asked for.
+    their computation. Positions and mixture are computed on first use.
     """
 
     tokens: Float[Tensor, "n D"]
@@ -43,7 +43,7 @@ class Compressed:
 
     @cached_property
     def positions(self) -> Float[Tensor, "n 3"]:
-        """Seconds, row and column of each token; a mixture of frames stands at the mean of their times."""
+        """Seconds, row and column of each token; a mixture of frames has the mean of their times."""
         return self._positions()
 
     @cached_property
@@ -55,17 +55,17 @@ class Compressed:
 
     @cached_property
     def moments(self) -> tuple[Float[Tensor, "K"], Int[Tensor, "n"]]:
-        """The distinct times of tokens, on the CPU, and which of them each token has."""
+        """The distinct times of tokens, on the CPU, and the index of each token's time among them."""
         times, which = self.times.cpu().round(decimals=TIME_DIGITS).unique(return_inverse=True)
         return times, which
 
     @property
     def times(self) -> Float[Tensor, "n"]:
-        """Seconds at which each token stands."""
+        """Each token's time in seconds."""
         return self.positions[:, 0]
 
     def subset(self, index: Int[Tensor, "k"]) -> "Compressed":
-        """Return some of the tokens, with their own positions and mixtures."""
+        """Return the tokens at these indices, with their positions and mixtures."""
 
         def mixture() -> TokenMixture:
             return replace(self.mixture, indices=self.mixture.indices[index], weights=self.mixture.weights[index])
@@ -74,21 +74,21 @@ class Compressed:
 
     @classmethod
     def kept(cls, video: VideoFeatures, index: Int[Tensor, "n"]) -> Self:
-        """Return source tokens as they are, chosen by their flat index (frame * patches + patch)."""
+        """Return unchanged source tokens, selected by flat index (frame * patches + patch)."""
         ones = torch.ones((len(index), 1), device=index.device)
         return cls.mixed(video, TokenMixture(index[:, None], ones, video.frames, video.patches), video.flat()[index])
 
     @classmethod
     def mixed(cls, video: VideoFeatures, mixture: TokenMixture, tokens: Tensor | None = None) -> Self:
-        """Return mixtures of source tokens; `tokens` if they have been computed already, in the sources' order."""
+        """Return mixtures of source tokens; `tokens` if they have been computed already, in the mixture's order."""
         made = mixture.rebuild(video.flat()).to(video.features.dtype) if tokens is None else tokens
-        grid, times = video.grid, video.times  # not the features, which would stay in memory
+        grid, times = video.grid, video.times  # closures must not hold the features in memory
         return cls(made, grid, lambda: mean_positions(mixture, grid, times), lambda: mixture)
 
     @classmethod
     def of_frames(cls, compression: Compression, video: VideoFeatures) -> Self:
         """Return whole frames' features, [K,S,D], as tokens."""
-        grid, times = video.grid, video.times  # not the features, which would stay in memory
+        grid, times = video.grid, video.times  # closures must not hold the features in memory
 
         def positions() -> Tensor:
             return frame_positions(compression.provenance().frames(), grid, times)
@@ -132,23 +132,23 @@ def grid_positions(grid: tuple[int, int], patches: Int[Tensor, "..."]) -> tuple[
 
 
 class Method(ABC):
-    """Turns a video's features into fewer tokens under a budget, for a question or for none.
+    """A function from a video's features to fewer tokens, under a budget, with or without a question.
 
-    A method is stateless: the same call gives the same result. Class attributes say what the rest of the package has to
-    know about it. `needs` names extras that a backbone supplies in `VideoFeatures.extras`.
+    A method is stateless: the same call gives the same result. Class attributes describe it to the rest of the package.
+    `needs` names extras that a backbone supplies in `VideoFeatures.extras`.
     """
 
     name: ClassVar[str]
-    title: ClassVar[str] = ""  # for people; the name where it is empty
+    title: ClassVar[str] = ""  # shown in reports; the name if empty
     point: ClassVar[Point]
-    trained: ClassVar[bool] = False  # whether it has learned parts, which `bind` takes from a model
+    trained: ClassVar[bool] = False  # True if it has trained parts, which `bind` takes from a model
     uses_question: ClassVar[bool] = False
     needs: ClassVar[frozenset[str]] = frozenset()
-    compresses: ClassVar[bool] = True  # False where every token stays as it is
-    replayable: ClassVar[bool] = True  # False where a CUDA graph could not repeat a call
+    compresses: ClassVar[bool] = True  # False if all tokens stay unchanged
+    replayable: ClassVar[bool] = True  # False if a CUDA graph cannot repeat a call
 
     def bind(self, parts: Mapping[str, nn.Module]) -> "Method":
-        """Return the method with a model's trained parts; most have none."""
+        """Return the method with a model's trained parts; by default the method itself, which has none."""
         return self
 
     def __call__(
@@ -165,14 +165,14 @@ class Method(ABC):
 
     @abstractmethod
     def compress(self, video: VideoFeatures, *, question: Float[Tensor, "d"] | None, budget: Budget) -> Compressed:
-        """Compress one video; the budget is checked."""
+        """Compress one video; `__call__` has checked the arguments."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r})"
 
 
 class FrameMethod(Method):
-    """Mixes whole frames of encoder features: K frames' worth out, each position a mixture of that position's frames.
+    """A method that mixes whole frames of encoder features, position by position, into those of K frames.
 
     A batch of videos is mixed in one call.
     """
@@ -196,28 +196,28 @@ class FrameMethod(Method):
 
 
 class TokenMethod(Method):
-    """Keeps or merges projected tokens, as the decoder would read them; each on its own."""
+    """A method that keeps or merges individual projected tokens, those that the decoder would read."""
 
     point = "tokens"
 
 
 class DecoderMethod(Method):
-    """Drops visual tokens inside the decoder: before layer `layer`, of those that `select` leaves.
+    """A method that drops visual tokens inside the decoder, before layer `layer`, except those that `select` returns.
 
-    The decoder's first layers read every token. `budget` counts the tokens that the layers after them read.
+    The layers before it read every token. `budget` counts the tokens that the layers after it read.
     """
 
     point = "decoder"
     layer: ClassVar[int]
-    needs_attention: ClassVar[bool] = False  # of the last prompt token to all tokens, in the layer before
+    needs_attention: ClassVar[bool] = False  # True if `select` needs the last token's attention in the layer before
 
     @abstractmethod
     def select(
         self, hidden: Float[Tensor, "n d"], attention: Float[Tensor, "heads n"] | None, count: int
     ) -> Int[Tensor, "count"]:
-        """Return which visual tokens stay, in ascending order."""
+        """Return the indices of the visual tokens that stay, in ascending order."""
 
     def compress(self, video: VideoFeatures, *, question: Float[Tensor, "d"] | None, budget: Budget) -> Compressed:
-        """Return every token: what is dropped is decided inside the decoder."""
+        """Return every token; tokens are dropped later, inside the decoder."""
         every = torch.arange(video.frames * video.patches, device=video.features.device)
         return Compressed.kept(video, every)

@@ -1,4 +1,4 @@
-"""Methods without learned parts: whole frames kept, averaged or drawn at random, and frames at a lower resolution."""
+"""Untrained methods: uniform, averaged or random frames, frames at a lower resolution, and no compression."""
 
 import math
 from abc import abstractmethod
@@ -23,26 +23,26 @@ from aviot.methods.features import TokenMixture, VideoFeatures
 
 
 class _FixedMixing(FrameMethod):
-    """Mixes frames by a rule that does not look at the question."""
+    """A method that mixes frames by a rule that does not use the question."""
 
     @abstractmethod
     def rule(self, x: Float[Tensor, "B T S D"], supports: int) -> Rule:
-        """Return how features like these become those of `supports` frames."""
+        """Return the rule that mixes these features into those of `supports` frames."""
 
     def segments(self, supports: int) -> tuple[int, ...]:
-        """Return the supports of each segment that the rule amounts to; by default one segment, the whole video."""
+        """Return the number of supports in each of the rule's segments; by default the whole video is one segment."""
         return (supports,)
 
     def mix(
         self, video: VideoFeatures, *, question: Tensor | None, budget: Budget, step: int | None = None
     ) -> Compression:
-        """Mix one video or a batch; question and step make no difference."""
+        """Mix one video or a batch; question and step have no effect."""
         supports = budget.frames(video.frames, video.tokens_per_frame)
         return mix_frames(video.features, supports, Mixing(self.rule, self.segments(supports)), FiniteCheck())
 
 
 class Uniform(_FixedMixing):
-    """Uniform Keep: K uniformly spaced frames as they are."""
+    """Uniform Keep: K uniformly spaced frames, unchanged."""
 
     name = "uniform"
     title = "Uniform Keep"
@@ -68,51 +68,51 @@ class IntervalMean(_FixedMixing):
 
 
 class Random(_FixedMixing):
-    """Random drop: K frames as they are, drawn at random without replacement, in temporal order.
+    """Random drop: K unchanged frames, sampled at random without replacement, in temporal order.
 
-    The same seed draws the same frames for videos of one length.
+    The same seed samples the same frames for videos of one length.
     """
 
     name = "random"
     title = "random drop"
-    replayable = False  # a graph cannot seed its generator anew
+    replayable = False  # a graph cannot reset the seed of its generator
 
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
 
     def rule(self, x: Float[Tensor, "B T S D"], supports: int) -> Rule:
-        """Draw frames."""
+        """Sample frames."""
         return random_frames(x, supports, torch.Generator().manual_seed(self.seed), draws=1)
 
 
 class Uncompressed(_FixedMixing):
-    """Every frame as it is."""
+    """No compression: every frame, unchanged."""
 
     name = "none"
     title = "uncompressed"
     compresses = False
-    replayable = False  # there is little to launch, and a graph would hold every frame's tokens
+    replayable = False  # a graph would save few launches and hold every frame's tokens in memory
 
     def rule(self, x: Float[Tensor, "B T S D"], supports: int) -> Rule:
-        """Leave frames as they are."""
+        """Return frames unchanged."""
         return lambda frames: frames
 
     def mix(
         self, video: VideoFeatures, *, question: Tensor | None, budget: Budget, step: int | None = None
     ) -> Compression:
-        """Return every frame, whatever the budget."""
+        """Return every frame; the budget has no effect."""
         return mix_frames(video.features, video.frames, Mixing(self.rule, ()), FiniteCheck())
 
     def compress(self, video: VideoFeatures, *, question: Tensor | None, budget: Budget) -> Compressed:
-        """Return every token as it is."""
+        """Return every token unchanged."""
         return Compressed.kept(video, torch.arange(video.frames * video.patches, device=video.features.device))
 
 
 class LowResolution(TokenMethod):
-    """Every frame on a smaller grid, each cell the mean of the tokens that it covers; the same number of tokens.
+    """Low resolution: every frame on a smaller grid, each cell the mean of the tokens that it covers.
 
-    The grid is the largest that fits the budget in the frame's proportions. Where not even one token per frame fits,
-    evenly spaced frames keep one each.
+    The grid is the largest one within the budget that keeps the frame's proportions. If the budget is below one token
+    per frame, evenly spaced frames have one each.
     """
 
     name = "low-resolution"
@@ -133,7 +133,7 @@ class LowResolution(TokenMethod):
 
 
 def smaller_grid(grid: tuple[int, int], cells: int) -> tuple[int, int]:
-    """Return the largest grid of at most `cells` cells in a grid's proportions."""
+    """Return the largest grid of at most `cells` cells with the proportions of a grid."""
     rows, columns = grid
     if cells >= rows * columns:
         return grid

@@ -1,4 +1,4 @@
-"""What methods read and what they say about their tokens' origin: features on a grid, and sparse mixtures of them."""
+"""The input of methods, features on a grid, and the provenance of their tokens, sparse mixtures of these."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -12,10 +12,10 @@ from torch import Tensor
 class VideoFeatures:
     """One encoded video, or a batch of equally long ones, frame by frame on a grid of patches.
 
-    `features` are encoder features or projected tokens, by the point at which a method acts. `times` are seconds, one
-    per frame. `tokens_per_frame` is what a whole frame costs the decoder, separators included; by default the grid.
-    `extras` hold what a method asked for by name: `before_positions` [*B,T,S,D], `frame_means` [*B,T,d] (each frame's
-    mean in the decoder's space), and others that a backbone documents.
+    `features` are encoder features or projected tokens, depending on the point at which a method acts. `times` are
+    seconds, one per frame. `tokens_per_frame` is the number of decoder tokens of a whole frame, including separators;
+    by default the size of the grid. `extras` has the tensors that a method needs, by name: `before_positions`
+    [*B,T,S,D], `frame_means` [*B,T,d] (each frame's mean in the decoder's space), and others that a backbone documents.
     """
 
     features: Float[Tensor, "*B T S D"]
@@ -32,7 +32,7 @@ class VideoFeatures:
                 f"got {tuple(self.features.shape)}"
             )
         if self.times and len(self.times) != self.frames:
-            raise ValueError(f"give one time per frame, or none: got {len(self.times)} for {self.frames} frames")
+            raise ValueError(f"give one time per frame, or no times; got {len(self.times)} for {self.frames} frames")
         if not self.times:
             object.__setattr__(self, "times", tuple(map(float, range(self.frames))))
         if not self.tokens_per_frame:
@@ -40,35 +40,35 @@ class VideoFeatures:
 
     @property
     def frames(self) -> int:
-        """T."""
+        """T, the number of frames."""
         return self.features.shape[-3]
 
     @property
     def patches(self) -> int:
-        """S, positions per frame."""
+        """S, the number of grid positions per frame."""
         return self.features.shape[-2]
 
     @property
     def batched(self) -> bool:
-        """Whether there is a leading axis of videos."""
+        """True if there is a leading axis of videos."""
         return self.features.ndim == 4
 
     def flat(self) -> Float[Tensor, "T*S D"]:
         """Return the tokens of one video, frame by frame, each frame row by row."""
         return self.features.flatten(-3, -2)
 
-    def only(self, place: int) -> "VideoFeatures":
+    def only(self, index: int) -> "VideoFeatures":
         """Return one video of a batch."""
-        extras = {name: values[place] for name, values in self.extras.items()}
-        return replace(self, features=self.features[place], extras=extras)
+        extras = {name: values[index] for name, values in self.extras.items()}
+        return replace(self, features=self.features[index], extras=extras)
 
 
 @dataclass(frozen=True, repr=False)
 class TokenMixture:
-    """The sources of each output token: `weights[i, j]` is the part of source token `indices[i, j]` in token i.
+    """The sources of each output token: `weights[i, j]` is the weight of source token `indices[i, j]` in token i.
 
-    Source tokens are counted frame by frame, each frame row by row: `frame * patches + patch`. Rows of weights sum to
-    one; places that a row does not need have weight zero.
+    Source tokens are numbered frame by frame, each frame row by row: `frame * patches + patch`. Each token's weights
+    sum to one; unused entries have weight zero.
     """
 
     indices: Int[Tensor, "n m"]
@@ -82,7 +82,7 @@ class TokenMixture:
         )
 
     def rebuild(self, sources: Float[Tensor, "T*S D"]) -> Float[Tensor, "n D"]:
-        """Return the tokens that the mixture makes of source tokens, in float32 or better."""
+        """Return the mixtures of these source tokens, in float32 or better."""
         dtype = torch.promote_types(sources.dtype, torch.float32)
         parts = sources[self.indices.to(sources.device)].to(dtype)
         return torch.einsum("nm,nmd->nd", self.weights.to(parts), parts)
@@ -96,9 +96,9 @@ class TokenMixture:
         return self._summed(self.indices % self.patches, self.patches)
 
     def dense(self) -> Float[Tensor, "n T*S"]:
-        """Return the whole matrix; large."""
+        """Return the dense matrix of weights, which is large."""
         return self._summed(self.indices, self.frames * self.patches)
 
-    def _summed(self, places: Int[Tensor, "n m"], count: int) -> Float[Tensor, "n count"]:
-        shares = self.weights.new_zeros((len(places), count))
-        return shares.scatter_add_(1, places, self.weights)
+    def _summed(self, columns: Int[Tensor, "n m"], count: int) -> Float[Tensor, "n count"]:
+        shares = self.weights.new_zeros((len(columns), count))
+        return shares.scatter_add_(1, columns, self.weights)

@@ -1,7 +1,7 @@
-"""The methods that can be named: those of this package, and those that others add by an entry point.
+"""The registry of methods: those of this package, and those that other packages add by an entry point.
 
 A package adds a method by an entry point in the group `aviot.methods`, whose name is the method's and whose value is a
-`Method` subclass. Names are known without importing any method, so that a wrong one is refused before torch is loaded.
+`Method` subclass. Names are known without importing any method, so that wrong ones are refused before torch is loaded.
 """
 
 from collections.abc import Callable
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 GROUP = "aviot.methods"
 DEFAULT = "aviot"
-"""The method of requests that name none."""
+"""The method of requests that do not name one."""
 
 UNCOMPRESSED = "none"
-"""The method that leaves every token as it is."""
+"""The method that changes nothing."""
 
 _OWN = {
     "aviot": "aviot.methods.aviot.method:AviotMethod",
@@ -32,24 +32,24 @@ _registered: "dict[str, Callable[[], Method]]" = {}
 
 
 def names() -> tuple[str, ...]:
-    """Return every method's name: this package's first, then others' in alphabetical order."""
+    """Return the names of all methods: first this package's, then others in alphabetical order."""
     others = {*_registered, *_installed()}
     return (*_OWN, *sorted(others - set(_OWN)))
 
 
 def compresses(name: str) -> bool:
-    """Return whether a method makes fewer tokens, without loading one of this package's."""
+    """Return whether a method reduces the number of tokens, without importing it."""
     return name != UNCOMPRESSED
 
 
 def check_name(name: str) -> None:
-    """Raise ValueError for a name that no method has."""
+    """Raise ValueError if no method has this name."""
     if name not in names():
         raise ValueError(f"method must be one of {', '.join(map(repr, names()))}, got {name!r}")
 
 
 def get(name: "str | Method") -> "Method":
-    """Return the method with a name, or a method as it is."""
+    """Return the method with a name; a method is returned unchanged."""
     from aviot.methods.base import Method
 
     if isinstance(name, Method):
@@ -68,7 +68,7 @@ def get(name: "str | Method") -> "Method":
 
 
 def register(make: "Callable[[], Method]", name: str) -> None:
-    """Add a method for this process: a `Method` subclass, or another function that returns one.
+    """Add a method for this process: a `Method` subclass, or a function that returns a method.
 
     Other packages use an entry point in the group `aviot.methods` instead, which needs no call.
     """
@@ -79,7 +79,7 @@ def register(make: "Callable[[], Method]", name: str) -> None:
 
 @cache
 def _installed() -> dict[str, str]:
-    """Return the names of other packages' methods, each with the package that brings it; nothing is imported."""
+    """Return the names of other packages' methods, each with its package's name; nothing is imported."""
     return {
         point.name: "" if point.dist is None else point.dist.name
         for point in entry_points(group=GROUP)

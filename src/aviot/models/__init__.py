@@ -1,4 +1,4 @@
-"""The Hugging Face seam: configuration, model, processor, checkpoints. The only layer that knows transformers."""
+"""Configuration, model and processor by the conventions of Hugging Face, registered with its Auto classes."""
 
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
 

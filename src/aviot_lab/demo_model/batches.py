@@ -10,7 +10,7 @@ from torch.utils.data import Dataset
 from transformers import PreTrainedTokenizerFast
 
 from aviot.backbones.llava_video.configuration import VIDEO_PLACEHOLDER
-from aviot.backbones.llava_video.sequence import IGNORED
+from aviot.backbones.llava_video.prompt_batch import IGNORED
 from aviot.methods.aviot.schedule import sample_ratio
 from aviot.scenes.draws import Draws
 from aviot_lab.demo_model.answer_tasks import OptionFinder, Options, RecallTargets, recall_targets

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from aviot.backbones.llava_video.sequence import IGNORED
+from aviot.backbones.llava_video.prompt_batch import IGNORED
 from aviot.budget import Budget
 from aviot.methods.aviot import Compression
 from aviot.methods.registry import DEFAULT, UNCOMPRESSED

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from aviot.backbones.llava_video.sequence import IGNORED
+from aviot.backbones.llava_video.prompt_batch import IGNORED
 
 
 def mean_where(values: Tensor, mask: Tensor) -> Tensor:

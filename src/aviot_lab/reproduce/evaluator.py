@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from aviot.backbones.llava_video.variant import variant
+from aviot.backbones.llava_video.modeling import variant
 from aviot.models import AviotForConditionalGeneration
 from aviot.video import Sampling
 from aviot_lab.demo_model.accuracy import QuestionBatch

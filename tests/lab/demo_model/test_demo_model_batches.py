@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from aviot.backbones.llava_video.sequence import IGNORED
+from aviot.backbones.llava_video.prompt_batch import IGNORED
 from aviot.scenes.scene import COLOUR_NAMES, SHAPES, TEXTURES
 from aviot_lab.demo_model.batches import DESCRIPTION_WEIGHT, BatchWriter, FrameBatch, TrainingBatches
 from aviot_lab.demo_model.curriculum import CURRICULUM, Curriculum, Phase

@@ -3,7 +3,7 @@
 import torch
 from torch.nn import functional as F
 
-from aviot.backbones.llava_video.sequence import IGNORED
+from aviot.backbones.llava_video.prompt_batch import IGNORED
 from aviot_lab.demo_model.answer_tasks import OptionFinder, OptionHead
 from aviot_lab.demo_model.architecture import new_model
 from aviot_lab.demo_model.batches import BatchWriter, TrainingBatches

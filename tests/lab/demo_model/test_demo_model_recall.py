@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from aviot.backbones.llava_video.sequence import IGNORED
+from aviot.backbones.llava_video.prompt_batch import IGNORED
 from aviot.scenes.scene import COLOUR_NAMES, SHAPES
 from aviot_lab.demo_model.answer_tasks import recall_targets
 from aviot_lab.demo_model.batches import TrainingBatches

@@ -72,7 +72,7 @@ def test_it_is_what_the_compressor_computes(tokenizer):
         asks = batch.question_mask[..., None].float()
         means = ((embeds * asks).sum(1) / asks.sum(1))[asked_frames.row]
         features = path.features_of(videos.for_prompts(tuple(asked_frames.video.tolist())))
-        computed = path.method("aviot")._question_routes(features, means)["relevance"]
+        computed = path.method("aviot")._question_inputs(features, means)["relevance"]
     torch.testing.assert_close(found, computed, atol=1e-5, rtol=0)
 
 

@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 
-from aviot.backbones.llava_video.variant import variant
+from aviot.backbones.llava_video.modeling import variant
 from aviot.models import AviotForConditionalGeneration
 
 SWITCHES = [

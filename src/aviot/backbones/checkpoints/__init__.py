@@ -1,1 +1,1 @@
-"""Checkpoints of any family, read without running their code or believing their sizes."""
+"""Reading of untrusted checkpoints: code is never run, and sizes are checked before use."""

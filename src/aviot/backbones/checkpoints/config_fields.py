@@ -1,8 +1,8 @@
-"""The fields of a checkpoint's config that are read, and what each may say.
+"""The fields of a checkpoint's config that are read, and the values that each may have.
 
-A stranger's config reaches transformers through `known_fields` alone: fields with a rule here are checked, all others
-are left out, so that no key can switch on a feature of transformers that nobody here has thought of. Upper bounds stand
-well above every published model of these families; `sizes` then compares the numbers with the weights themselves.
+An untrusted config reaches transformers only through `known_fields`: fields with a rule here are checked, all others
+are left out, so that no key can switch on an unexpected feature of transformers. Upper bounds are well above every
+published model of these families; `check_sizes` of a family then compares the numbers with the weights themselves.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from aviot.backbones.checkpoints.errors import quoted
+from aviot.backbones.checkpoints.folder import quoted
 from aviot.utils.values import as_number, as_whole
 
-VIDEO_PLACEHOLDER = -200  # no token of any vocabulary; published prompts mark the video with it
+VIDEO_PLACEHOLDER = -200  # marks the video in published prompts; not a token of any vocabulary
 
 MOST_LAYERS = 512  # the deepest published decoders have some 130
 MOST_HEADS = 1024
 MOST_CHANNELS = 2**18  # the widest published feed-forward layers have some 50,000
-MOST_TOKENS = 2**21  # of a vocabulary; the largest published ones have some 260,000
+MOST_TOKENS = 2**21  # in a vocabulary; the largest published ones have some 260,000
 MOST_POSITIONS = 2**24  # 512 times the decoder of the paper
-MOST_PIXELS = 4096  # along the side of a picture; the paper's encoder takes 384
+MOST_PIXELS = 4096  # along the side of an image; the paper's encoder takes 384
 MOST_END_TOKENS = 64
 
 _TEXT_TYPES = ("qwen2", "qwen3")
@@ -36,14 +36,14 @@ _ROPE_NUMBERS = (
 
 @dataclass(frozen=True)
 class Rule:
-    """What a field must be, in words and as a test."""
+    """The requirement on a field, in words and as a test."""
 
     requirement: str
     holds: Callable[[Any], bool]
 
 
 def whole(least: int, most: int) -> Rule:
-    """Return the rule of a whole number in a range."""
+    """Return the rule for a whole number in a range."""
 
     def holds(value: Any) -> bool:
         number = as_whole(value)
@@ -53,12 +53,12 @@ def whole(least: int, most: int) -> Rule:
 
 
 def exactly(only: int) -> Rule:
-    """Return the rule of a whole number that has one value here."""
+    """Return the rule for a number with only one supported value."""
     return Rule(f"be {only}", lambda value: as_whole(value) == only)
 
 
 def number(low: float, high: float, *, above: bool = False) -> Rule:
-    """Return the rule of a finite number in a range, without its lower end if it must lie `above`."""
+    """Return the rule for a finite number in a range; `above` excludes the lower end."""
 
     def holds(value: Any) -> bool:
         found = as_number(value)
@@ -70,17 +70,17 @@ def number(low: float, high: float, *, above: bool = False) -> Rule:
 
 
 def word(*choices: str) -> Rule:
-    """Return the rule of one of a few words."""
+    """Return the rule for one of several words."""
     return Rule(f"be one of {', '.join(map(repr, choices))}", lambda value: isinstance(value, str) and value in choices)
 
 
 def or_null(rule: Rule) -> Rule:
-    """Return a rule that null meets as well."""
+    """Return a rule that also allows null."""
     return Rule(f"{rule.requirement}, or null", lambda value: value is None or rule.holds(value))
 
 
 def list_of(rule: Rule, most: int) -> Rule:
-    """Return the rule of a list whose every entry meets another rule."""
+    """Return the rule for a list whose entries all meet another rule."""
 
     def holds(value: Any) -> bool:
         return isinstance(value, list | tuple) and len(value) <= most and all(map(rule.holds, value))
@@ -89,7 +89,7 @@ def list_of(rule: Rule, most: int) -> Rule:
 
 
 def either(one: Rule, other: Rule) -> Rule:
-    """Return the rule of a value that meets one rule or the other."""
+    """Return the rule for a value that meets one rule or the other."""
     return Rule(f"{one.requirement}, or {other.requirement}", lambda value: one.holds(value) or other.holds(value))
 
 
@@ -139,7 +139,7 @@ _WIDTHS = {
 
 @cache
 def text_rules() -> Mapping[str, Rule]:
-    """Return the rules of a decoder's fields."""
+    """Return the rules for a decoder's fields."""
     return {
         "model_type": word(*_TEXT_TYPES),
         **_WIDTHS,
@@ -167,7 +167,7 @@ def text_rules() -> Mapping[str, Rule]:
 
 @cache
 def vision_rules() -> Mapping[str, Rule]:
-    """Return the rules of an encoder's fields."""
+    """Return the rules for an encoder's fields."""
     return {
         "model_type": word(*_VISION_TYPES),
         **_WIDTHS,
@@ -183,7 +183,7 @@ def vision_rules() -> Mapping[str, Rule]:
 
 @cache
 def model_rules() -> Mapping[str, Rule]:
-    """Return the rules of what joins the parts."""
+    """Return the rules for the fields beside the decoder's and the encoder's."""
     return {
         "architectures": or_null(list_of(Rule("be text", lambda value: isinstance(value, str)), 16)),
         "model_type": word("aviot"),
@@ -201,7 +201,7 @@ def model_rules() -> Mapping[str, Rule]:
 
 
 def known_fields(values: Mapping[str, Any], rules: Mapping[str, Rule], prefix: str = "") -> dict[str, Any]:
-    """Return the fields that have a rule, each checked; raise ValueError naming the first that breaks its own."""
+    """Return the fields that have a rule; raise ValueError, naming it, for the first that breaks its rule."""
     for name, rule in rules.items():
         if name in values and not rule.holds(values[name]):
             raise ValueError(f"{prefix}{name} must {rule.requirement}, got {quoted(values[name])}")

@@ -1,7 +1,7 @@
-"""What a checkpoint may not bring: code to run, kernels to fetch, and weights that its safetensors do not show.
+"""Refusal of checkpoints that name code to run, kernels to fetch, or weights outside their safetensors files.
 
 transformers follows all of these, some after a question on stdin, some silently. Here they are refused by name before
-transformers sees the folder, and every loader is told `trust_remote_code=False` besides.
+transformers reads the folder, and every loader is called with `trust_remote_code=False`.
 """
 
 import os
@@ -9,12 +9,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from aviot.backbones.checkpoints.documents import read_json
-from aviot.backbones.checkpoints.errors import CheckpointError, quoted, shown
+from aviot.backbones.checkpoints.folder import CheckpointError, quoted, read_json, shown
 
-# Keys that name Python code, wherever in a file they stand.
+# Keys that name Python code, at any depth of a file.
 _CODE = frozenset({"auto_map", "custom_generate", "custom_pipelines"})
-# Keys that name weights, or another form of them, beside the safetensors that are checked.
+# Keys that name other weights than the safetensors that are checked, or another form of them.
 _WEIGHTS = frozenset({"compression_config", "quantization_config", "transformers_weights"})
 # Keys that choose an implementation, which can be a repository of compiled kernels.
 _IMPLEMENTATION = frozenset(
@@ -28,17 +27,17 @@ _IMPLEMENTATION = frozenset(
     }
 )
 _KERNELS = frozenset({"fusion_config", "kernel_config", "use_kernels"})
-# transformers' own words for attention; a checkpoint may name them, and the caller's choice decides.
+# transformers' own attention implementations; a checkpoint may name one, but the caller's choice decides.
 _BUILT_IN = frozenset(
     {"eager", "sdpa", "flex_attention", "flash_attention_2", "flash_attention_3", "flash_attention_4"}
 )
-# Files whose keys any of transformers' loaders reads.
+# Files that loaders of transformers read.
 _SCANNED = ("*config*.json", "special_tokens_map.json", "added_tokens.json", "chat_template.json")
-_ADAPTER = "adapter_config.json"  # what peft looks for; training's own adapters lie in a folder of their own
+_ADAPTER = "adapter_config.json"  # read by peft; training stores its adapters in a separate folder
 
 
 def refuse_foreign_code(folder: Path) -> None:
-    """Refuse a checkpoint folder that names code, hub kernels, adapters or other weights, each by its name."""
+    """Refuse a checkpoint folder that names code, hub kernels, adapters or other weights."""
     if os.path.lexists(folder / _ADAPTER):
         raise CheckpointError(
             f"{folder} holds {_ADAPTER}, an adapter that would change the weights unseen; merge it into the weights, "
@@ -46,16 +45,16 @@ def refuse_foreign_code(folder: Path) -> None:
         )
     if os.path.lexists(folder / "custom_generate"):
         raise CheckpointError(f"{folder} holds custom_generate, code to run, which is never run here; remove it")
-    for path in sorted({path for place in (folder, folder / "vision_tower") for path in _scanned(place)}):
+    for path in sorted({path for directory in (folder, folder / "vision_tower") for path in _scanned(directory)}):
         refuse_named_code(read_json(path), path)
 
 
 def refuse_named_code(values: Mapping[str, Any], where: object) -> None:
-    """Refuse the keys of a parsed file, at any depth, that name code, kernels or other weights."""
-    for place, key, value in _entries(values):
+    """Refuse keys of a parsed file, at any depth, that name code, kernels or other weights."""
+    for prefix, key, value in _entries(values):
         if not value:
             continue
-        name = f"{where}: {shown(place + key)}"
+        name = f"{where}: {shown(prefix + key)}"
         if key in _CODE:
             raise CheckpointError(f"{name} names code to run, which is never run here; remove it from the file")
         if key == "trust_remote_code":
@@ -70,7 +69,7 @@ def refuse_named_code(values: Mapping[str, Any], where: object) -> None:
 
 
 def refuse_trust(options: dict[str, Any]) -> None:
-    """Take `trust_remote_code` out of a caller's options; there is no loader here that would run such code."""
+    """Remove `trust_remote_code` from a caller's options; refuse True, since code of a checkpoint is never run."""
     if options.pop("trust_remote_code", None):
         raise ValueError("trust_remote_code must be left out or False: code of a checkpoint is never run here")
 
@@ -81,16 +80,16 @@ def _scanned(folder: Path) -> Iterator[Path]:
 
 
 def _entries(values: Any) -> Iterator[tuple[str, str, Any]]:
-    """Yield every key of nested objects with the place it stands at; without recursion, whatever the depth."""
+    """Yield the path, name and value of every key in nested objects; without recursion, for any depth."""
     waiting: list[tuple[str, Any]] = [("", values)]
     while waiting:
-        place, value = waiting.pop()
+        prefix, value = waiting.pop()
         if isinstance(value, Mapping):
             for key, member in value.items():
-                yield place, key, member
-                waiting.append((f"{place}{key}."[:200], member))
+                yield prefix, key, member
+                waiting.append((f"{prefix}{key}."[:200], member))
         elif isinstance(value, list):
-            waiting += ((place, member) for member in value)
+            waiting += ((prefix, member) for member in value)
 
 
 def _is_built_in(value: Any) -> bool:

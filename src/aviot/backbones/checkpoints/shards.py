@@ -1,4 +1,4 @@
-"""Safetensors on disk: which tensors are where, read from the files' headers alone, and writing them whole."""
+"""Safetensors files: names and shapes of tensors read from the headers alone, and atomic writes."""
 
 import os
 import re
@@ -10,9 +10,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from aviot.backbones.checkpoints.documents import read_json
-from aviot.backbones.checkpoints.errors import CheckpointError as CheckpointError  # long imported from here
-from aviot.backbones.checkpoints.errors import quoted, reason_of, shown
+from aviot.backbones.checkpoints.folder import CheckpointError as CheckpointError  # other packages import it from here
+from aviot.backbones.checkpoints.folder import quoted, read_json, reason_of, shown
 from aviot.utils.files import atomic_write
 
 INDEX = "model.safetensors.index.json"
@@ -35,25 +34,25 @@ class Shards:
 
     shapes: Mapping[str, tuple[int, ...]]
     files: Mapping[str, Path]  # the file of each tensor
-    dtypes: Mapping[str, str]  # as safetensors names them
+    dtypes: Mapping[str, str]  # in safetensors' names
 
     @property
     def paths(self) -> tuple[Path, ...]:
         """The files, each once, in name order."""
         return tuple(sorted(set(self.files.values())))
 
-    def of(self, path: Path) -> list[str]:
-        """The tensors that one file holds."""
+    def names_in(self, path: Path) -> list[str]:
+        """Return the names of the tensors in one file."""
         return [name for name, file in self.files.items() if file == path]
 
 
 def has_weights(folder: Path) -> bool:
-    """Return whether a folder holds weights under the usual names; a processor may be kept without."""
+    """Return whether a folder holds weights under the usual names; a processor can be stored without."""
     return (folder / INDEX).is_file() or (folder / SINGLE).is_file()
 
 
 def read_shards(folder: Path) -> Shards:
-    """Names and shapes of every tensor; refuses pickles, names missing and broken files."""
+    """Return name, shape and type of every tensor; refuse pickles and, by their names, missing and broken files."""
     shapes: dict[str, tuple[int, ...]] = {}
     files: dict[str, Path] = {}
     dtypes: dict[str, str] = {}
@@ -80,7 +79,7 @@ def read_shards(folder: Path) -> Shards:
 
 
 def check_floating(shards: Shards, names: Iterable[str]) -> None:
-    """Refuse weights that are stored as anything but floating-point numbers of a common type."""
+    """Refuse weights that are not stored in a common floating-point type."""
     for name in names:
         if shards.dtypes[name] not in _FLOATING:
             raise CheckpointError(
@@ -90,7 +89,7 @@ def check_floating(shards: Shards, names: Iterable[str]) -> None:
 
 
 def _check_header(path: Path) -> None:
-    """Refuse a header that claims to be larger than the names of any model here, before it is read."""
+    """Refuse a header that is larger than that of any supported model, before it is read."""
     with path.open("rb") as file:
         length = int.from_bytes(file.read(_LENGTH), "little")
     if length > LARGEST_HEADER:
@@ -109,7 +108,7 @@ def _shard_files(folder: Path) -> list[Path]:
             )
     if (folder / INDEX).is_file():
         if (folder / SINGLE).is_file():
-            raise CheckpointError(f"{folder} holds both {SINGLE} and {INDEX}; remove the one that is not meant")
+            raise CheckpointError(f"{folder} holds both {SINGLE} and {INDEX}; remove the one that is out of date")
         listed = read_json(folder / INDEX, LARGEST_INDEX).get("weight_map")
         if not isinstance(listed, dict):
             raise CheckpointError(f"{folder / INDEX}: expected a JSON object with weight_map, got {quoted(listed)}")
@@ -132,22 +131,23 @@ def _shard_files(folder: Path) -> list[Path]:
 
 
 def _file_name(folder: Path, name: object) -> str:
-    """A shard's name, which must not lead out of its folder."""
+    """Return a shard's file name; refuse one that leads out of the folder."""
     plain = isinstance(name, str) and name.isprintable() and len(name) <= _LONGEST_NAME and Path(name).name == name
     if not isinstance(name, str) or not plain or not name.endswith(".safetensors"):
         raise CheckpointError(
-            f"{folder / INDEX} lists {quoted(name)}, which is no file name of a shard; a shard lies beside its index"
+            f"{folder / INDEX} lists {quoted(name)}, which is not the file name of a shard; expected the name of a "
+            ".safetensors file beside the index"
         )
     return name
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]) -> None:
-    """Write a safetensors file whole or not at all, with the permissions any other new file would have."""
+    """Write a safetensors file atomically, with the permissions of other new files."""
     with atomic_write(path) as temporary:
         try:
             whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
             save_file(whole, temporary, metadata=dict(metadata))
-        except SafetensorError as error:  # its writer reports a full or unwritable disk in no other way
+        except SafetensorError as error:  # the only way its writer reports a full or unwritable disk
             raise OSError(f"{path} could not be written ({error}); free some space or name another file") from error
         mask = os.umask(0)
         os.umask(mask)

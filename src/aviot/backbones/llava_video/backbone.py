@@ -1,4 +1,4 @@
-"""LLaVA-Video as a backbone: our layout, the published AVIOT one and LLaVA-NeXT's, which all load as one model."""
+"""LLaVA-Video as a backbone: our layout, the published AVIOT one and LLaVA-NeXT's all load as one model."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,12 +19,12 @@ from aviot.backbones.base import (
     StoredBackbone,
     VideoInPrompt,
 )
-from aviot.backbones.llava_video.checkpoint import LAYOUTS, read_source
-from aviot.backbones.llava_video.grouping import Row
-from aviot.backbones.llava_video.model import Prompts
+from aviot.backbones.llava_video.checkpoint import read_source
+from aviot.backbones.llava_video.layouts import LAYOUT_OF_TYPE
 from aviot.backbones.llava_video.modeling import AviotForConditionalGeneration
 from aviot.backbones.llava_video.processing import AviotProcessor, as_pixels
 from aviot.backbones.llava_video.prompt import chat_prompt
+from aviot.backbones.llava_video.prompt_batch import EmbeddedPrompt, Prompts
 from aviot.budget import Budget
 from aviot.engine.base import DecoderInput
 from aviot.methods.aviot.method import frame_relevance
@@ -32,11 +32,11 @@ from aviot.methods.base import Compressed, FrameMethod, Method
 from aviot.methods.features import VideoFeatures
 from aviot.video import Transform, Video, read_video
 
-BENCHMARK_TOKENS = 60  # of a prompt without a tokenizer
+BENCHMARK_TOKENS = 60  # length of a benchmark's prompt without a tokenizer
 
 
 class LlavaVideo(Backbone):
-    """A model of the LLaVA-Video layout with AVIOT's parts: a pooled grid of tokens per frame, a separator per row."""
+    """A model of the LLaVA-Video layout with AVIOT's parts: each frame a pooled grid of tokens, a separator per row."""
 
     family = "llava-video"
 
@@ -47,8 +47,8 @@ class LlavaVideo(Backbone):
 
     @classmethod
     def handles(cls, config: Mapping[str, Any]) -> bool:
-        """Return whether config.json is of one of the three layouts."""
-        return config.get("model_type") in LAYOUTS
+        """Return whether config.json belongs to one of the three layouts."""
+        return config.get("model_type") in LAYOUT_OF_TYPE
 
     @classmethod
     def load(cls, folder: Path, device: torch.device) -> Self:
@@ -106,7 +106,7 @@ class LlavaVideo(Backbone):
 
     @property
     def patch_cover(self) -> float:
-        """Share of a side of the frame that the patches cover; the encoder drops last pixels that fill no patch."""
+        """Share of a frame's side that the patches cover; the encoder drops last pixels that do not fill a patch."""
         vision = self.model.config.vision_config
         return vision.image_size // vision.patch_size * vision.patch_size / vision.image_size
 
@@ -122,7 +122,7 @@ class LlavaVideo(Backbone):
         return self._processor.read(source, transform=transform, reader=reader, **sampling)
 
     def pixels(self, videos: Sequence[Video]) -> Tensor:
-        """Return all frames, one video after the other, as uint8 [F,3,H,W]."""
+        """Return the frames of all videos, one after another, as uint8 [F,3,H,W]."""
         frames = [as_pixels(np.asarray(video.frames)) for video in videos]
         return (frames[0] if len(frames) == 1 else torch.cat(frames)).to(self.device)
 
@@ -135,12 +135,12 @@ class LlavaVideo(Backbone):
     def prompt(
         self, question: str, video: Video, *, history: History = (), span: tuple[int, int] | None = None
     ) -> Prompt:
-        """Lay out the chat prompt and embed it."""
+        """Build the chat prompt and embed it."""
         tokens = self._processor.encode_prompt(self._processor.prompt(question, video, history, span))
         return self._embedded(question, self._processor.pad_prompts([tokens]))
 
     def benchmark_prompt(self, video: Video) -> Prompt:
-        """Return a prompt of usual length; without a tokenizer, of the first token ids."""
+        """Return a prompt of usual length; without a tokenizer, one of the first token ids."""
         if self.processor is not None:
             return super().benchmark_prompt(video)
         ids = torch.arange(BENCHMARK_TOKENS)[None] % self.model.config.text_config.vocab_size
@@ -151,8 +151,8 @@ class LlavaVideo(Backbone):
     @torch.inference_mode()
     def _embedded(self, question: str, padded: Mapping[str, Tensor]) -> Prompt:
         tensors = {name: tensor.to(self.device) for name, tensor in padded.items()}
-        (row,) = self.model.model.embed_rows(Prompts(**tensors, video_index=torch.zeros(1, dtype=torch.long)))
-        return Prompt(question, row, row.question)
+        (embedded,) = self.model.model.embed_prompts(Prompts(**tensors, video_index=torch.zeros(1, dtype=torch.long)))
+        return Prompt(question, embedded, embedded.question)
 
     @property
     def parts(self) -> Mapping[str, nn.Module]:
@@ -162,58 +162,61 @@ class LlavaVideo(Backbone):
     @torch.inference_mode()
     def features(self, encoded: EncodedVideo, method: Method, *, conditioned: bool) -> VideoFeatures:
         """Return features with their positions, or every frame's projected tokens."""
-        path, times = self.model.model, encoded.video.times
+        model, times = self.model.model, encoded.video.times
         relevance = conditioned and "frame_means" in method.needs
-        prepared = path.prepare(encoded.features, relevance=relevance)
+        prepared = model.prepare(encoded.features, relevance=relevance)
         if isinstance(method, FrameMethod):
-            return path.features_of(prepared, times)
-        return path.frame_tokens(prepared.batch_of_one(), times).only(0)
+            return model.features_of(prepared, times)
+        return model.frame_tokens(prepared.batch_of_one(), times).only(0)
 
     @torch.inference_mode()
     def project(self, made: Compressed, method: Method) -> VideoInPrompt:
         """Project and pool whole frames, or put separators between projected tokens."""
-        path = self.model.model
+        model = self.model.model
         if isinstance(method, FrameMethod):
             whole = made.tokens.unflatten(0, (-1, self.grid[0] * self.grid[1]))
-            return VideoInPrompt(path.project(whole[None])[0], made)
-        tokens, order = path.with_separators(made)
+            return VideoInPrompt(model.project(whole[None])[0], made)
+        tokens, order = model.with_separators(made)
         return VideoInPrompt(tokens, made, order=order)
 
     @torch.inference_mode()
     def compress(
         self, encoded: Sequence[EncodedVideo], prompts: Sequence[Prompt], request: CompressionRequest
     ) -> list[VideoInPrompt]:
-        """Compress for all prompts together."""
+        """Compress the videos of all prompts together."""
         features = [one.features for one in encoded]
-        done = dict(self.model.model.compress_rows(_rows(prompts), features, request))
+        done = dict(self.model.model.compress_prompts(_embedded_prompts(prompts), features, request))
         return [done[number] for number in range(len(prompts))]
 
     @torch.inference_mode()
     def place(self, prompts: Sequence[Prompt], videos: Sequence[VideoInPrompt]) -> DecoderInput:
-        """Put the tokens in place of the placeholder."""
-        rows = _rows(prompts)
-        merged = self.model.model.place(rows, videos)
+        """Put each video's tokens in the place of its prompt's placeholder."""
+        embedded = _embedded_prompts(prompts)
+        merged = self.model.model.place(embedded, videos)
         length = merged.embeds.shape[1]
         gaps = (merged.attention_mask == 0).sum(1).tolist()
-        visual = tuple((gap + row.place, len(video.tokens)) for gap, row, video in zip(gaps, rows, videos, strict=True))
+        visual = tuple(
+            (gap + prompt.placeholder, len(video.tokens))
+            for gap, prompt, video in zip(gaps, embedded, videos, strict=True)
+        )
         arguments = {"inputs_embeds": merged.embeds, "attention_mask": merged.attention_mask}
         return DecoderInput(arguments, length, visual, merged.finite)
 
     @torch.inference_mode()
     def relevance(self, encoded: EncodedVideo, prompt: Prompt) -> Float[Tensor, "T"]:
-        """Return the cosine of each projected frame's mean and the question's mean embedding."""
+        """Return the cosine similarity of each projected frame's mean to the question's mean embedding."""
         means = self.model.model.prepare(encoded.features).frame_means
-        assert means is not None  # computed unless told otherwise
+        assert means is not None  # computed by default
         assert prompt.question is not None  # the prompt of a question always has one
         return frame_relevance(means, prompt.question).float().cpu()
 
     @property
     def _processor(self) -> AviotProcessor:
         if self.processor is None:
-            raise ValueError("reading videos and laying out questions needs a processor; give VideoLM one")
+            raise ValueError("reading videos and building prompts needs a processor; pass one to VideoLM")
         return self.processor
 
 
-def _rows(prompts: Sequence[Prompt]) -> list[Row]:
-    """Return the prompts' own form, each with its video and the question that it is conditioned on."""
+def _embedded_prompts(prompts: Sequence[Prompt]) -> list[EmbeddedPrompt]:
+    """Return the prompts' embeddings, each with its video and the question that its compression is conditioned on."""
     return [prompt.content.conditioned_on(prompt.question, prompt.video) for prompt in prompts]

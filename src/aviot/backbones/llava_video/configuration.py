@@ -1,4 +1,4 @@
-"""The configuration of a video language model with AVIOT inside: vision, text, compressor, and what joins them."""
+"""The configuration of a video language model with AVIOT: encoder, decoder, compressor and connector."""
 
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,8 @@ from aviot.backbones.checkpoints.config_fields import (
     text_rules,
     vision_rules,
 )
-from aviot.backbones.checkpoints.documents import read_json
+from aviot.backbones.checkpoints.folder import ORIGIN, read_json, resolve_folder
 from aviot.backbones.checkpoints.foreign_code import refuse_named_code, refuse_trust
-from aviot.backbones.checkpoints.hub import ORIGIN, resolve_folder
 from aviot.config import CompressorConfig
 from aviot.utils.values import as_whole
 
@@ -24,10 +23,10 @@ __all__ = ["VIDEO_PLACEHOLDER", "AviotConfig"]
 
 
 class AviotConfig(PreTrainedConfig):
-    """Sub-configs for any SigLIP-like encoder and any decoder of the Qwen2 family; nothing of the 7B is written here.
+    """The config of a model with a SigLIP-like encoder and a decoder of the Qwen2 family, of any size.
 
     `vision_config` counts the layers that are run. The compressor's width and grid follow from it unless given.
-    `pool_stride` divides the grid before the decoder, `ratio` is the compression of calls that name none.
+    `pool_stride` divides the grid before the decoder; `ratio` is the default compression ratio.
     """
 
     model_type = "aviot"
@@ -54,7 +53,7 @@ class AviotConfig(PreTrainedConfig):
         if self.compressor_config["dim"] != self.vision_config.hidden_size:
             raise ValueError(
                 f"compressor_config.dim must be the encoder's hidden_size {self.vision_config.hidden_size}, "
-                f"got {self.compressor_config['dim']}; leave it out and it follows"
+                f"got {self.compressor_config['dim']}; leave it out to derive it"
             )
         if self.compressor_config["grid"] != (side, side):
             raise ValueError(
@@ -72,20 +71,20 @@ class AviotConfig(PreTrainedConfig):
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, **kwargs: Any) -> Any:
-        """Read the config of one of our checkpoints: a folder, or a name on the hub with `download=True`."""
+        """Read the config of one of our checkpoints: a folder or, with `download=True`, a name on the hub."""
         refuse_trust(kwargs)
         origin = {name: kwargs.pop(name) for name in ORIGIN if name in kwargs}
         path = Path(pretrained_model_name_or_path)
         if not path.is_file():
             path = resolve_folder(pretrained_model_name_or_path, **origin) / "config.json"
-        read_json(path)  # refuses what is too large or not JSON by its name
+        read_json(path)  # names the file if it is too large or not JSON
         return super().from_pretrained(path, **kwargs)
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> Any:
-        """Make a config of a file's values: fields known here, each checked; other fields are left out.
+        """Return the config with a file's values; known fields are checked, others are left out.
 
-        Another model's config is refused; it would silently become a default one.
+        The config of another model type is refused; without its own fields it would silently become the default config.
         """
         if config_dict.get("model_type", cls.model_type) != cls.model_type:
             raise ValueError(
@@ -110,7 +109,7 @@ class AviotConfig(PreTrainedConfig):
 
 
 def _sub_config(config: Any, default_type: str) -> Any:
-    """A config object from an object, a mapping, or nothing."""
+    """Return a config object, made of a mapping or (None) of defaults if need be."""
     if isinstance(config, PreTrainedConfig):
         return config
     values = dict(config or {})

@@ -1,4 +1,4 @@
-"""`aviot convert`: a checkpoint of another layout, written as ours, one shard in memory at a time."""
+"""`aviot convert`: writes a checkpoint of another layout in ours, with one shard in memory at a time."""
 
 import json
 import logging
@@ -14,18 +14,19 @@ import torch
 from safetensors import safe_open
 
 from aviot.backbones.checkpoints.shards import INDEX, SINGLE, CheckpointError, Shards, read_shards, write_tensors
+from aviot.backbones.llava_video.auxiliary_files import GENERATION_FILE, read_generation_settings
 from aviot.backbones.llava_video.checkpoint import (
     FRESH,
     FRESH_START,
-    Layout,
     Source,
-    check_claims,
+    check_sizes,
     check_tensors,
+    expected_tensors,
     read_source,
 )
-from aviot.backbones.llava_video.generation_settings import GENERATION_FILE, read_generation_settings
+from aviot.backbones.llava_video.layouts import Layout
 from aviot.backbones.llava_video.model import fresh_weights
-from aviot.backbones.llava_video.modeling import AviotForConditionalGeneration, expected_tensors
+from aviot.backbones.llava_video.modeling import AviotForConditionalGeneration
 from aviot.backbones.llava_video.processing import AviotProcessor
 from aviot.utils.files import check_folder, explain_write_errors
 
@@ -36,16 +37,16 @@ FREE_SPACE = f"free some space, or {ELSEWHERE}"
 
 
 def convert_checkpoint(source_folder: Path, target: Path) -> Iterator[tuple[int, int]]:
-    """Write `target` from a published AVIOT or LLaVA-Video checkpoint; yields (shards written, shards in all).
+    """Convert a published AVIOT or LLaVA-Video checkpoint; yield (shards written, shards in total).
 
-    Everything is checked first and written beside the target, which appears whole or not at all.
+    Everything is checked first and written beside the target, which is then created by one rename.
     """
     if target.exists():
         raise CheckpointError(f"{target} exists already; name a new folder")
     check_folder(target.parent, ELSEWHERE)
     source = read_source(source_folder)
     shards = read_shards(source_folder)
-    check_claims(source, shards)
+    check_sizes(source, shards)
     stored = check_tensors(source, shards, expected_tensors(AviotForConditionalGeneration, source.config))
     parts: list[Any] = [source.config, AviotProcessor.from_pretrained(source_folder)]
     if (source_folder / GENERATION_FILE).is_file():
@@ -71,14 +72,14 @@ def convert_checkpoint(source_folder: Path, target: Path) -> Iterator[tuple[int,
 
 @dataclass(frozen=True)
 class Conversion:
-    """What a conversion wrote."""
+    """A summary of the files that a conversion wrote."""
 
     source: str
     target: str
-    layout: Layout  # of the source
+    layout: Layout  # the source's
     shards: int
     tensors: int
-    bytes: int  # of the shards
+    bytes: int  # size of all shards
 
 
 def describe_conversion(source_folder: Path, target: Path) -> Conversion:
@@ -95,7 +96,7 @@ def describe_conversion(source_folder: Path, target: Path) -> Conversion:
 
 
 def _check_space(folder: Path, needed: int) -> None:
-    """Refuse a disk that the weights do not fit on."""
+    """Refuse a disk with less free space than the weights need."""
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise CheckpointError(
@@ -115,7 +116,7 @@ def _write_shards(source: Source, shards: Shards, stored: dict[str, str], folder
         if number < len(shards.paths):
             path = shards.paths[number]
             with safe_open(path, "pt") as shard:
-                tensors = {ours[name]: shard.get_tensor(name) for name in shards.of(path) if name in ours}
+                tensors = {ours[name]: shard.get_tensor(name) for name in shards.names_in(path) if name in ours}
         else:
             tensors = {name: tensor.to(dtype) for name, tensor in fresh.items()}
         name = SINGLE if count == 1 else f"model-{number + 1:05d}-of-{count:05d}.safetensors"

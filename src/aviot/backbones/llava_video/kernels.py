@@ -1,4 +1,4 @@
-"""The projector's activation and what follows it, in one pass: its mean over a frame, or its pooled grid."""
+"""Kernels of the connector: the projector's activation fused with its mean over a frame or with pooling."""
 
 from functools import partial
 
@@ -7,15 +7,15 @@ import triton.language as tl
 from jaxtyping import Float
 from torch import Tensor
 
-CHANNELS, PATCHES = 128, 16  # of one tile
+CHANNELS, PATCHES = 128, 16  # in one tile
 
 
 @triton.jit
 def gelu(x):
-    """x Phi(x) = max(x, 0) - t Phi(-t), t = |x|, within 2e-7: eight multiplications and one exponential.
+    """Return x Phi(x) = max(x, 0) - t Phi(-t), t = |x|, within 2e-7: eight multiplications and one exponential.
 
     Phi(-t) = 2^q(t), q the polynomial of degree seven with the smallest error of t 2^q among those that start at -1 and
-    whose leading coefficient is -1e-6: they fall for ever, so that no t is out of range, and a NaN stays one.
+    whose leading coefficient is -1e-6: these decrease without bound, so that any t is in range, and a NaN stays one.
     """
     t = tl.abs(x)
     q = -1e-06 * t + 4.02828442e-05
@@ -30,7 +30,7 @@ def gelu(x):
 
 @partial(triton.jit, do_not_specialize=["patches"])
 def _mean(hidden, means, patches, width, SB: tl.constexpr, DB: tl.constexpr):
-    """gelu, averaged over the patches of one frame."""
+    """Average gelu over the patches of one frame."""
     frame, d = tl.program_id(0).to(tl.int64), tl.program_id(1) * DB + tl.arange(0, DB)
     s = tl.arange(0, SB)
     total = tl.zeros((SB, DB), tl.float32)
@@ -43,7 +43,7 @@ def _mean(hidden, means, patches, width, SB: tl.constexpr, DB: tl.constexpr):
 
 @triton.jit
 def _neighbours(index, count, size):
-    """The two points between which `index` of `count` lies on an axis of `size`, and the second's weight."""
+    """Return the two points between which `index` of `count` lies on an axis of `size`, and the second's weight."""
     place = tl.maximum((index + 0.5) * (size / count) - 0.5, 0.0)
     low = tl.minimum(tl.floor(place).to(tl.int32), size - 1)
     return low, tl.minimum(low + 1, size - 1), tl.minimum(tl.maximum(place - low, 0.0), 1.0)
@@ -51,7 +51,7 @@ def _neighbours(index, count, size):
 
 @partial(triton.jit, do_not_specialize=["height", "width", "rows", "columns"])
 def _pool(hidden, pooled, height, width, rows, columns, dim, CB: tl.constexpr, DB: tl.constexpr):
-    """gelu, then bilinear interpolation without corner alignment, of one output row, and a zero after it."""
+    """Interpolate gelu bilinearly, without corner alignment, for one output row, and store a zero after it."""
     frame, row = tl.program_id(0).to(tl.int64), tl.program_id(1)
     c, d = tl.arange(0, CB), tl.program_id(2) * DB + tl.arange(0, DB)
     inside = (c < columns)[:, None] & (d < dim)[None, :]
@@ -69,7 +69,7 @@ def _pool(hidden, pooled, height, width, rows, columns, dim, CB: tl.constexpr, D
 
 
 def gelu_mean(hidden: Float[Tensor, "K S d"]) -> Float[Tensor, "K d"]:
-    """The activation's mean over each frame, in the hidden layer's type."""
+    """Return the activation's mean over each frame, in the hidden layer's type."""
     frames, patches, width = hidden.shape
     means = hidden.new_empty((frames, width))
     grid = (frames, triton.cdiv(width, CHANNELS))
@@ -80,7 +80,7 @@ def gelu_mean(hidden: Float[Tensor, "K S d"]) -> Float[Tensor, "K d"]:
 def gelu_pool(
     hidden: Float[Tensor, "K S d"], grid: tuple[int, int], pooled: tuple[int, int]
 ) -> Float[Tensor, "K rows columns+1 d"]:
-    """The activation, interpolated from one grid to a smaller one, rounded once; a zero after each row."""
+    """Return the activation interpolated to a smaller grid, rounded once, with a zero after each row."""
     frames, _, width = hidden.shape
     out = hidden.new_empty((frames, pooled[0], pooled[1] + 1, width))
     programs = (frames, pooled[0], triton.cdiv(width, CHANNELS))

@@ -1,4 +1,4 @@
-"""The processor: videos and questions in, tensors for the model out."""
+"""The processor: turns videos and questions into tensors for the model."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -12,17 +12,20 @@ from torch import Tensor
 from transformers import BatchFeature, ProcessorMixin
 
 from aviot.backbones.checkpoints.config_fields import exactly, known_fields, number, whole
-from aviot.backbones.checkpoints.documents import read_json
-from aviot.backbones.checkpoints.errors import CheckpointError, reason_of
+from aviot.backbones.checkpoints.folder import ORIGIN, CheckpointError, read_json, reason_of, resolve_folder
 from aviot.backbones.checkpoints.foreign_code import refuse_trust
-from aviot.backbones.checkpoints.hub import ORIGIN, resolve_folder
 from aviot.backbones.checkpoints.shards import has_weights, read_shards
-from aviot.backbones.llava_video.checkpoint import check_claims, read_source
+from aviot.backbones.llava_video.auxiliary_files import is_tokenizers_error, load_tokenizer
+from aviot.backbones.llava_video.checkpoint import check_sizes, read_source
 from aviot.backbones.llava_video.configuration import VIDEO_PLACEHOLDER
-from aviot.backbones.llava_video.conversation import chat_conversation, refuse_mark, refuse_marks
-from aviot.backbones.llava_video.prompt import ChatPrompt, chat_prompt
-from aviot.backbones.llava_video.sequence import IGNORED
-from aviot.backbones.llava_video.tokenizer_files import is_tokenizers_error, load_tokenizer
+from aviot.backbones.llava_video.prompt import (
+    ChatPrompt,
+    chat_conversation,
+    chat_prompt,
+    check_turns,
+    refuse_special_tokens,
+)
+from aviot.backbones.llava_video.prompt_batch import IGNORED
 from aviot.request import check_question
 from aviot.utils.files import atomic_folder
 from aviot.utils.values import require_positive, require_whole
@@ -30,8 +33,8 @@ from aviot.video import Scaling, Transform, Video, read_video
 
 SETTINGS_FILE = "processor_config.json"
 SETTINGS = ("image_size", "fps", "max_frames")
-# A stored sampling decides how much of a video is held in memory: 4,096 frames of 384 x 384 pixels are 1.8 GB. Callers
-# may ask for more.
+# Limits on a checkpoint's sampling, which decides how much memory a video takes: 4,096 frames of 384 x 384 pixels are
+# 1.8 GB. Callers may ask for more.
 MOST_FPS, MOST_FRAMES = 240.0, 4096
 _RULES = {"fps": number(0, MOST_FPS, above=True), "max_frames": whole(1, MOST_FRAMES)}
 History = Sequence[tuple[str, str]]  # earlier questions and answers
@@ -39,7 +42,7 @@ History = Sequence[tuple[str, str]]  # earlier questions and answers
 
 @dataclass(frozen=True)
 class TokenPrompt:
-    """One prompt as token ids, with the tokens of its question."""
+    """One prompt as token ids, and the range of its question's tokens."""
 
     ids: list[int]
     question: tuple[int, int]
@@ -47,7 +50,7 @@ class TokenPrompt:
 
 @dataclass(frozen=True)
 class TokenConversation:
-    """A conversation as token ids, the supervised ones again (`IGNORED` elsewhere), and its questions' tokens."""
+    """A conversation as token ids, its labels (`IGNORED` where not supervised), and the ranges of its questions."""
 
     ids: list[int]
     labels: list[int]
@@ -55,9 +58,9 @@ class TokenConversation:
 
 
 class AviotProcessor(ProcessorMixin):
-    """Reads and samples videos, scales their frames, and builds prompts whose question is marked.
+    """Reads and samples videos, scales their frames, and builds prompts with the range of their question.
 
-    `image_size` is the encoder's; `fps` and `max_frames` are the sampling of calls that say nothing else.
+    `image_size` is the encoder's; `fps` and `max_frames` are the defaults of calls that do not give them.
     """
 
     attributes = ("tokenizer",)
@@ -80,9 +83,9 @@ class AviotProcessor(ProcessorMixin):
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, **kwargs: Any) -> "AviotProcessor":
-        """The processor of a checkpoint: ours, a published AVIOT one, or LLaVA-Video's.
+        """Load the processor of a checkpoint: ours, a published AVIOT one, or LLaVA-Video's.
 
-        No code of a checkpoint is run; a name on the hub is fetched with `download=True` and not otherwise.
+        No code of a checkpoint is run; a name on the hub is fetched only with `download=True`.
         """
         refuse_trust(kwargs)
         origin = {name: kwargs.pop(name) for name in ORIGIN if name in kwargs}
@@ -90,7 +93,7 @@ class AviotProcessor(ProcessorMixin):
         folder = resolve_folder(pretrained_model_name_or_path, **origin)
         source = read_source(folder)
         if has_weights(folder):
-            check_claims(source, read_shards(folder))
+            check_sizes(source, read_shards(folder))
         config = source.config
         tokenizer = load_tokenizer(folder, config, kwargs)
         side = config.vision_config.image_size
@@ -111,10 +114,10 @@ class AviotProcessor(ProcessorMixin):
         if kwargs.get("push_to_hub"):
             kwargs.setdefault("repo_id", folder.name)
         settings = {"processor_class": type(self).__name__} | {name: getattr(self, name) for name in SETTINGS}
-        with atomic_folder(folder) as place:
-            written = self.tokenizer.save_pretrained(place, **kwargs)
-            (place / SETTINGS_FILE).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-        return [*(str(folder / Path(path).relative_to(place)) for path in written), str(folder / SETTINGS_FILE)]
+        with atomic_folder(folder) as temporary:
+            written = self.tokenizer.save_pretrained(temporary, **kwargs)
+            (temporary / SETTINGS_FILE).write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+        return [*(str(folder / Path(path).relative_to(temporary)) for path in written), str(folder / SETTINGS_FILE)]
 
     def __call__(
         self,
@@ -129,11 +132,11 @@ class AviotProcessor(ProcessorMixin):
         padding_side: str = "left",
         **kwargs: Any,
     ) -> BatchFeature:
-        """Tensors for `generate`: one prompt a question.
+        """Return tensors for `generate`, with one prompt per question.
 
-        `videos` are paths, folders of images, arrays or `Video`s that `read` gave: one for all questions (it is then
-        encoded once) or one each; `source_fps` is the rate of arrays and image folders. `histories` holds earlier turns
-        of each question's conversation.
+        `videos` are paths, folders of images, arrays or `Video`s from `read`: one for all questions (it is then encoded
+        once) or one per question; `source_fps` is the frame rate of arrays and image folders. `histories` has the
+        earlier questions and answers of each question's conversation.
         """
         if kwargs:
             raise TypeError(f"unknown arguments {', '.join(sorted(kwargs))}; see AviotProcessor.__call__")
@@ -143,14 +146,14 @@ class AviotProcessor(ProcessorMixin):
             raise ValueError("questions is empty; ask at least one")
         if len(sources) not in (1, len(questions)):
             raise ValueError(
-                f"give one video, or one a question: got {len(sources)} videos and {len(questions)} questions"
+                f"give one video, or one per question: got {len(sources)} videos and {len(questions)} questions"
             )
         sampling: dict[str, Any] = {"fps": fps, "max_frames": max_frames, "frames": frames, "source_fps": source_fps}
         read = [source if isinstance(source, Video) else self.read(source, **sampling) for source in sources]
         index = [min(i, len(read) - 1) for i in range(len(questions))]
         turns = [()] * len(questions) if histories is None else [_turns(history) for history in histories]
         if len(turns) != len(questions):
-            raise ValueError(f"give one history a question; got {len(turns)} and {len(questions)} questions")
+            raise ValueError(f"give one history per question; got {len(turns)} and {len(questions)} questions")
         prompts = [
             self.encode_prompt(self.prompt(question, read[video], history))
             for question, video, history in zip(questions, index, turns, strict=True)
@@ -165,9 +168,9 @@ class AviotProcessor(ProcessorMixin):
         reader: Callable[..., Video] = read_video,
         **sampling: Any,
     ) -> Video:
-        """Sample a video; its frames come scaled to the encoder's size, or as a transform leaves them.
+        """Sample a video; its frames are scaled to the encoder's size, or by `transform` if given.
 
-        `reader` is `read_video`, or another that takes the same, such as `read_isolated` for strangers' files.
+        `reader` is `read_video` or a function with the same arguments, such as `read_isolated` for untrusted files.
         """
         chosen = {"fps": self.fps, "max_frames": self.max_frames} | {k: v for k, v in sampling.items() if v is not None}
         return reader(source, transform=transform or Scaling(self.image_size), **chosen)
@@ -175,13 +178,13 @@ class AviotProcessor(ProcessorMixin):
     def prompt(
         self, question: str, video: Video, history: History = (), span: tuple[int, int] | None = None
     ) -> ChatPrompt:
-        """The chat prompt of one question about one sampled video; `span` has the characters of it that ask."""
+        """Return the chat prompt of a question about a video; `span` is the question's range without instructions."""
         check_question(question)
-        refuse_mark("the question", question, self.tokenizer.all_special_tokens)
+        refuse_special_tokens("the question", question, self.tokenizer.all_special_tokens)
         return chat_prompt(question, video.duration, video.times, history, span)
 
     def encode_prompt(self, prompt: ChatPrompt) -> TokenPrompt:
-        """Token ids around the placeholder; the question's tokens are those whose text overlaps it."""
+        """Return the token ids of a prompt; the question's tokens are those whose text overlaps its range."""
         before, _ = self._encode(prompt.before)
         after, (first, end) = self._encode(prompt.after, prompt.question)
         shift = len(before) + 1
@@ -190,29 +193,29 @@ class AviotProcessor(ProcessorMixin):
     def encode_conversation(
         self, turns: History, duration: float, times: Sequence[float], system: str | None = None
     ) -> TokenConversation:
-        """Encode questions and answers about one sampled video for training: answers and their end marks supervised.
+        """Encode questions and answers about one video for training; answers and the ends of turns are supervised.
 
-        Tokens are those of the prompts that `encode_prompt` makes for each question in turn; `system` replaces the text
-        of their system turn.
+        Token ids are those that `encode_prompt` returns for each question in turn; `system` replaces the text of the
+        system turn.
         """
-        refuse_marks(turns, self.tokenizer.all_special_tokens)
+        check_turns(turns, self.tokenizer.all_special_tokens)
         if system is not None:
-            refuse_mark("the system text", system, self.tokenizer.all_special_tokens)
+            refuse_special_tokens("the system text", system, self.tokenizer.all_special_tokens)
         conversation = chat_conversation(turns, duration, times, system)
         before, _ = self._encode(conversation.before)
         ids = [*before, VIDEO_PLACEHOLDER]
         labels = [IGNORED] * len(ids)
         questions = []
-        for piece in conversation.pieces:
-            tokens, (first, end) = self._encode(piece.text, piece.question or (0, 0))
-            if piece.question is not None:
+        for segment in conversation.segments:
+            tokens, (first, end) = self._encode(segment.text, segment.question or (0, 0))
+            if segment.question is not None:
                 questions.append((len(ids) + first, len(ids) + end))
             ids += tokens
-            labels += tokens if piece.supervised else [IGNORED] * len(tokens)
+            labels += tokens if segment.supervised else [IGNORED] * len(tokens)
         return TokenConversation(ids, labels, tuple(questions))
 
     def _encode(self, text: str, marked: tuple[int, int] = (0, 0)) -> tuple[list[int], tuple[int, int]]:
-        """Token ids, and the range of those whose text overlaps the marked characters."""
+        """Return token ids, and the range of those whose text overlaps the marked characters."""
         try:
             encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
         except BaseException as error:
@@ -224,15 +227,15 @@ class AviotProcessor(ProcessorMixin):
         return encoded["input_ids"], (inside[0], inside[-1] + 1) if inside else (0, 0)
 
     def pixels(self, frames: np.ndarray) -> Tensor:
-        """Return uint8 frames [T,H,W,3] as the model takes them: uint8 [T,3,H,W], which it scales a few at a time."""
+        """Return uint8 frames [T,H,W,3] in the model's layout, uint8 [T,3,H,W]; the model normalises them in chunks."""
         return as_pixels(frames)
 
     def scale(self, frame: np.ndarray) -> np.ndarray:
-        """Bicubic to the encoder's square, whatever the aspect."""
+        """Scale a frame to the encoder's square by bicubic interpolation; its aspect ratio is not preserved."""
         return Scaling(self.image_size)(frame)
 
     def pad_prompts(self, prompts: Sequence[TokenPrompt], padding_side: str = "left") -> dict[str, Tensor]:
-        """Token prompts in one tensor, with their masks and questions: `generate`'s arguments beside the videos."""
+        """Pad token prompts to one length; return the arguments of `generate` that do not describe videos."""
         longest = max(len(prompt.ids) for prompt in prompts)
         pad = self.tokenizer.pad_token_id if self.tokenizer.pad_token_id is not None else self.tokenizer.eos_token_id
         ids, mask, spans = [], [], []
@@ -263,7 +266,7 @@ class AviotProcessor(ProcessorMixin):
 
 
 def _turns(history: History) -> History:
-    """A conversation's earlier turns, checked: pairs of text."""
+    """Return a conversation's earlier turns; refuse anything but pairs of text."""
     turns = [history] if isinstance(history, str) else list(history)
     if any(isinstance(turn, str) or len(turn) != 2 or not all(isinstance(t, str) for t in turn) for turn in turns):
         raise ValueError(f"each history must be a list of (question, answer) pairs, got {history!r}")
@@ -271,5 +274,5 @@ def _turns(history: History) -> History:
 
 
 def as_pixels(frames: np.ndarray) -> Tensor:
-    """Return uint8 frames [T,H,W,3] as the model takes them: uint8 [T,3,H,W]."""
+    """Return uint8 frames [T,H,W,3] in the model's layout, uint8 [T,3,H,W]."""
     return torch.from_numpy(np.ascontiguousarray(frames)).permute(0, 3, 1, 2)

@@ -1,14 +1,15 @@
-"""The chat prompt: layout, time line, and where in it the question stands."""
+"""Chat prompts for answering and conversations for training: layout, time line, and the range of each question."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 PLACEHOLDER = "<image>"
 SYSTEM = "You are a helpful assistant."
+TURN_END = "<|im_end|>"
 
-# Sentences that say how to answer, not what is asked: those of the ten benchmarks the paper evaluates, as their harness
-# words them. Matched at either end of a question, case and spacing aside.
+# Sentences about the answer's format rather than its content: those of the ten benchmarks that the paper evaluates, in
+# their harness's words. Matched at either end of a question, ignoring case and spacing.
 _INSTRUCTIONS = (
     r"select the best answer to the following multiple-choice question based on the video(?: and the subtitles)?\.",
     r"respond with only the letter \([A-Z](?:, [A-Z])*,? or [A-Z]\) of the correct option\.",
@@ -40,7 +41,7 @@ _TRAILING = re.compile(rf"(?:^|(?<=\n)|(?<=[.?!] )|(?<=[.?!]))(?:{'|'.join(_INST
 
 @dataclass(frozen=True)
 class ChatPrompt:
-    """A prompt around one video: the text before and after the placeholder, and the question's range in the latter."""
+    """A prompt with one video: the text before and after its placeholder, and the question's range in the latter."""
 
     before: str
     after: str
@@ -52,12 +53,29 @@ class ChatPrompt:
         return self.before + PLACEHOLDER + self.after
 
 
+@dataclass(frozen=True)
+class Segment:
+    """Text of a conversation that is supervised as a whole or not at all, and the question's range in it."""
+
+    text: str
+    supervised: bool
+    question: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """A conversation about one video: the text before its placeholder, and the segments after it."""
+
+    before: str
+    segments: tuple[Segment, ...]
+
+
 def time_line(duration: float, times: Sequence[float]) -> str:
-    """The sentence that tells the model the video's length and where its frames were taken."""
-    places = ",".join(f"{time:.2f}s" for time in times)
+    """Return the sentence that states the video's length and the times of its frames."""
+    located = ",".join(f"{time:.2f}s" for time in times)
     return (
         f"The video lasts for {duration:.2f} seconds, and {len(times)} frames are uniformly sampled from it. "
-        f"These frames are located at {places}.Please answer the following questions related to this video."
+        f"These frames are located at {located}.Please answer the following questions related to this video."
     )
 
 
@@ -69,21 +87,20 @@ def chat_prompt(
     span: tuple[int, int] | None = None,
     system: str | None = None,
 ) -> ChatPrompt:
-    """ChatML: system turn, then the video with its time line and the first question, earlier answers, the question.
+    """Return a ChatML prompt: system turn, video with time line, earlier questions and answers, the question.
 
-    `system` is the text of the system turn (None: `SYSTEM`).
-    The question's range is that of the last question without its answer-format instructions: `span` of its characters,
-    or what its wording tells.
+    `system` is the text of the system turn (None: `SYSTEM`). The range of the question leaves out instructions on the
+    answer's format: it is `span`, in characters of the question, or by default `question_range`.
     """
     first = history[0][0] if history else question
     before = f"<|im_start|>system\n{SYSTEM if system is None else system}<|im_end|>\n<|im_start|>user\n"
     after = f"\n{time_line(duration, times)}\n"
     if history:
         after += first
-        for (_, answer), asked in zip(history, [*(turn[0] for turn in history[1:]), question], strict=True):
+        for (_, answer), following in zip(history, [*(turn[0] for turn in history[1:]), question], strict=True):
             after += f"<|im_end|>\n<|im_start|>assistant\n{answer}<|im_end|>\n<|im_start|>user\n"
             start = len(after)
-            after += asked
+            after += following
     else:
         start = len(after)
         after += question
@@ -93,13 +110,50 @@ def chat_prompt(
 
 
 def question_range(text: str) -> tuple[int, int]:
-    """The characters that ask: the question and its options, without instructions on how to answer at either end."""
+    """Return the range of the question and its options, without instructions on the answer's format at either end."""
     low, high = 0, len(text)
     while match := _LEADING.match(text, low, high):
         low = match.end()
     while match := _TRAILING.search(text, low, high):
         high = match.start()
-    asked = text[low:high]
-    if not asked.strip():  # nothing but instructions: then they are the question
-        low, high, asked = 0, len(text), text
-    return low + len(asked) - len(asked.lstrip()), high - (len(asked) - len(asked.rstrip()))
+    question = text[low:high]
+    if not question.strip():  # the text is nothing but instructions: they are the question
+        low, high, question = 0, len(text), text
+    return low + len(question) - len(question.lstrip()), high - (len(question) - len(question.rstrip()))
+
+
+def chat_conversation(
+    turns: Sequence[tuple[str, str]], duration: float, times: Sequence[float], system: str | None = None
+) -> Conversation:
+    """Return a whole conversation for training: each question and its answer, up to the end of the last answer.
+
+    Text and layout equal those of `chat_prompt`, so that training and answering agree. An answer is supervised together
+    with the token that ends its turn. `system` is the text of the system turn (None: `SYSTEM`).
+    """
+    if not turns:
+        raise ValueError("a conversation needs at least one question and its answer")
+    prompt = chat_prompt(turns[0][0], duration, times, system=system)
+    segments = [Segment(prompt.after, False, prompt.question), Segment(turns[0][1] + TURN_END, True)]
+    opening = "\n<|im_start|>user\n"
+    for question, answer in turns[1:]:
+        low, high = question_range(question)
+        text = f"{opening}{question}{TURN_END}\n<|im_start|>assistant\n"
+        segments.append(Segment(text, False, (len(opening) + low, len(opening) + high)))
+        segments.append(Segment(answer + TURN_END, True))
+    return Conversation(prompt.before, tuple(segments))
+
+
+def check_turns(turns: Sequence[tuple[str, str]], special_tokens: Iterable[str]) -> None:
+    """Refuse empty questions and answers, and those that hold a special token of the tokenizer."""
+    for number, turn in enumerate(turns, 1):
+        for role, text in zip(("question", "answer"), turn, strict=True):
+            if not text.strip():
+                raise ValueError(f"{role} {number} is empty")
+            refuse_special_tokens(f"{role} {number}", text, special_tokens)
+
+
+def refuse_special_tokens(name: str, text: str, special_tokens: Iterable[str]) -> None:
+    """Refuse a text with a special token, which would be read as structure, such as the end of a turn."""
+    found = next((token for token in special_tokens if token in text), None)
+    if found is not None:
+        raise ValueError(f"{name} holds {found}, which would be read as a special token and not as text; leave it out")

@@ -1,4 +1,4 @@
-"""AVIOT on the interface of methods: the paper's compressor with the question routes that a model trained for it."""
+"""AVIOT as a method: the paper's compressor, with the question representations that a model was trained with."""
 
 from collections.abc import Mapping
 
@@ -13,13 +13,13 @@ from aviot.methods.base import FrameMethod, Method
 from aviot.methods.features import VideoFeatures
 
 PARTS = ("compressor", "question_projection")
-"""The trained parts, by the names under which a model holds them."""
+"""The names of the trained parts in a model."""
 
 
 class AviotMethod(FrameMethod):
-    """AVIOT: optimal transport of frames onto supports at three granularities, shaped by the question.
+    """AVIOT: optimal transport of frames onto supports at three granularities, conditioned on the question.
 
-    It needs a model that was trained with it; `bind` takes its parts.
+    It needs a model that was trained with it; `bind` takes the model's parts.
     """
 
     name = "aviot"
@@ -59,19 +59,19 @@ class AviotMethod(FrameMethod):
             )
         return self.compressor(
             video.features,
-            **self._question_routes(video, question),
+            **self._question_inputs(video, question),
             motion=video.extras.get("before_positions"),
             supports=budget.frames(video.frames, video.tokens_per_frame),
             step=step,
         )
 
-    def _question_routes(self, video: VideoFeatures, question: Float[Tensor, "*B d"] | None) -> dict[str, Tensor]:
-        """Return q_v = W_q e and the frames' relevance to the question; nothing without a question."""
+    def _question_inputs(self, video: VideoFeatures, question: Float[Tensor, "*B d"] | None) -> dict[str, Tensor]:
+        """Return q_v = W_q e and the frames' relevance to the question; empty without a question."""
         if question is None:
             return {}
         if "frame_means" not in video.extras:
             raise ValueError("a question needs its video's frame means; prepare it with relevance=True")
-        assert self.question_projection is not None  # bound with the compressor
+        assert self.question_projection is not None  # `bind` sets both parts
         relevance = frame_relevance(video.extras["frame_means"], question)
         return {"question": self.question_projection(question), "relevance": relevance.detach()}
 
@@ -79,7 +79,7 @@ class AviotMethod(FrameMethod):
 def frame_relevance(
     frame_means: Float[Tensor, "*B T d"], question_mean: Float[Tensor, "*B d"]
 ) -> Float[Tensor, "*B T"]:
-    """Return rho_i = cos(v_i, e), the likeness of each projected frame's mean to the question's mean embedding.
+    """Return rho_i = cos(v_i, e), the similarity of each projected frame's mean to the question's mean embedding.
 
     This is the frame term of eq:supp_segment_relevance.
     """

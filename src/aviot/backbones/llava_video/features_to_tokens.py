@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from aviot import methods
 from aviot.backbones.llava_video.configuration import AviotConfig
 from aviot.backbones.llava_video.connector import Connector
-from aviot.backbones.llava_video.grouping import select_videos
+from aviot.backbones.llava_video.prompt_batch import select_videos
 from aviot.budget import Budget
 from aviot.methods import Compressed, FrameMethod, Method, VideoFeatures
 from aviot.methods.aviot import Compression, Compressor, PositionEncoder
@@ -22,32 +22,35 @@ from aviot.methods.registry import DEFAULT
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """An encoded video, or several of one length, with what does not depend on the question."""
+class PositionedVideo:
+    """One encoded video, or several of one length, with all tensors that do not depend on the question.
 
-    u: Float[Tensor, "*B T S D"]  # vision features
-    x: Float[Tensor, "*B T S D"]  # with positions
-    frame_means: Float[Tensor, "*B T d"] | None  # v_i, each frame's mean in the decoder's space, no gradient
+    `u` and `x` are the paper's letters for vision features before and after positions are added.
+    """
 
-    def for_prompts(self, asked: tuple[int, ...]) -> "Prepared":
-        """From one a video to one a prompt: the videos at these places."""
-        means = None if self.frame_means is None else select_videos(self.frame_means, asked)
-        return Prepared(select_videos(self.u, asked), select_videos(self.x, asked), means)
+    u: Float[Tensor, "*B T S D"]
+    x: Float[Tensor, "*B T S D"]
+    frame_means: Float[Tensor, "*B T d"] | None  # v_i, each frame's mean in the decoder's space, without gradient
 
-    def batch_of_one(self) -> "Prepared":
+    def for_prompts(self, video_of_prompt: tuple[int, ...]) -> "PositionedVideo":
+        """Return one video per prompt, by their indices among these videos."""
+        means = None if self.frame_means is None else select_videos(self.frame_means, video_of_prompt)
+        return PositionedVideo(select_videos(self.u, video_of_prompt), select_videos(self.x, video_of_prompt), means)
+
+    def batch_of_one(self) -> "PositionedVideo":
         """Return one video with a leading axis."""
         means = None if self.frame_means is None else self.frame_means[None]
-        return Prepared(self.u[None], self.x[None], means)
+        return PositionedVideo(self.u[None], self.x[None], means)
 
-    def only(self, place: int) -> "Prepared":
+    def only(self, index: int) -> "PositionedVideo":
         """Return one video of several."""
-        means = None if self.frame_means is None else self.frame_means[place]
-        return Prepared(self.u[place], self.x[place], means)
+        means = None if self.frame_means is None else self.frame_means[index]
+        return PositionedVideo(self.u[index], self.x[index], means)
 
 
 @dataclass(frozen=True)
 class VideoTokens:
-    """The decoder's tokens of each prompt's video, and what has to be finite for them to mean anything."""
+    """The decoder tokens of each prompt's video, and flags that tell whether the compression was finite."""
 
     tokens: Float[Tensor, "B v d"]
     finite: FiniteFlags | None
@@ -57,8 +60,8 @@ class VideoTokens:
         return VideoTokens(self.tokens.clone(), None if self.finite is None else self.finite.clone())
 
 
-class VideoPath:
-    """The part of a model between its encoder and its decoder."""
+class FeaturesToTokens:
+    """Mixin for the part of a model between its encoder and its decoder: vision features in, decoder tokens out."""
 
     config: AviotConfig
     device: torch.device
@@ -68,20 +71,22 @@ class VideoPath:
     connector: Connector
     _replays: Replays
 
-    def prepare(self, u: Float[Tensor, "*B T S D"], *, step: int | None = None, relevance: bool = True) -> Prepared:
-        """What every question about an encoded video shares: positions, and the frames in the decoder's space.
+    def prepare(
+        self, u: Float[Tensor, "*B T S D"], *, step: int | None = None, relevance: bool = True
+    ) -> PositionedVideo:
+        """Return all that questions about an encoded video share: positions and, for relevance, the frames' means.
 
-        The frames are there for a question's relevance; without one, `relevance=False` leaves them out.
+        `relevance=False` leaves the means out; they serve compression for a question alone.
         """
         x = self.position(u, step=step)
         if not relevance:
-            return Prepared(u, x, None)
+            return PositionedVideo(u, x, None)
         with torch.no_grad():
             means = self.connector.frame_means(x.flatten(0, -3)).float()
-        return Prepared(u, x, means.unflatten(0, x.shape[:-2]))
+        return PositionedVideo(u, x, means.unflatten(0, x.shape[:-2]))
 
     def method(self, name: str | Method) -> Method:
-        """Return a method of the registry, with this model's trained parts where it has some."""
+        """Return a method of the registry, with this model's trained parts if it has any."""
         return methods.get(name).bind(self.parts)
 
     @property
@@ -89,8 +94,8 @@ class VideoPath:
         """AVIOT's trained parts."""
         return {"compressor": self.compressor, "question_projection": self.question_projection}
 
-    def features_of(self, video: Prepared, times: Sequence[float] = ()) -> VideoFeatures:
-        """Return position-aware features as methods take them."""
+    def features_of(self, video: PositionedVideo, times: Sequence[float] = ()) -> VideoFeatures:
+        """Return position-aware features in the form that methods take."""
         extras = {"before_positions": video.u}
         if video.frame_means is not None:
             extras["frame_means"] = video.frame_means
@@ -99,14 +104,14 @@ class VideoPath:
 
     def compress(
         self,
-        video: Prepared,
+        video: PositionedVideo,
         question_mean: Float[Tensor, "*B d"] | None,
         *,
         budget: Budget | float,
         method: str | Method = DEFAULT,
         step: int | None = None,
     ) -> Compression:
-        """Mix whole frames of position-aware features of a video for its question.
+        """Mix whole frames of a video's position-aware features for its question.
 
         Videos of one length can be compressed together, each for its own question.
         """
@@ -115,40 +120,40 @@ class VideoPath:
             raise ValueError(f"method {found.name!r} acts on {found.point}, not on whole frames; ask by a VideoLM")
         return found.mix(self.features_of(video), question=question_mean, budget=Budget.of(budget), step=step)
 
-    def frame_tokens(self, video: Prepared, times: Sequence[float] = ()) -> VideoFeatures:
+    def frame_tokens(self, video: PositionedVideo, times: Sequence[float] = ()) -> VideoFeatures:
         """Return every frame's projected tokens on the pooled grid, without row separators."""
         rows, columns = self.connector.pooled
         tokens = self.project(video.x).unflatten(1, (-1, rows, columns + 1))[..., :columns, :].flatten(2, 3)
         return VideoFeatures(tokens, (rows, columns), tuple(times), self.connector.tokens_per_support)
 
     def with_separators(self, made: Compressed) -> tuple[Float[Tensor, "v d"], Int[Tensor, "v"]]:
-        """Return a method's tokens with a separator after each row that has tokens left, and which token each one is.
+        """Return a method's tokens with a separator after each row that has tokens left, and each one's index.
 
-        A separator follows where the next token is of another moment or another row; -1 stands for it in the order.
+        A separator follows where the next token has another time or row; its index is -1.
         """
         seconds, row, _ = made.positions.round(decimals=TIME_DIGITS).unbind(1)
         ends = torch.ones(len(made), dtype=torch.bool, device=row.device)
         ends[:-1] = (seconds[1:] != seconds[:-1]) | (row[1:] != row[:-1])
         order = torch.full((len(made) + int(ends.sum()),), -1, device=row.device)
-        places = torch.arange(len(made), device=row.device)
-        order[places + ends.cumsum(0) - ends.long()] = places
+        indices = torch.arange(len(made), device=row.device)
+        order[indices + ends.cumsum(0) - ends.long()] = indices
         tokens = self.connector.row_separator.to(made.tokens).repeat(len(order), 1)
         tokens[order >= 0] = made.tokens
         return tokens, order
 
     def idle_weights(self) -> Float[Tensor, ""]:
-        """Zero, and a gradient of zero for every weight that some batches do not use.
+        """Return zero, with a zero gradient for every weight that some batches do not use.
 
-        Without a question, or where a video is short enough as it is, parts of the compressor are not run. Training
-        that is spread over processes needs the same gradients from each, in the same order: added to what comes first
-        in the forward pass, this zero's gradients come last, and a weight's gradient is ready when all of it is there.
+        Without a question, or for a video that is short enough already, parts of the compressor are not run, but
+        distributed training needs the same gradients from each rank, in the same order. This zero is added to the first
+        result of the forward pass, so its gradients come last, when the weights' other gradients are complete.
         """
         parts = (self.position, self.compressor, self.question_projection)
         weights = [weight for part in parts for weight in part.parameters() if weight.requires_grad]
         return sum((weight.flatten()[:0].sum() for weight in weights), torch.zeros((), device=self.device))
 
     def project(self, features: Float[Tensor, "B K S D"]) -> Float[Tensor, "B v d"]:
-        """The decoder tokens of each prompt's features."""
+        """Return the decoder tokens of each prompt's features."""
         return self.connector(features.flatten(0, 1)).unflatten(0, (len(features), -1))
 
     @torch.no_grad()
@@ -156,37 +161,37 @@ class VideoPath:
         self,
         u: Float[Tensor, "V T S D"],
         questions: Float[Tensor, "B d"] | None,
-        asked: tuple[int, ...],
+        video_of_prompt: tuple[int, ...],
         *,
         budget: Budget | float,
         method: str | Method = DEFAULT,
     ) -> VideoTokens:
-        """Do everything between features and tokens, without gradient or record; a GPU replays what comes again.
+        """Turn features into tokens without gradient or record; on a GPU, shapes that recur are replayed as a graph.
 
-        `asked` has each prompt's video, by its place in `u`.
+        `video_of_prompt` has the index in `u` of each prompt's video.
         """
         found, limit = self.method(method), Budget.of(budget)
         inputs = {"u": u} if questions is None else {"u": u, "questions": questions}
-        work = partial(self._to_tokens, asked, limit, found)
+        work = partial(self._to_tokens, video_of_prompt, limit, found)
         if not found.replayable:
             return work(**inputs)
         return self._replays.run(
             work,
             inputs,
-            key=("tokens", asked, limit, found.name),
+            key=("tokens", video_of_prompt, limit, found.name),
             modules=(self.position, self.question_projection, self.compressor, self.connector),
         )
 
     def _to_tokens(
         self,
-        asked: tuple[int, ...],
+        video_of_prompt: tuple[int, ...],
         budget: Budget,
         method: Method,
         u: Float[Tensor, "V T S D"],
         questions: Float[Tensor, "B d"] | None = None,
     ) -> VideoTokens:
         videos = self.prepare(u, relevance=wants_frame_means(method, questions))
-        made = self.compress(videos.for_prompts(asked), questions, budget=budget, method=method)
+        made = self.compress(videos.for_prompts(video_of_prompt), questions, budget=budget, method=method)
         return VideoTokens(self.project(made.features), made.flags())
 
 
