@@ -89,10 +89,16 @@ def evaluate(
     batch: Annotated[int, typer.Option(help="Number of questions about a video per batch.")] = 1,
     max_new_tokens: MaxNewTokens = None,
     choice_instruction: Annotated[
-        str | None, typer.Option(help="Instruction appended after the options; pass '' for none.")
+        str | None,
+        typer.Option(
+            help="Instruction appended after the options; pass '' for none. Default: to answer with the letter."
+        ),
     ] = None,
     open_instruction: Annotated[
-        str | None, typer.Option(help="Instruction appended after a question without options; pass '' for none.")
+        str | None,
+        typer.Option(
+            help="Instruction appended after a question without options; pass '' for none. Default: to be brief."
+        ),
     ] = None,
     judge: JudgeUrl = None,
     judge_model: Annotated[str, typer.Option(help="Name of the judge's model.")] = "gpt-4o",
@@ -121,6 +127,7 @@ def evaluate(
         from aviot.utils.machine import check_device_name
 
         first = World.here().rank == 0
+        instructed = choice_instruction is not None or open_instruction is not None
         if verify is not None:
             unused = {
                 "ratio": ratio,
@@ -133,7 +140,7 @@ def evaluate(
                 "split": split,
                 "batch": batch != 1,
                 "max-new-tokens": max_new_tokens,
-                "instruction": choice_instruction is not None or open_instruction is not None,
+                "instruction": instructed,
                 "judge": judge,
                 "sampling": any(value is not None for value in (fps, max_frames, frames, source_fps)),
             }
@@ -150,12 +157,7 @@ def evaluate(
         if suite is not None:
             if suite != "paper":
                 raise ValueError(f"--suite must be paper, got {suite!r}")
-            unused = {
-                "videos": videos,
-                "split": split,
-                "by": by,
-                "instruction": choice_instruction is not None or open_instruction is not None,
-            }
+            unused = {"videos": videos, "split": split, "by": by, "instruction": instructed}
             _refuse_unused("--suite uses the benchmarks' own videos, splits and instructions", unused)
         from aviot.evaluation.config import EvaluationConfig
         from aviot.evaluation.item import Instructions
