@@ -14,6 +14,7 @@ from pathlib import Path
 
 import torch
 
+from aviot.methods.aviot.method import AviotMethod
 from aviot_lab.demo_model.accuracy import question_batches
 from aviot_lab.demo_model.architecture import new_model
 from aviot_lab.demo_model.batches import BatchWriter
@@ -38,7 +39,7 @@ def main() -> None:
     model = new_model(tokenizer, 0).eval()
     load_weights(given.run, model, "model.")
     model = model.to(device)
-    compressor, route = model.model.compressor, model.model._question_routes
+    compressor, inputs = model.model.compressor, AviotMethod._question_inputs
     config = compressor.config
 
     def at(temperature):
@@ -67,8 +68,8 @@ def main() -> None:
         true = torch.ones(len(asked), given.frames, device=device)
         true[asked_frames.row.to(device)] = asked_frames.shown.to(device, torch.float32)
 
-        def true_relevance(video, question_mean, true=true):
-            return route(video, question_mean) | {"relevance": true}
+        def true_relevance(method, video, question_mean, true=true):
+            return inputs(method, video, question_mean) | {"relevance": true}
 
         with torch.no_grad(), torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             u = encode(model, batch.conversations.plans, batch.conversations.videos)
@@ -78,7 +79,7 @@ def main() -> None:
                     found = answer(model, u, batch.conversations, ratio=ratio, compressor=name)
                     right[name, ratio] += found.right.tolist()
                 for name, (changed, knows) in variants.items():
-                    compressor.config, model.model._question_routes = changed, true_relevance if knows else route
+                    compressor.config, AviotMethod._question_inputs = changed, true_relevance if knows else inputs
                     found = answer(model, u, batch.conversations, ratio=ratio)
                     right[f"aviot, {name}", ratio] += found.right.tolist()
                     if name == "own" and ratio == given.ratios[0]:

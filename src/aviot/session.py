@@ -114,7 +114,10 @@ class Answer:
 
     @cached_property
     def provenance(self) -> TokenMixture:
-        """The exact mixture of source tokens behind each of the decoder's tokens; computed on first use."""
+        """The exact mixture of sources behind each token that the method made; computed on first use.
+
+        Of methods on encoder features those are features before projection and pooling, K x S of them.
+        """
         if self.compressed is None:
             raise ValueError("this answer has no record of its compression; answer with record=True")
         return self.compressed.mixture

@@ -103,7 +103,7 @@ def test_a_trained_method_alone_says_what_it_needs():
 def test_features_must_fit_their_grid_and_times():
     with pytest.raises(ValueError, match=r"features must be \[T,81,D\]"):
         VideoFeatures(torch.zeros(3, 80, 4), GRID)
-    with pytest.raises(ValueError, match="one time per frame, or none: got 2 for 3 frames"):
+    with pytest.raises(ValueError, match="one time per frame, or no times; got 2 for 3 frames"):
         VideoFeatures(torch.zeros(3, 81, 4), GRID, (0.0, 1.0))
 
 

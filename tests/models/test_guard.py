@@ -10,6 +10,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
+from aviot import VideoLM
 from aviot.cli import app
 from aviot.methods import names
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
@@ -110,3 +111,18 @@ def test_the_command_line_ends_with_a_sentence(tmp_path, compressor):
     assert done.stdout == ""
     assert "not finite (NaN or infinity)" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize(
+    "name", ["aviot_compressor.multiscale_stage.joint_gate_mlp.3.weight", "aviot_query_projector.weight"]
+)
+def test_parts_of_the_compressor_are_checked_when_they_are_loaded(tmp_path, name, value):
+    """Also what a softmax on a GPU would hide."""
+    folder = tmp_path / "spoilt"
+    shutil.copytree(GOLDEN, folder)
+    weights = load_file(folder / "model.safetensors")
+    plant(weights[f"model.{name}"], value)
+    save_file(weights, folder / "model.safetensors")
+    with pytest.raises(ValueError, match=r"model\.(compressor|question_projection)\S* is not finite"):
+        VideoLM.from_pretrained(folder, device="cpu")

@@ -170,5 +170,5 @@ def test_a_trained_method_needs_its_model(clip, mosaic):
 
 def test_an_unknown_family_is_named(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
-    with pytest.raises(ValueError, match=r'model_type "gpt2", and the families .* llava-video, mosaic; .* add a'):
+    with pytest.raises(ValueError, match=r'model_type "gpt2", which no family can read .llava-video, mosaic.; .*'):
         aviot.VideoLM.from_pretrained(tmp_path)

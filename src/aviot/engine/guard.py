@@ -1,5 +1,6 @@
 """A guard that stops generation at NaN and infinity."""
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -53,8 +54,13 @@ class FiniteGuard(LogitsProcessor):
 @contextmanager
 def guarded(model: Any, guard: FiniteGuard) -> Iterator[FiniteGuard]:
     """Pass all logits of a model's head to a guard, and check the last ones when the block ends."""
-    head = model.get_output_embeddings()
-    hook = head.register_forward_hook(lambda module, inputs, logits: guard.note(logits))
+    head, owner = model.get_output_embeddings(), threading.get_ident()
+
+    def note(module: Any, inputs: Any, logits: Tensor) -> None:
+        if threading.get_ident() == owner:  # other threads may use the same model meanwhile
+            guard.note(logits)
+
+    hook = head.register_forward_hook(note)
     try:
         yield guard
         guard.check()

@@ -19,6 +19,7 @@ from aviot.backbones.base import (
     StoredBackbone,
     VideoInPrompt,
 )
+from aviot.backbones.checkpoints.folder import CheckpointError
 from aviot.backbones.llava_video.checkpoint import read_source
 from aviot.backbones.llava_video.layouts import LAYOUT_OF_TYPE
 from aviot.backbones.llava_video.modeling import AviotForConditionalGeneration
@@ -54,7 +55,9 @@ class LlavaVideo(Backbone):
     def load(cls, folder: Path, device: torch.device) -> Self:
         """Load model and processor."""
         processor = AviotProcessor.from_pretrained(folder)
-        return cls(AviotForConditionalGeneration.from_pretrained(folder).eval().to(device), processor)
+        model = AviotForConditionalGeneration.from_pretrained(folder).eval()
+        _check_finite(folder, model.model.parts | {"position": model.model.position})
+        return cls(model.to(device), processor)
 
     @classmethod
     def wrap(cls, model: Any, processor: Any) -> Self | None:
@@ -215,6 +218,17 @@ class LlavaVideo(Backbone):
         if self.processor is None:
             raise ValueError("reading videos and building prompts needs a processor; pass one to VideoLM")
         return self.processor
+
+
+def _check_finite(folder: Path, parts: Mapping[str, nn.Module]) -> None:
+    """Raise CheckpointError for NaN or infinity in AVIOT's parts: a softmax can hide minus infinity from later checks.
+
+    The parts are small; NaN in the encoder or the decoder reaches the logits, which are checked with every answer.
+    """
+    for part, module in parts.items():
+        for name, weight in module.named_parameters():
+            if not bool(torch.isfinite(weight).all()):
+                raise CheckpointError(f"{folder}: model.{part}.{name} is not finite (NaN or infinity); it is damaged")
 
 
 def _embedded_prompts(prompts: Sequence[Prompt]) -> list[EmbeddedPrompt]:
