@@ -168,6 +168,28 @@ def test_a_trained_method_needs_its_model(clip, mosaic):
         session.ask("What?", budget=4)
 
 
+def test_the_command_says_so_before_the_video_is_decoded(mosaic, tmp_path, monkeypatch):
+    from outside_backbone import Mosaic
+
+    monkeypatch.setattr(Mosaic, "read", None)
+    clip = encode(tmp_path / "clip.mp4", pictures=4, rate=4)
+    done = CliRunner().invoke(app, ["answer", str(clip), "-q", "What?", "-m", str(mosaic), "--device", "cpu"])
+    assert done.exit_code == 2
+    assert "'aviot' needs a model that was trained with it" in done.stderr
+
+
+def test_a_method_that_makes_nothing_is_refused(clip, mosaic):
+    from outside_method import EveryNth
+
+    class Nothing(EveryNth):
+        def compress(self, video, *, question, budget):
+            return super().compress(video, question=question, budget=budget).subset(torch.arange(0))
+
+    session = aviot.VideoLM.from_pretrained(mosaic, device="cpu").open(clip)
+    with pytest.raises(ValueError, match="'every-nth' made no tokens"):
+        session.ask("What?", budget=4, method=Nothing())
+
+
 def test_an_unknown_family_is_named(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
     with pytest.raises(ValueError, match=r'model_type "gpt2", which no family can read .llava-video, mosaic.; .*'):

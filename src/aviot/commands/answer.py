@@ -69,6 +69,7 @@ def answer(
 
         check_opens(video)
         lm = load_model(model, device, report)
+        lm.backbone.method(method)  # refuses one that needs parts which this model does not have
         session = lm.open(video, report=report, **request.sampling)
         answers = [
             session.ask(each, budget=request.budget, method=method, max_new_tokens=max_new_tokens) for each in question

@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from aviot.commands.options import Device, MaxNewTokens, Model, ReadTimeout
+from aviot.commands.options import Device, MaxNewTokens, MethodOption, Model, ReadTimeout
 from aviot.commands.terminal import load_model, mistakes, say, working
+from aviot.methods.registry import DEFAULT
 
 
 def app(
@@ -25,6 +26,7 @@ def app(
         ),
     ] = [],  # noqa: B006
     max_upload: Annotated[int, typer.Option(help="Largest video to accept, in MB.")] = 512,
+    method: MethodOption = DEFAULT,
     max_new_tokens: MaxNewTokens = 64,
     read_timeout: ReadTimeout = 300.0,
     device: Device = "auto",
@@ -38,13 +40,14 @@ def app(
     """
     with mistakes(), working() as report:
         from aviot.explain.access import EXPOSED, Access, resolve
-        from aviot.request import checkpoint_folder
+        from aviot.request import check_compresses, checkpoint_folder
         from aviot.utils.machine import check_device_name
 
         if max_upload < 1:
             raise ValueError(f"--max-upload must be at least 1 MB, got {max_upload}")
         if model is not None:
             checkpoint_folder(model)
+        check_compresses(method)
         check_device_name(device)
         Access.of(host, port, allow_host)
         with _serving_at(host, port):
@@ -55,7 +58,9 @@ def app(
         from aviot.video.checks import ReadLimits
 
         limits = Limits(max_upload * 1_000_000)
-        videos = Videos(load_model(model, device, report), max_new_tokens, ReadLimits(seconds=read_timeout))
+        lm = load_model(model, device, report)
+        lm.backbone.method(method)
+        videos = Videos(lm, max_new_tokens, ReadLimits(seconds=read_timeout), method)
         with _serving_at(host, port):
             server = App((host, port), videos, limits, say, allow_host)
     info = server.videos.info

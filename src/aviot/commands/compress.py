@@ -74,6 +74,7 @@ def compress(
 
         check_opens(video)
         lm = load_model(model, device, report)
+        lm.backbone.method(method)  # refuses one that needs parts which this model does not have
         from aviot.session import save_compression
 
         session = lm.open(video, report=report, **request.sampling)

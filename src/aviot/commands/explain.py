@@ -106,6 +106,7 @@ def explain(
 
         check_opens(video)
         lm = load_model(model, device, report)
+        lm.backbone.method(method)  # refuses one that needs parts which this model does not have
         session, pictures = open_with_pictures(lm, video, report=report, **request.sampling)
         asking = Asking(tuple(question), request.budget, method, max_new_tokens)
         found, written = write_explanation(session, pictures, asking, outputs)

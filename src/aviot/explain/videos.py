@@ -35,6 +35,7 @@ class Videos:
     lm: VideoLM
     max_new_tokens: int
     limits: ReadLimits = field(default_factory=ReadLimits)
+    method: str = DEFAULT
     encoded: int = 0  # number of runs of the vision encoder
     _cache: OrderedDict[str, tuple[VideoSession, Pictures]] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -76,7 +77,7 @@ class Videos:
         """Return the page's data for questions about a cached video, without encoding it again."""
         with self._lock:
             session, pictures = self._find(key)
-            asking = Asking(tuple(questions), Budget(ratio=ratio), DEFAULT, self.max_new_tokens)
+            asking = Asking(tuple(questions), Budget(ratio=ratio), self.method, self.max_new_tokens)
             _, report = build_report(session, pictures, asking)
         return report | {"name": name}
 

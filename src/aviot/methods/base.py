@@ -161,7 +161,10 @@ class Method(ABC):
         """Compress one video. `question` is the mean input embedding of the question's tokens."""
         if video.batched:
             raise ValueError(f"give one video, features [T,S,D], got a batch {tuple(video.features.shape)}")
-        return self.compress(video, question=question, budget=Budget.of(budget))
+        made = self.compress(video, question=question, budget=Budget.of(budget))
+        if not len(made):
+            raise ValueError(f"method {self.name!r} made no tokens; a method must keep at least one")
+        return made
 
     @abstractmethod
     def compress(self, video: VideoFeatures, *, question: Float[Tensor, "d"] | None, budget: Budget) -> Compressed:
