@@ -66,6 +66,8 @@ def check_sampling(chosen: Mapping[str, Any]) -> None:
 
 def check_question(question: str) -> None:
     """Raise ValueError for a question that is empty or not valid text."""
+    if not isinstance(question, str):
+        raise ValueError(f"a question must be text, got {type(question).__name__}")
     if not question.strip():
         raise ValueError("the question is empty; ask something about the video")
     if any("\ud800" <= letter <= "\udfff" for letter in question):

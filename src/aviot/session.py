@@ -210,6 +210,8 @@ class VideoSession:
     ) -> list[Answer]:
         """Answer several prompts in one batch; with `record`, answers include their provenance."""
         found, limit = methods.get(method), self._budget(budget)
+        if not prompts:
+            return []
         if isinstance(found, DecoderMethod):
             return [self._answer_pruned(prompt, limit, found, max_new_tokens) for prompt in prompts]
         watch = self._watch()
@@ -227,6 +229,8 @@ class VideoSession:
     ) -> ConditionedVideo:
         """Compress for a question (None: unconditioned), with provenance; `answer` takes the result."""
         found = methods.get(method)
+        if isinstance(found, DecoderMethod):
+            raise ValueError(f"method {found.name!r} drops tokens inside the decoder; ask it, or evaluate it, instead")
         self.report("compress")
         prompt = self.prompt("-" if question is None else question)
         prompt = prompt if question is not None else replace(prompt, question=None)
@@ -270,7 +274,7 @@ class VideoSession:
             (video,) = self._compress([prompt], CompressionRequest(limit, method, times=self._times))
             inputs = self._place([prompt], [video], max_new_tokens)
         count = len(video.tokens)
-        pruning = Pruning(method, (limit.count(1, count),))
+        pruning = Pruning(method, (min(count, limit.count(len(self.video), self.backbone.tokens_per_frame)),))
         (text,) = self.lm.engine.generate(inputs, max_new_tokens, watch, pruning)
         answer = self._answer(prompt, text, video, watch)
         assert video.made is not None  # the request has a record

@@ -148,7 +148,25 @@ def test_a_session_answers_and_says_what_stayed(session):
     assert not session.backbone.model.get_decoder().layers[1]._forward_pre_hooks
 
 
+def test_a_number_of_supports_counts_whole_frames(session):
+    answer = session.ask("What is it?", budget=aviot.Budget(supports=2), method=KeepLoudest(), max_new_tokens=2)
+    assert answer.tokens_after == 2 * session.backbone.tokens_per_frame
+
+
+@pytest.mark.parametrize("selected", [[3, 1], [1, 1], [], [-1, 2], [0, 10**6], [True, False], [0.5]], ids=str)
+def test_a_selection_that_is_not_one_is_refused(session, selected):
+    class Selects(KeepLoudest):
+        def select(self, hidden, attention, count):
+            return torch.tensor(selected)
+
+    with pytest.raises(ValueError, match="'keep-loudest' must select 1 to"):
+        session.ask("What is it?", budget=4, method=Selects(), max_new_tokens=2)
+
+
 def test_what_cannot_be_dropped_is_refused(session):
+    with pytest.raises(ValueError, match="drops tokens inside the decoder; ask it"):
+        session.compress("What is it?", budget=4, method=KeepLoudest())
+
     class TooDeep(KeepLoudest):
         layer = 99
 

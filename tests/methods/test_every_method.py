@@ -124,3 +124,55 @@ def test_a_smaller_grid_fits_and_keeps_its_proportions(grid, cells):
     assert rows * columns >= 0.5 * min(cells, grid[0] * grid[1])
     weights = cell_weights(grid, (rows, columns))
     torch.testing.assert_close(weights.sum(1), torch.ones(rows * columns))
+
+
+def test_frames_mixed_by_a_matrix_of_weights():
+    from aviot.methods import mix_by_weights
+
+    given, weights = video(6), torch.softmax(torch.randn(2, 6), 1)
+    made = mix_by_weights(given, weights)
+    torch.testing.assert_close(made.features, torch.einsum("kt,tsd->ksd", weights, given.features))
+    torch.testing.assert_close(made.provenance().frames(), weights)
+
+
+def test_what_a_method_returns_is_checked(caplog):
+    from aviot.methods import Compressed, TokenMethod, TokenMixture
+
+    class Returns(TokenMethod):
+        name = "returns"
+
+        def __init__(self, make):
+            self.make = make
+
+        def compress(self, video, *, question, budget):
+            assert question is None  # it does not say that it uses one
+            return self.make(video)
+
+    def run(make, **attributes):
+        method = Returns(make)
+        for name, value in attributes.items():
+            setattr(method, name, value)
+        return method(video(4), question=torch.randn(6), budget=4)
+
+    with pytest.raises(TypeError, match="'returns' must return a Compressed, got NoneType"):
+        run(lambda _: None)
+    with pytest.raises(ValueError, match="index must be a 1-D tensor of whole numbers, got torch"):
+        run(lambda given: Compressed.kept(given, torch.ones(324, dtype=torch.bool)))
+    with pytest.raises(ValueError, match="must have one shape"):
+        TokenMixture(torch.zeros(3, 2, dtype=torch.long), torch.zeros(3, 1), 4, 81)
+    with pytest.raises(ValueError, match="needs deepstack, which this backbone does not supply"):
+        run(lambda given: given, needs=frozenset({"deepstack"}))
+    assert len(run(lambda given: Compressed.kept(given, torch.arange(100)))) == 100
+    assert "made 100 tokens of a budget of 81" in caplog.text
+
+
+def test_a_class_must_have_the_name_it_is_registered_for(monkeypatch):
+    from aviot.methods import register, registry
+    from aviot.methods.baselines import Uniform
+
+    monkeypatch.setattr(registry, "_registered", {})
+    register(Uniform, "other")
+    with pytest.raises(ValueError, match="'other' is registered for a class whose name is 'uniform'"):
+        get("other")
+    with pytest.raises(ValueError, match="register a Method subclass"):
+        register(3, "third")

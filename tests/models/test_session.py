@@ -1,12 +1,14 @@
 """A session gives the answers and compressions of the one-shot functions from one encoding."""
 
+import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from aviot import VideoLM
+from aviot import Budget, VideoLM
+from aviot.methods import Compressed, TokenMethod
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 
 CHECKPOINT = Path(__file__).parents[1] / "golden" / "checkpoint"
@@ -65,3 +67,33 @@ def test_what_is_refused(session):
         session.ask("Why?", budget=0.5)
     with pytest.raises(ValueError, match="the decoder reads 32,768"):
         session.answer("Why?", session.compress("Why?", budget=4), max_new_tokens=40_000)
+
+
+def test_tokens_are_read_by_frame_row_and_column_whatever_order_a_method_gives(session):
+    """A separator follows each row that has tokens left, and no more."""
+    rows, columns = session.backbone.model.model.connector.pooled
+    count = len(session.video) * rows * columns
+
+    class Backwards(TokenMethod):
+        name = "backwards"
+
+        def compress(self, video, *, question, budget):
+            return Compressed.kept(video, torch.arange(count).flip(0))
+
+    whole, turned = (session.compress(None, budget=Budget(keep=1.0), method=one) for one in ("none", Backwards()))
+    torch.testing.assert_close(turned.tokens, whole.tokens)
+    assert turned.video.order[:columns].tolist() == list(range(count - 1, count - 1 - columns, -1))
+
+
+def test_a_stream_that_is_left_ends_its_decoding(session):
+    before = threading.active_count()
+    pieces = session.ask("What is it?", budget=4, max_new_tokens=200, stream=True)
+    next(pieces, None)
+    pieces.close()
+    assert threading.active_count() == before
+
+
+def test_nothing_and_no_text(session):
+    assert session.answer_all([], budget=4) == []
+    with pytest.raises(ValueError, match="a question must be text, got NoneType"):
+        session.ask(None)

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -211,14 +211,16 @@ class Backbone(ABC):
     ) -> list[VideoInPrompt]:
         """Compress each prompt's video for its question, and project the result.
 
-        This default processes one prompt after another; a backbone that supports batches overrides it.
+        This default processes one prompt after another and keeps every record; a backbone that supports batches
+        overrides it.
         """
+        if request.step is not None:
+            raise ValueError(f"{self.family} does not train methods; leave the training step out")
         method = self.method(request.method)
         done = []
         for prompt, budget in zip(prompts, one_per_prompt(request.budget, len(prompts)), strict=True):
             features = self.features(encoded[prompt.video], method, conditioned=prompt.question is not None)
-            video = self.project(method(features, question=prompt.question, budget=budget), method)
-            done.append(video if request.record else replace(video, made=None))
+            done.append(self.project(method(features, question=prompt.question, budget=budget), method))
         return done
 
     @abstractmethod

@@ -18,7 +18,7 @@ from aviot.engine.base import DecoderInput, Report
 from aviot.engine.transformers import TransformersEngine
 from aviot.methods.aviot import Compressor
 from aviot.methods.aviot.replay import Replays
-from aviot.methods.base import Compressed, FrameMethod, Method
+from aviot.methods.base import Compressed, DecoderMethod, FrameMethod, Method
 from aviot.methods.features import VideoFeatures
 from aviot.methods.registry import UNCOMPRESSED
 from aviot.session import VideoLM
@@ -64,7 +64,9 @@ class Pipeline:
             return method.mix(replace(videos, features=features, extras=extras), question=asked, budget=budget).features
 
         inputs = {"features": videos.features, **videos.extras} | ({} if asked is None else {"asked": asked})
-        mixed = self.replays.run(work, inputs, key=(method.name, budget), modules=tuple(self.backbone.parts.values()))
+        mixed = self.replays.run(
+            work, inputs, key=(*method.replay_key, budget), modules=tuple(self.backbone.parts.values())
+        )
         return [_without_record(one, videos) for one in mixed]
 
     def project(self, made: list[Compressed], method: Method) -> list[VideoInPrompt]:
@@ -122,6 +124,8 @@ def _measure_setting(pipeline: Pipeline, setup: Setup, options: Options, report:
             f"{pipeline.frames} frames, batch {pipeline.batch}: {name}" + ("" if ratio is None else f" at {ratio:g}")
         )
         method = pipeline.backbone.method(name)
+        if isinstance(method, DecoderMethod):
+            raise ValueError(f"method {name!r} drops tokens inside the decoder, which is not timed; choose another")
         parts = {"encode": encode} | _method_parts(pipeline, setup, method, ratio)
         rows.append(_row(pipeline, setup, method, ratio, parts))
     return rows

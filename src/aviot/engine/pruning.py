@@ -85,6 +85,7 @@ class _State:
         visual = slice(start, start + count)
         attention = None if self.attention is None else self.attention[:, visual]
         kept = self.pruning.method.select(hidden[0, visual], attention, min(wanted, count)).to(hidden.device)
+        _check_selection(self.pruning.method.name, kept, min(wanted, count), count)
         self.pruning.kept.append(kept)
         every = torch.arange(hidden.shape[1], device=hidden.device)
         return torch.cat((every[:start], start + kept, every[start + count :]))
@@ -95,6 +96,17 @@ class _State:
         keys = torch.cat((self.index, decoded))
         shorter = mask[..., keys]
         return shorter if mask.shape[-2] == queries else shorter[..., self.index, :]
+
+
+def _check_selection(name: str, kept: Tensor, most: int, count: int) -> None:
+    """Raise ValueError unless indices are whole numbers below `count`, ascending, and at most `most`."""
+    is_index = kept.ndim == 1 and kept.dtype in (torch.int64, torch.int32)
+    in_order = is_index and bool((kept[1:] > kept[:-1]).all())
+    if not in_order or not 1 <= len(kept) <= most or not 0 <= int(kept[0]) <= int(kept[-1]) < count:
+        raise ValueError(
+            f"method {name!r} must select 1 to {most} ascending indices of {count} visual tokens, got {kept.dtype} "
+            f"{tuple(kept.shape)}"
+        )
 
 
 def last_row_attention(

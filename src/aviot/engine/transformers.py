@@ -40,19 +40,23 @@ class TransformersEngine(Engine):
         """Yield the greedy answer to one prompt in pieces; errors of the decoder are raised after the last piece."""
         pieces = TextIteratorStreamer(self.tokenizer, skip_special_tokens=True)
         errors: list[BaseException] = []
+        abandoned = threading.Event()
 
         def work() -> None:
             try:
                 with torch.inference_mode():
-                    self._generate(inputs, max_new_tokens, streamer=pieces)
+                    self._generate(inputs, max_new_tokens, streamer=pieces, stopping_criteria=[_stop_at(abandoned)])
             except BaseException as error:
                 errors.append(error)
                 pieces.end()
 
         thread = threading.Thread(target=work, daemon=True)
         thread.start()
-        yield from (piece for piece in pieces if piece)
-        thread.join()
+        try:
+            yield from (piece for piece in pieces if piece)
+        finally:
+            abandoned.set()
+            thread.join()
         if errors:
             raise errors[0]
 
@@ -82,6 +86,15 @@ class TransformersEngine(Engine):
                 logits_processor=processors,
                 **options,
             )
+
+
+def _stop_at(event: threading.Event) -> Callable[..., Tensor]:
+    """Return a stopping criterion that ends every sequence once an event is set."""
+
+    def stop(input_ids: Tensor, scores: Tensor, **_: Any) -> Tensor:
+        return torch.full((len(input_ids),), event.is_set(), dtype=torch.bool, device=input_ids.device)
+
+    return stop
 
 
 class _FirstToken(LogitsProcessor):

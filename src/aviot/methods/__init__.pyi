@@ -3,6 +3,7 @@ from aviot.methods.base import DecoderMethod as DecoderMethod
 from aviot.methods.base import FrameMethod as FrameMethod
 from aviot.methods.base import Method as Method
 from aviot.methods.base import TokenMethod as TokenMethod
+from aviot.methods.baselines import mix_by_weights as mix_by_weights
 from aviot.methods.features import TokenMixture as TokenMixture
 from aviot.methods.features import VideoFeatures as VideoFeatures
 from aviot.methods.registry import get as get

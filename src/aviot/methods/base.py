@@ -1,7 +1,8 @@
 """The interface of methods at the three points where one can act, and the result that they all return."""
 
+import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Literal, Self
@@ -14,6 +15,8 @@ from aviot.budget import Budget
 from aviot.methods.aviot.numerics import summary_of
 from aviot.methods.aviot.result import Compression
 from aviot.methods.features import TokenMixture, VideoFeatures
+
+logger = logging.getLogger(__name__)
 
 TIME_DIGITS = 3  # decimals of seconds; times that agree in them are the same moment
 
@@ -34,6 +37,7 @@ class Compressed:
     _positions: Callable[[], Float[Tensor, "n 3"]]
     _mixture: Callable[[], TokenMixture]
     compression: Compression | None = None
+    frame_times: tuple[float, ...] = ()  # seconds of the source frames
 
     def __repr__(self) -> str:
         return f"Compressed(tokens={summary_of(self.tokens)})"
@@ -54,10 +58,16 @@ class Compressed:
         return self._mixture()
 
     @cached_property
+    def nearest_frame(self) -> Int[Tensor, "n"]:
+        """The source frame whose time is nearest to each token's."""
+        at = torch.tensor(self.frame_times, device=self.positions.device)
+        return torch.bucketize(self.times.round(decimals=TIME_DIGITS), (at[1:] + at[:-1]) / 2)
+
+    @cached_property
     def moments(self) -> tuple[Float[Tensor, "K"], Int[Tensor, "n"]]:
-        """The distinct times of tokens, on the CPU, and the index of each token's time among them."""
-        times, which = self.times.cpu().round(decimals=TIME_DIGITS).unique(return_inverse=True)
-        return times, which
+        """The times of frames that are nearest to some token, on the CPU, and which of them each token has."""
+        frames, which = self.nearest_frame.cpu().unique(return_inverse=True)
+        return torch.tensor(self.frame_times)[frames], which
 
     @property
     def times(self) -> Float[Tensor, "n"]:
@@ -70,11 +80,14 @@ class Compressed:
         def mixture() -> TokenMixture:
             return replace(self.mixture, indices=self.mixture.indices[index], weights=self.mixture.weights[index])
 
-        return Compressed(self.tokens[index], self.grid, lambda: self.positions[index], mixture)
+        own = self.tokens[index]
+        return Compressed(own, self.grid, lambda: self.positions[index], mixture, frame_times=self.frame_times)
 
     @classmethod
     def kept(cls, video: VideoFeatures, index: Int[Tensor, "n"]) -> Self:
         """Return unchanged source tokens, selected by flat index (frame * patches + patch)."""
+        if index.ndim != 1 or index.is_floating_point() or index.dtype == torch.bool:
+            raise ValueError(f"index must be a 1-D tensor of whole numbers, got {index.dtype} {tuple(index.shape)}")
         ones = torch.ones((len(index), 1), device=index.device)
         return cls.mixed(video, TokenMixture(index[:, None], ones, video.frames, video.patches), video.flat()[index])
 
@@ -83,7 +96,7 @@ class Compressed:
         """Return mixtures of source tokens; `tokens` if they have been computed already, in the mixture's order."""
         made = mixture.rebuild(video.flat()).to(video.features.dtype) if tokens is None else tokens
         grid, times = video.grid, video.times  # closures must not hold the features in memory
-        return cls(made, grid, lambda: mean_positions(mixture, grid, times), lambda: mixture)
+        return cls(made, grid, lambda: mean_positions(mixture, grid, times), lambda: mixture, frame_times=times)
 
     @classmethod
     def of_frames(cls, compression: Compression, video: VideoFeatures) -> Self:
@@ -96,7 +109,7 @@ class Compressed:
         def mixture() -> TokenMixture:
             return frame_mixture(compression.provenance().coefficients)
 
-        return cls(compression.features.flatten(0, 1), grid, positions, mixture, compression)
+        return cls(compression.features.flatten(0, 1), grid, positions, mixture, compression, times)
 
 
 def frame_mixture(coefficients: Float[Tensor, "K S T"]) -> TokenMixture:
@@ -145,7 +158,13 @@ class Method(ABC):
     uses_question: ClassVar[bool] = False
     needs: ClassVar[frozenset[str]] = frozenset()
     compresses: ClassVar[bool] = True  # False if all tokens stay unchanged
+    uses_times: ClassVar[bool] = False  # True if it reads `VideoFeatures.times`; a CUDA graph would not notice others
     replayable: ClassVar[bool] = True  # False if a CUDA graph cannot repeat a call
+
+    @property
+    def replay_key(self) -> tuple[Hashable, ...]:
+        """What a CUDA graph of a call depends on besides shapes and weights; a method with parameters adds them."""
+        return type(self), self.name
 
     def bind(self, parts: Mapping[str, nn.Module]) -> "Method":
         """Return the method with a model's trained parts; by default the method itself, which has none."""
@@ -158,12 +177,26 @@ class Method(ABC):
         question: Float[Tensor, "d"] | None = None,
         budget: Budget | float,
     ) -> Compressed:
-        """Compress one video. `question` is the mean input embedding of the question's tokens."""
+        """Compress one video. `question` is the mean input embedding of the question's tokens.
+
+        A method that does not use the question does not get it.
+        """
         if video.batched:
             raise ValueError(f"give one video, features [T,S,D], got a batch {tuple(video.features.shape)}")
-        made = self.compress(video, question=question, budget=Budget.of(budget))
+        limit, asked = Budget.of(budget), question if self.uses_question else None
+        missing = sorted(self.needs - video.extras.keys()) if asked is not None or not self.uses_question else []
+        if missing:
+            raise ValueError(
+                f"method {self.name!r} needs {', '.join(missing)}, which this backbone does not supply; choose another"
+            )
+        made = self.compress(video, question=asked, budget=limit)
+        if not isinstance(made, Compressed):
+            raise TypeError(f"method {self.name!r} must return a Compressed, got {type(made).__name__}")
         if not len(made):
             raise ValueError(f"method {self.name!r} made no tokens; a method must keep at least one")
+        allowed = limit.count(video.frames, video.patches)
+        if self.point == "tokens" and len(made) > allowed:
+            logger.warning("method %s made %d tokens of a budget of %d", self.name, len(made), allowed)
         return made
 
     @abstractmethod

@@ -22,6 +22,19 @@ from aviot.methods.base import Compressed, FrameMethod, TokenMethod
 from aviot.methods.features import TokenMixture, VideoFeatures
 
 
+def mix_by_weights(video: VideoFeatures, weights: Float[Tensor, "K T"]) -> Compression:
+    """Mix whole frames, all positions alike: row k of the weights is support k's distribution over frames."""
+
+    def rule(x: Float[Tensor, "B T S D"], supports: int) -> Rule:
+        def mixed(frames: Float[Tensor, "B T S C"]) -> Float[Tensor, "B K S C"]:
+            own = weights.to(frames.device, torch.promote_types(frames.dtype, torch.float32))
+            return torch.einsum("kt,btsc->bksc", own, frames.to(own.dtype)).to(frames.dtype)
+
+        return mixed
+
+    return mix_frames(video.features, len(weights), Mixing(rule, (len(weights),)), FiniteCheck())
+
+
 class _FixedMixing(FrameMethod):
     """A method that mixes frames by a rule that does not use the question."""
 

@@ -76,6 +76,13 @@ class TokenMixture:
     frames: int
     patches: int
 
+    def __post_init__(self) -> None:
+        if self.indices.ndim != 2 or self.indices.shape != self.weights.shape:
+            raise ValueError(
+                "indices and weights must have one shape [tokens, sources each], got "
+                f"{tuple(self.indices.shape)} and {tuple(self.weights.shape)}"
+            )
+
     def __repr__(self) -> str:
         return (
             f"TokenMixture({len(self.indices)} tokens of {self.frames} x {self.patches}, {self.indices.shape[1]} each)"

@@ -38,8 +38,8 @@ def names() -> tuple[str, ...]:
 
 
 def compresses(name: str) -> bool:
-    """Return whether a method reduces the number of tokens, without importing it."""
-    return name != UNCOMPRESSED
+    """Return whether a method reduces the number of tokens; this package's methods are not imported for that."""
+    return name != UNCOMPRESSED if name in _OWN else get(name).compresses
 
 
 def check_name(name: str) -> None:
@@ -63,7 +63,10 @@ def get(name: "str | Method") -> "Method":
     else:
         found = _load(name)
     if not isinstance(found, Method):
-        raise TypeError(f"method {name!r} must be a subclass of aviot.methods.Method, got {type(found).__name__}")
+        raise ValueError(f"method {name!r} must be a subclass of aviot.methods.Method, got {type(found).__name__}")
+    if getattr(found, "name", None) != name:
+        own = getattr(found, "name", None)
+        raise ValueError(f"method {name!r} is registered for a class whose name is {own!r}; give both the same name")
     return found
 
 
@@ -74,6 +77,8 @@ def register(make: "Callable[[], Method]", name: str) -> None:
     """
     if name in _OWN:
         raise ValueError(f"{name!r} is a method of this package; choose another name")
+    if not callable(make):
+        raise ValueError(f"register a Method subclass, or a function that returns a method, got {make!r}")
     _registered[name] = make
 
 
@@ -94,5 +99,5 @@ def _load(name: str) -> "Method":
     except Exception as error:
         raise ValueError(
             f"method {name!r} of the package {_installed()[name] or 'that names it'} cannot be loaded "
-            f"({type(error).__name__}: {error}); update or uninstall that package"
+            f"({type(error).__name__}: {error}); correct, update or uninstall that package"
         ) from error

@@ -17,7 +17,6 @@ from aviot.methods import Compressed, FrameMethod, Method, VideoFeatures
 from aviot.methods.aviot import Compression, Compressor, PositionEncoder
 from aviot.methods.aviot.finite import FiniteFlags
 from aviot.methods.aviot.replay import Replays
-from aviot.methods.base import TIME_DIGITS
 from aviot.methods.registry import DEFAULT
 
 
@@ -110,15 +109,17 @@ class FeaturesToTokens:
         budget: Budget | float,
         method: str | Method = DEFAULT,
         step: int | None = None,
+        times: Sequence[float] = (),
     ) -> Compression:
         """Mix whole frames of a video's position-aware features for its question.
 
-        Videos of one length can be compressed together, each for its own question.
+        Videos of one length can be compressed together, each for its own question; `times` are those of one video.
         """
         found = self.method(method)
         if not isinstance(found, FrameMethod):
             raise ValueError(f"method {found.name!r} acts on {found.point}, not on whole frames; ask by a VideoLM")
-        return found.mix(self.features_of(video), question=question_mean, budget=Budget.of(budget), step=step)
+        question = question_mean if found.uses_question else None
+        return found.mix(self.features_of(video, times), question=question, budget=Budget.of(budget), step=step)
 
     def frame_tokens(self, video: PositionedVideo, times: Sequence[float] = ()) -> VideoFeatures:
         """Return every frame's projected tokens on the pooled grid, without row separators."""
@@ -127,18 +128,23 @@ class FeaturesToTokens:
         return VideoFeatures(tokens, (rows, columns), tuple(times), self.connector.tokens_per_support)
 
     def with_separators(self, made: Compressed) -> tuple[Float[Tensor, "v d"], Int[Tensor, "v"]]:
-        """Return a method's tokens with a separator after each row that has tokens left, and each one's index.
+        """Return a method's tokens in reading order with a separator after each row, and each one's index.
 
-        A separator follows where the next token has another time or row; its index is -1.
+        A merged token stands in the frame and row that are nearest to its mean position. A separator follows the last
+        token of every row that has some left; its index is -1.
         """
-        seconds, row, _ = made.positions.round(decimals=TIME_DIGITS).unbind(1)
+        frame, (_, row, column) = made.nearest_frame, made.positions.unbind(1)
+        row = row.round()
+        by_position = column.argsort(stable=True)
+        by_position = by_position[row[by_position].argsort(stable=True)]
+        by_position = by_position[frame[by_position].argsort(stable=True)]
+        frame, row = frame[by_position], row[by_position]
         ends = torch.ones(len(made), dtype=torch.bool, device=row.device)
-        ends[:-1] = (seconds[1:] != seconds[:-1]) | (row[1:] != row[:-1])
+        ends[:-1] = (frame[1:] != frame[:-1]) | (row[1:] != row[:-1])
         order = torch.full((len(made) + int(ends.sum()),), -1, device=row.device)
-        indices = torch.arange(len(made), device=row.device)
-        order[indices + ends.cumsum(0) - ends.long()] = indices
+        order[torch.arange(len(made), device=row.device) + ends.cumsum(0) - ends.long()] = by_position
         tokens = self.connector.row_separator.to(made.tokens).repeat(len(order), 1)
-        tokens[order >= 0] = made.tokens
+        tokens[order >= 0] = made.tokens[by_position]
         return tokens, order
 
     def idle_weights(self) -> Float[Tensor, ""]:
@@ -178,7 +184,7 @@ class FeaturesToTokens:
         return self._replays.run(
             work,
             inputs,
-            key=("tokens", video_of_prompt, limit, found.name),
+            key=("tokens", video_of_prompt, limit, *found.replay_key),
             modules=(self.position, self.question_projection, self.compressor, self.connector),
         )
 

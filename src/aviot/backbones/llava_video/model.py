@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -169,7 +170,7 @@ class AviotModel(FeaturesToTokens, AviotPreTrainedModel):
         needs_tokens_only = not request.record and request.step is None and not torch.is_grad_enabled()
         for group in group_prompts(prompts, encoded, one_per_prompt(request.budget, len(prompts))):
             mixes_frames = isinstance(method, FrameMethod)
-            if mixes_frames and needs_tokens_only and on_gpu(encoded[group.videos[0]]):
+            if mixes_frames and needs_tokens_only and not method.uses_times and on_gpu(encoded[group.videos[0]]):
                 u = stack_videos([encoded[video] for video in group.videos])
                 made = self.video_tokens(u, group.questions, group.video_of_prompt, budget=group.budget, method=method)
                 for number, tokens in zip(group.prompts, made.tokens, strict=True):
@@ -190,7 +191,8 @@ class AviotModel(FeaturesToTokens, AviotPreTrainedModel):
     ) -> Iterator[VideoInPrompt]:
         """Compress and project a group in one call."""
         method = self.method(request.method)
-        batch = self.compress(videos, group.questions, budget=group.budget, method=method, step=request.step)
+        how: dict[str, Any] = {"budget": group.budget, "method": method, "step": request.step, "times": request.times}
+        batch = self.compress(videos, group.questions, **how)
         flags = None if request.record or torch.is_grad_enabled() else batch.flags()
         for index, tokens in enumerate(self.project(batch.features)):
             made = None
@@ -215,7 +217,7 @@ class AviotModel(FeaturesToTokens, AviotPreTrainedModel):
             own = replace(every, features=every.features[index])
             made = method(own, question=question, budget=group.budget)
             tokens, order = self.with_separators(made)
-            yield VideoInPrompt(tokens, made if request.record else None, order=order)
+            yield VideoInPrompt(tokens, made, order=order)
 
     def embed_prompts(self, prompts: Prompts) -> list[EmbeddedPrompt]:
         """Embed all prompts in one call, since sharded weights are gathered per call, and drop their padding."""
