@@ -5,7 +5,6 @@ benchmarks use `VideoSession`.
 """
 
 import json
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -134,7 +133,13 @@ class ConditionedVideo:
 
     question: str | None
     video: VideoInPrompt
-    made: Compressed
+
+    @property
+    def made(self) -> Compressed:
+        """The method's result, with its provenance."""
+        if self.video.made is None:
+            raise ValueError("there is no record of how these tokens were made; compress the video again")
+        return self.video.made
 
     @property
     def tokens(self) -> Float[Tensor, "v d"]:
@@ -236,8 +241,7 @@ class VideoSession:
         prompt = prompt if question is not None else replace(prompt, question=None)
         request = CompressionRequest(self._budget(budget), found, times=self._times)
         (video,) = self._compress([prompt], request)
-        assert video.made is not None  # the request has a record
-        return ConditionedVideo(question, video, video.made)
+        return ConditionedVideo(question, video)
 
     def answer(self, question: str, read: ConditionedVideo, *, max_new_tokens: int = MAX_NEW_TOKENS) -> Answer:
         """Answer a question from the result of `compress`, which may be for another question."""
@@ -336,14 +340,3 @@ def save_compression(path: Path, video: Video, read: ConditionedVideo) -> None:
         tensors |= {"indices": mixture.indices, "weights": mixture.weights}
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     write_tensors(path, plain, {"aviot": json.dumps(about)})
-
-
-def __getattr__(name: str) -> Any:
-    if name != "Session":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    warnings.warn("Session is now VideoLM(model, processor).open(video)", DeprecationWarning, stacklevel=2)
-
-    def session(model: Any, processor: Any, video: Video, report: Report = lambda _: None) -> VideoSession:
-        return VideoLM(model, processor).open(video, report=report)
-
-    return session
