@@ -290,16 +290,12 @@ class VideoSession:
         made, frames = video.made, len(self.video)
         compression = None if made is None else made.compression
         per_frame = self.backbone.tokens_per_frame
-        if compression is not None:
-            supports, path, budgets = len(compression.features), compression.path, compression.budgets
-        else:
-            moments = -(-len(video.tokens) // per_frame) if made is None else len(made.moments[0])
-            supports, path, budgets = moments, (frames,), ()
+        path, budgets = ((frames,), ()) if compression is None else (compression.path, compression.budgets)
         return Answer(
             question=prompt.text,
             text=text,
             frames=frames,
-            supports=supports,
+            supports=video.supports(per_frame),
             tokens_before=frames * per_frame,
             tokens_after=len(video.tokens),
             path=path,

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -83,7 +83,12 @@ class VideoInPrompt:
     made: Compressed | None  # None without a record
     finite: FiniteFlags | None = None  # one for all prompts compressed in one call; None with a record
     order: Int[Tensor, "v"] | None = None  # each token's index among the method's tokens; -1 for structure tokens
-    extras: Mapping[str, Tensor] = field(default_factory=dict)  # tensors mixed with the same weights, such as deepstack
+
+    def supports(self, tokens_per_frame: int) -> int:
+        """Return the number of supports: whole frames' worth of tokens, or for single tokens the frames they are in."""
+        if self.made is None or self.made.compression is not None:
+            return -(-len(self.tokens) // tokens_per_frame)
+        return len(self.made.moments[0])
 
 
 class Backbone(ABC):

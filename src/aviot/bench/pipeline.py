@@ -160,8 +160,7 @@ def _method_parts(pipeline: Pipeline, setup: Setup, method: Method, ratio: float
 
 
 def _row(pipeline: Pipeline, setup: Setup, method: Method, ratio: float | None, parts: dict[str, Part]) -> MethodResult:
-    backbone, frames = pipeline.backbone, pipeline.frames
-    path, tokens = _outcome(pipeline, method, ratio)
+    path, supports, tokens = _outcome(pipeline, method, ratio)
     share = None
     if method.trained and (shape := pipeline.encoded[0].features.shape):
         moved = pipeline.batch * fewest_bytes(path, shape[1], shape[2], setup.dtype.itemsize)
@@ -169,10 +168,10 @@ def _row(pipeline: Pipeline, setup: Setup, method: Method, ratio: float | None, 
     first = total_ms(parts, FIRST_TOKEN)
     return MethodResult(
         method=method.name,
-        frames=frames,
+        frames=pipeline.frames,
         batch=pipeline.batch,
         ratio=ratio,
-        supports=-(-tokens // backbone.tokens_per_frame),
+        supports=supports,
         tokens=tokens,
         path=path,
         parts=parts,
@@ -182,15 +181,16 @@ def _row(pipeline: Pipeline, setup: Setup, method: Method, ratio: float | None, 
     )
 
 
-def _outcome(pipeline: Pipeline, method: Method, ratio: float | None) -> tuple[tuple[int, ...], int]:
-    """Return a method's path, and the number of visual tokens of a video after it."""
+def _outcome(pipeline: Pipeline, method: Method, ratio: float | None) -> tuple[tuple[int, ...], int, int]:
+    """Return a method's path, and the numbers of supports and of visual tokens of a video after it."""
     backbone, frames = pipeline.backbone, pipeline.frames
     if ratio is None:
-        return (frames,), frames * backbone.tokens_per_frame
+        return (frames,), frames, frames * backbone.tokens_per_frame
     request = CompressionRequest(Budget(ratio=ratio), method)
     (video,) = backbone.compress(pipeline.encoded[:1], pipeline.prompts[:1], request)
     record = None if video.made is None else video.made.compression
-    return (frames,) if record is None else record.path, len(video.tokens)
+    path = (frames,) if record is None else record.path
+    return path, video.supports(backbone.tokens_per_frame), len(video.tokens)
 
 
 def _compared(rows: list[MethodResult]) -> list[MethodResult]:

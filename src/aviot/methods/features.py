@@ -98,10 +98,6 @@ class TokenMixture:
         """Return each token's distribution over frames."""
         return self._summed(self.indices // self.patches, self.frames)
 
-    def patch_shares(self) -> Float[Tensor, "n S"]:
-        """Return each token's distribution over grid positions."""
-        return self._summed(self.indices % self.patches, self.patches)
-
     def dense(self) -> Float[Tensor, "n T*S"]:
         """Return the dense matrix of weights, which is large."""
         return self._summed(self.indices, self.frames * self.patches)
