@@ -278,7 +278,7 @@ class VideoSession:
             (video,) = self._compress([prompt], CompressionRequest(limit, method, times=self._times))
             inputs = self._place([prompt], [video], max_new_tokens)
         count = len(video.tokens)
-        pruning = Pruning(method, (min(count, limit.count(len(self.video), self.backbone.tokens_per_frame)),))
+        pruning = Pruning(method, (min(count, limit.count(len(self.encoded.times), self.encoded.tokens_per_frame)),))
         (text,) = self.lm.engine.generate(inputs, max_new_tokens, watch, pruning)
         answer = self._answer(prompt, text, video, watch)
         assert video.made is not None  # the request has a record
@@ -287,16 +287,16 @@ class VideoSession:
         return replace(answer, tokens_after=len(kept), compressed=video.made.subset(kept[kept >= 0]))
 
     def _answer(self, prompt: Prompt, text: str, video: VideoInPrompt, watch: Stopwatch) -> Answer:
-        made, frames = video.made, len(self.video)
+        made, encoded = video.made, self.encoded
         compression = None if made is None else made.compression
-        per_frame = self.backbone.tokens_per_frame
-        path, budgets = ((frames,), ()) if compression is None else (compression.path, compression.budgets)
+        whole = (len(encoded.times),)
+        path, budgets = (whole, ()) if compression is None else (compression.path, compression.budgets)
         return Answer(
             question=prompt.text,
             text=text,
-            frames=frames,
-            supports=video.supports(per_frame),
-            tokens_before=frames * per_frame,
+            frames=len(self.video),
+            supports=video.supports(encoded.tokens_per_frame),
+            tokens_before=encoded.tokens_before,
             tokens_after=len(video.tokens),
             path=path,
             budgets=budgets,
@@ -314,7 +314,7 @@ class VideoSession:
 
     @property
     def _times(self) -> tuple[float, ...]:
-        return tuple(self.video.times)
+        return self.encoded.times
 
 
 def save_compression(path: Path, video: Video, read: ConditionedVideo) -> None:

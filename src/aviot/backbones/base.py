@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -41,10 +41,30 @@ class StoredBackbone:
 
 @dataclass(frozen=True)
 class EncodedVideo:
-    """A sampled video and its encoder features, for any number of questions."""
+    """A sampled video and its encoder features on a grid of patches, for any number of questions.
+
+    An encoder that merges frames has fewer of them than the video; `times` are those of the encoder's frames, in
+    seconds (default: the video's own). `tokens_per_frame` is the number of decoder tokens of one whole frame of the
+    encoder, including structure tokens (default: the size of the grid). `extras` has tensors [T,S,d] that are mixed
+    with the same coefficients as the features, by name.
+    """
 
     video: Video
     features: Float[Tensor, "T S D"]
+    grid: tuple[int, int]
+    tokens_per_frame: int = 0
+    times: tuple[float, ...] = ()
+    extras: Mapping[str, Float[Tensor, "T S d"]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        rows, columns = self.grid
+        object.__setattr__(self, "tokens_per_frame", self.tokens_per_frame or rows * columns)
+        object.__setattr__(self, "times", self.times or tuple(self.video.times))
+
+    @property
+    def tokens_before(self) -> int:
+        """The number of decoder tokens without compression."""
+        return len(self.times) * self.tokens_per_frame
 
 
 @dataclass(frozen=True)
@@ -128,16 +148,6 @@ class Backbone(ABC):
     @abstractmethod
     def decoder(self) -> DecoderShape:
         """The decoder's shape, for counting operations."""
-
-    @property
-    @abstractmethod
-    def grid(self) -> tuple[int, int]:
-        """Rows and columns of the patch grid that frame methods operate on."""
-
-    @property
-    @abstractmethod
-    def tokens_per_frame(self) -> int:
-        """The visual tokens of one whole frame in the decoder, including structure tokens."""
 
     @property
     @abstractmethod

@@ -185,12 +185,12 @@ def _outcome(pipeline: Pipeline, method: Method, ratio: float | None) -> tuple[t
     """Return a method's path, and the numbers of supports and of visual tokens of a video after it."""
     backbone, frames = pipeline.backbone, pipeline.frames
     if ratio is None:
-        return (frames,), frames, frames * backbone.tokens_per_frame
+        return (frames,), frames, pipeline.encoded[0].tokens_before
     request = CompressionRequest(Budget(ratio=ratio), method)
     (video,) = backbone.compress(pipeline.encoded[:1], pipeline.prompts[:1], request)
     record = None if video.made is None else video.made.compression
     path = (frames,) if record is None else record.path
-    return path, video.supports(backbone.tokens_per_frame), len(video.tokens)
+    return path, video.supports(pipeline.encoded[0].tokens_per_frame), len(video.tokens)
 
 
 def _compared(rows: list[MethodResult]) -> list[MethodResult]:

@@ -48,8 +48,6 @@ class Mosaic(Backbone):
 
     family = "mosaic"
     image_size = SIDE
-    grid = GRID
-    tokens_per_frame = GRID[0] * GRID[1]
     max_length = 4096
     default_budget = Budget(ratio=2)
     decoder = DecoderShape(layers=3, width=WIDTH, feed_forward=48, grid=GRID, pool_stride=1)
@@ -89,7 +87,7 @@ class Mosaic(Backbone):
         for video, frames in zip(videos, self.pixels(videos) if pixels is None else pixels, strict=True):
             colours = frames.permute(0, 3, 1, 2).float() / 255
             cells = torch.nn.functional.adaptive_avg_pool2d(colours, GRID).flatten(2).mT  # [T,16,3]
-            found.append(EncodedVideo(video, cells.repeat(1, 1, -(-WIDTH // 3))[..., :WIDTH]))
+            found.append(EncodedVideo(video, cells.repeat(1, 1, -(-WIDTH // 3))[..., :WIDTH], GRID))
         return found
 
     @torch.inference_mode()

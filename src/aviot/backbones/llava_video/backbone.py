@@ -95,7 +95,7 @@ class LlavaVideo(Backbone):
     @property
     def grid(self) -> tuple[int, int]:
         """The encoder's patch grid."""
-        return self.model.config.compressor.grid
+        return self.model.model.connector.grid
 
     @property
     def tokens_per_frame(self) -> int:
@@ -133,7 +133,10 @@ class LlavaVideo(Backbone):
     def encode(self, videos: Sequence[Video], pixels: Tensor | None = None) -> list[EncodedVideo]:
         """Run the vision tower."""
         features = self.model.encode(self.pixels(videos) if pixels is None else pixels, [len(one) for one in videos])
-        return [EncodedVideo(video, one) for video, one in zip(videos, features, strict=True)]
+        return [
+            EncodedVideo(video, one, self.grid, self.tokens_per_frame)
+            for video, one in zip(videos, features, strict=True)
+        ]
 
     def prompt(
         self, question: str, video: Video, *, history: History = (), span: tuple[int, int] | None = None
@@ -177,7 +180,7 @@ class LlavaVideo(Backbone):
         """Project and pool whole frames, or put separators between projected tokens."""
         model = self.model.model
         if isinstance(method, FrameMethod):
-            whole = made.tokens.unflatten(0, (-1, self.grid[0] * self.grid[1]))
+            whole = made.tokens.unflatten(0, (-1, made.grid[0] * made.grid[1]))
             return VideoInPrompt(model.project(whole[None])[0], made)
         tokens, order = model.with_separators(made)
         return VideoInPrompt(tokens, made, order=order)
