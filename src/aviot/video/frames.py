@@ -86,7 +86,8 @@ class FrameBuffer:
 
     def __init__(self, size: int, transform: Transform | None, max_bytes: int | None = MAX_BUFFER_BYTES) -> None:
         self._filled = np.zeros(size, dtype=bool)
-        self._transform = transform
+        for_frames = getattr(transform, "for_frames", None)  # a scaling that depends on the number of frames
+        self._transform = transform if for_frames is None else for_frames(size)
         self._max_bytes = max_bytes
         self._frames: Frames | None = None
 

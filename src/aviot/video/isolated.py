@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from aviot.video.checks import ReadLimits, VideoError, reason
 from aviot.video.frames import Scaling, Video
+from aviot.video.patch_scaling import PatchScaling
 from aviot.video.read import Source, read_video
 from aviot.video.sampling import DEFAULT_FPS, DEFAULT_MAX_FRAMES, Sampling, check_rate
 from aviot.video.worker import PREFIX_BYTES, InvalidReply, parse_header, rebuild_video, unpack_prefix
@@ -211,13 +212,13 @@ def read_isolated(
     fps: float = DEFAULT_FPS,
     max_frames: int = DEFAULT_MAX_FRAMES,
     frames: int | None = None,
-    transform: Scaling | None = None,
+    transform: Scaling | PatchScaling | None = None,
     source_fps: float | None = None,
     limits: ReadLimits = DEFAULT_LIMITS,
 ) -> Video:
     """Read a video like `read_video`, with the same result, in a process of limited time and memory.
 
-    `transform` is a `Scaling` or None, since a function cannot be sent to another process. Frames in memory are read in
+    `transform` is a scaling or None, since a function cannot be sent to another process. Frames in memory are read in
     this process. Raises VideoError with the cause if a file is too slow, takes too much memory or crashes the decoder.
     """
     sampling = Sampling(fps=fps, max_frames=max_frames, frames=frames)
@@ -230,14 +231,16 @@ def read_isolated(
     }
     if not isinstance(source, (str, os.PathLike)) or not isinstance(os.fspath(source), str):
         return read_video(source, transform=transform, **options)
-    if transform is not None and not isinstance(transform, Scaling):
-        raise TypeError(f"transform must be a Scaling, which can be sent to another process, got {transform!r}")
+    if transform is not None and not isinstance(transform, (Scaling, PatchScaling)):
+        raise TypeError(
+            f"transform must be a Scaling or a PatchScaling, which can be sent to another process, got {transform!r}"
+        )
     path = Path(source)
     request = {
         "source": os.fspath(source),
         "folder": _working_directory(),
         "sampling": options,
-        "scaling": None if transform is None else asdict(transform),
+        "scaling": None if transform is None else {type(transform).__name__: asdict(transform)},
         "seconds": limits.deadline(path),
         "memory": limits.memory,
     }

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from aviot.video.checks import VideoError, VideoTooLarge
 from aviot.video.frames import Damage, Scaling, Video
+from aviot.video.patch_scaling import PatchScaling
 from aviot.video.read import read_video
 
 PREFIX_BYTES = 16
@@ -161,7 +162,7 @@ def _answer(request: dict[str, Any]) -> tuple[dict[str, Any], NDArray[np.uint8]]
     """Read the requested video; return the reply's header and pixels."""
     signal.alarm(min(math.ceil(request["seconds"]) + GRACE_SECONDS, MAX_ALARM))
     _limit_memory(request["memory"])
-    scaling = None if request["scaling"] is None else Scaling(**request["scaling"])
+    scaling = None if request["scaling"] is None else _scaling(**request["scaling"])
     no_pixels = np.zeros(0, np.uint8)
     try:
         os.chdir(request["folder"])
@@ -173,6 +174,19 @@ def _answer(request: dict[str, Any]) -> tuple[dict[str, Any], NDArray[np.uint8]]
         return {"error": str(error)}, no_pixels
     except Exception as error:  # a bug of ours, or the file has been removed
         return {"fault": f"{type(error).__name__}: {error}"}, no_pixels
+
+
+def _scaling(**given: dict[str, Any]) -> Scaling | PatchScaling:
+    """Return the transform of a request: the name of its class, and its numbers."""
+    ((name, numbers),) = given.items()
+    return Scaling(**numbers) if name == Scaling.__name__ else _patch_scaling(**numbers)
+
+
+def _patch_scaling(*, size: list[int] | None, **numbers: Any) -> PatchScaling:
+    import torch
+
+    torch.set_num_threads(1)  # the process is limited in memory, and each thread takes some
+    return PatchScaling(size=None if size is None else (size[0], size[1]), **numbers)
 
 
 def _restrict() -> None:
