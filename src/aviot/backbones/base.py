@@ -103,6 +103,7 @@ class VideoInPrompt:
     made: Compressed | None  # None without a record
     finite: FiniteFlags | None = None  # one for all prompts compressed in one call; None with a record
     order: Int[Tensor, "v"] | None = None  # each token's index among the method's tokens; -1 for structure tokens
+    layout: Any = None  # what the backbone's `place` needs besides
 
     def supports(self, tokens_per_frame: int) -> int:
         """Return the number of supports: whole frames' worth of tokens, or for single tokens the frames they are in."""

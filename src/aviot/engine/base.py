@@ -21,13 +21,20 @@ class DecoderInput:
     """A batch of prompts with their visual tokens in place, in the layout of a backbone's decoder.
 
     `arguments` are those of the model's `generate`. `visual` has one pair per prompt: the position of its first visual
-    token in the padded sequence, and their number. `finite` are flags of the compression that have not been read yet.
+    token in the padded sequence, and their number; where text stands between them, `scattered` has the positions of
+    all. `finite` are flags of the compression that have not been read yet.
     """
 
     arguments: dict[str, Any]
     length: int
     visual: tuple[tuple[int, int], ...]
     finite: tuple[FiniteFlags, ...] = ()
+    scattered: tuple[torch.Tensor, ...] = ()
+
+    @property
+    def prompt_tokens(self) -> int:
+        """The number of tokens at the start of what `generate` returns that belong to the prompt."""
+        return self.length if "input_ids" in self.arguments else 0
 
 
 @dataclass(frozen=True)

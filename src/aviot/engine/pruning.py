@@ -82,13 +82,16 @@ class _State:
     def _select(self, hidden: Float[Tensor, "1 L d"]) -> Int[Tensor, "l"]:
         ((start, count),) = self.inputs.visual
         (wanted,) = self.pruning.counts
-        visual = slice(start, start + count)
+        (visual,) = self.inputs.scattered or (torch.arange(start, start + count),)
+        visual = visual.to(hidden.device)
         attention = None if self.attention is None else self.attention[:, visual]
         kept = self.pruning.method.select(hidden[0, visual], attention, min(wanted, count)).to(hidden.device)
         _check_selection(self.pruning.method.name, kept, min(wanted, count), count)
         self.pruning.kept.append(kept)
-        every = torch.arange(hidden.shape[1], device=hidden.device)
-        return torch.cat((every[:start], start + kept, every[start + count :]))
+        stays = torch.ones(hidden.shape[1], dtype=torch.bool, device=hidden.device)
+        stays[visual] = False
+        stays[visual[kept]] = True
+        return stays.nonzero()[:, 0]
 
     def _shorter_mask(self, mask: Tensor, queries: int) -> Tensor:
         assert self.index is not None

@@ -33,12 +33,13 @@ class TransformersEngine(Engine):
         dropping = nullcontext() if pruning is None else pruned_decoder(self.model, inputs, pruning)
         with dropping:
             tokens = self._generate(inputs, max_new_tokens, logits_processor=LogitsProcessorList([first]))
+        answers = tokens[:, inputs.prompt_tokens :]
         watch.spent |= {"prefill": 1000 * (first.at - start), "generate": 1000 * (watch.now() - first.at)}
-        return [text.strip() for text in self.tokenizer.batch_decode(tokens, skip_special_tokens=True)]
+        return [text.strip() for text in self.tokenizer.batch_decode(answers, skip_special_tokens=True)]
 
     def stream(self, inputs: DecoderInput, max_new_tokens: int) -> Iterator[str]:
         """Yield the greedy answer to one prompt in pieces; errors of the decoder are raised after the last piece."""
-        pieces = TextIteratorStreamer(self.tokenizer, skip_special_tokens=True)
+        pieces = TextIteratorStreamer(self.tokenizer, skip_prompt=inputs.prompt_tokens > 0, skip_special_tokens=True)
         errors: list[BaseException] = []
         abandoned = threading.Event()
 

@@ -1,5 +1,7 @@
 """The compressor: progressive stages from T frames to K."""
 
+from copy import copy
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
@@ -34,6 +36,14 @@ class Compressor(nn.Module):
         self.region_position = Linear(4 * config.position.region_bands, config.dim, bias=False)
         nn.init.zeros_(self.region_position.weight)
         self.gate = build_gate(len(config.levels), config.gate.hidden)
+
+    def on_grid(self, grid: tuple[int, int]) -> "Compressor":
+        """Return this compressor, with the same weights, for another grid of patches."""
+        if grid == self.config.grid:
+            return self
+        other = copy(self)
+        other.config = check_config(replace(self.config, grid=grid))
+        return other
 
     def forward(
         self,

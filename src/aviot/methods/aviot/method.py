@@ -57,7 +57,7 @@ class AviotMethod(FrameMethod):
                 f"method {self.name!r} has no weights by itself; use a VideoLM of a checkpoint that was trained with "
                 "it, or aviot.Compressor for the compressor alone"
             )
-        return self.compressor(
+        return self.compressor.on_grid(video.grid)(
             video.features,
             **self._question_inputs(video, question),
             motion=video.extras.get("before_positions"),
