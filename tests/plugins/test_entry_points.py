@@ -192,5 +192,6 @@ def test_a_method_that_makes_nothing_is_refused(clip, mosaic):
 
 def test_an_unknown_family_is_named(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
-    with pytest.raises(ValueError, match=r'model_type "gpt2", which no family can read .llava-video, mosaic.; .*'):
+    with pytest.raises(ValueError, match=r'model_type "gpt2", .*llava-video, qwen2-vl.*, mosaic') as refused:
         aviot.VideoLM.from_pretrained(tmp_path)
+    assert "docs/backbones.md" in str(refused.value)

@@ -16,7 +16,17 @@ from aviot.backbones.checkpoints.folder import CheckpointError, read_json, shown
 GROUP = "aviot.backbones"
 ADDING = "docs/backbones.md explains how to add a family"
 
-_OWN = {"llava-video": "aviot.backbones.llava_video.backbone:LlavaVideo"}
+_OWN = {
+    "llava-video": "aviot.backbones.llava_video.backbone:LlavaVideo",
+    "qwen2-vl": "aviot.backbones.qwen2_vl:Qwen2VL",
+    "qwen2.5-vl": "aviot.backbones.qwen2_vl:Qwen2_5VL",
+    "qwen3-vl": "aviot.backbones.qwen3_vl:Qwen3VL",
+    "qwen3.5": "aviot.backbones.qwen3_vl:Qwen3_5",
+    "llava-onevision": "aviot.backbones.llava_onevision:LlavaOneVision",
+    "internvl": "aviot.backbones.internvl:InternVL",
+    "video-llama3": "aviot.backbones.video_llama3:VideoLlama3",
+    "smolvlm": "aviot.backbones.smolvlm:SmolVLM",
+}
 _registered: dict[str, type[Backbone]] = {}
 
 

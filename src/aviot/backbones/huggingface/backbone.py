@@ -1,0 +1,347 @@
+"""What the families of transformers' own video models share: loading, prompts, compression and placing of tokens.
+
+A family encodes a video into projected tokens on a grid, and says how they are laid out in the prompt; the model's own
+`generate` takes them as `mm_encoder_outputs`, in the place of what its encoder would have computed.
+"""
+
+import logging
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformers import AutoModelForImageTextToText
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+from aviot.accounting import Backbone as DecoderShape
+from aviot.backbones.base import (
+    Backbone,
+    CompressionRequest,
+    EncodedVideo,
+    History,
+    Prompt,
+    StoredBackbone,
+    VideoInPrompt,
+)
+from aviot.backbones.checkpoints.folder import CheckpointError, reason_of, shown
+from aviot.backbones.huggingface.layout import TokenLayout, layout_of, runs_of
+from aviot.backbones.huggingface.processing import Processing
+from aviot.budget import Budget, one_per_prompt
+from aviot.config import CompressorConfig
+from aviot.engine.base import DecoderInput
+from aviot.methods.aviot.compressor import Compressor
+from aviot.methods.aviot.method import frame_relevance
+from aviot.methods.base import Compressed, Method
+from aviot.methods.features import VideoFeatures
+from aviot.video import PatchScaling, Transform, Video, read_video
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_RATIO = 4.0
+SEED = 0  # of the parts of an untrained AVIOT
+TEMPLATE = (
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' }}"
+    "{% for part in message['content'] %}{{ 'VIDEO' if part['type'] == 'video' else part['text'] }}{% endfor %}"
+    "{{ '<|im_end|>\n' }}{% endfor %}{{ '<|im_start|>assistant\n' if add_generation_prompt else '' }}"
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One prompt with its placeholders: token ids, and the indices of the visual ones among them."""
+
+    ids: Int[Tensor, "L"]
+    visual: Int[Tensor, "n"]
+    positions: Int[Tensor, "3 L"] | None  # of families whose rotary embeddings have three axes
+
+
+class HuggingFaceBackbone(Backbone):
+    """A model of transformers' own classes. Each subclass implements one family."""
+
+    model_types: ClassVar[tuple[str, ...]]  # values of model_type in config.json
+    modality: ClassVar[str] = "video"  # the key in `mm_encoder_outputs`
+    placeholder: ClassVar[str] = "<|video_pad|>"  # stands for a video in the text of a prompt
+    token: ClassVar[str] = "<|video_pad|>"  # stands for one visual token
+    in_template: ClassVar[str] = "<|vision_start|><|video_pad|><|vision_end|>"  # a video in `TEMPLATE`
+    defaults: ClassVar[Mapping[str, Any]]  # settings of the video processor
+
+    def __init__(self, model: Any, processing: Processing) -> None:
+        self.model, self.processing = model, processing
+        self.tokenizer = processing.tokenizer
+        self.settings = {**self.defaults, **{k: v for k, v in processing.video.items() if v is not None}}
+        self.token_id = self.tokenizer.convert_tokens_to_ids(self.token)
+        expected = getattr(model.config, f"{self.modality}_token_id", None)
+        if self.token_id != expected:
+            raise ValueError(
+                f"the processor does not belong to this {self.family} model: its token {self.token!r} has the number "
+                f"{self.token_id}, and the model expects {expected}; load both from one checkpoint"
+            )
+
+    @classmethod
+    def handles(cls, config: Mapping[str, Any]) -> bool:
+        """Return whether config.json names one of the family's model types."""
+        return config.get("model_type") in cls.model_types
+
+    @classmethod
+    def load(cls, folder: Path, device: torch.device) -> Self:
+        """Load model and tokenizer; only safetensors are read, and no code of the checkpoint is run."""
+        processing = Processing.from_folder(folder)
+        try:
+            model, found = AutoModelForImageTextToText.from_pretrained(
+                folder,
+                dtype="auto",
+                local_files_only=True,
+                trust_remote_code=False,
+                use_safetensors=True,
+                output_loading_info=True,
+            )
+        except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
+            raise CheckpointError(f"{folder}: the model cannot be loaded ({reason_of(error)})") from error
+        if missing := sorted(found["missing_keys"]):
+            raise CheckpointError(
+                f"{folder}: {len(missing)} weights are missing, such as {shown(missing[0])}; copy all safetensors of "
+                "the checkpoint"
+            )
+        try:
+            return cls(model.eval().to(device), processing)
+        except ValueError as error:
+            raise CheckpointError(f"{folder}: {error}") from error
+
+    @classmethod
+    def wrap(cls, model: Any, processor: Any) -> Self | None:
+        """Return the backbone of a loaded model."""
+        if getattr(getattr(model, "config", None), "model_type", None) not in cls.model_types:
+            return None
+        return cls(model.eval(), Processing.from_processor(processor))
+
+    @classmethod
+    def stored(cls, folder: Path) -> StoredBackbone:
+        """Read the tokenizer, the chat template and the sampling."""
+        processing = Processing.from_folder(folder)
+
+        def prompt(question: str, span: tuple[int, int] | None) -> str:
+            return processing.chat(question, (), cls.template_of(processing))
+
+        return StoredBackbone(Budget(ratio=DEFAULT_RATIO), processing.sampling(), prompt)
+
+    @classmethod
+    def template_of(cls, processing: Processing) -> str:
+        """Return the checkpoint's chat template, or the common one if it has none."""
+        return processing.template or TEMPLATE.replace("VIDEO", cls.in_template)
+
+    @property
+    def default_budget(self) -> Budget:
+        """Ratio 4; these checkpoints have none of their own."""
+        return Budget(ratio=DEFAULT_RATIO)
+
+    @property
+    def decoder(self) -> DecoderShape:
+        """The language model's shape; the grid depends on the video."""
+        text = self.model.config.get_text_config()
+        feed_forward = getattr(text, "intermediate_size", None) or text.moe_intermediate_size
+        return DecoderShape(layers=text.num_hidden_layers, width=text.hidden_size, feed_forward=feed_forward)
+
+    @property
+    def max_length(self) -> int:
+        """The language model's positions."""
+        return self.model.config.get_text_config().max_position_embeddings
+
+    @abstractmethod
+    def scaling(self) -> PatchScaling:
+        """Return the scaling of frames for the encoder."""
+
+    def read(
+        self,
+        source: Any,
+        *,
+        transform: Transform | None = None,
+        reader: Callable[..., Video] = read_video,
+        **sampling: Any,
+    ) -> Video:
+        """Sample a video and scale its frames as the family's processor does."""
+        chosen = self.processing.sampling() | {name: value for name, value in sampling.items() if value is not None}
+        return reader(source, transform=transform or self.scaling(), **chosen)
+
+    def pixels(self, videos: Sequence[Video]) -> list[Any]:
+        """Return each video's frames on the device, in the encoder's input format."""
+        return [self.pixels_of(video) for video in videos]
+
+    @abstractmethod
+    def pixels_of(self, video: Video) -> Any:
+        """Return one video's frames on the device, in the encoder's input format."""
+
+    @torch.inference_mode()
+    def encode(self, videos: Sequence[Video], pixels: Any = None) -> list[EncodedVideo]:
+        """Run the encoder and the projection to the decoder's width, video by video."""
+        inputs = self.pixels(videos) if pixels is None else pixels
+        return [self.encode_one(video, one) for video, one in zip(videos, inputs, strict=True)]
+
+    @abstractmethod
+    def encode_one(self, video: Video, pixels: Any) -> EncodedVideo:
+        """Encode one video."""
+
+    @torch.inference_mode()
+    def prompt(
+        self, question: str, video: Video, *, history: History = (), span: tuple[int, int] | None = None
+    ) -> Prompt:
+        """Apply the checkpoint's chat template; the question is represented by the mean of its embeddings."""
+        for text in (question, *(part for turn in history for part in turn)):
+            if self.placeholder in text or self.token in text:
+                raise ValueError(f"the text contains {self.token!r}, which stands for a video; leave it out")
+        text = self.processing.chat(question, history, self.template_of(self.processing))
+        if text.count(self.placeholder) != 1:
+            raise ValueError(
+                f"the chat template writes {self.placeholder!r} {text.count(self.placeholder)} times for one video; "
+                "use the chat template of the model's own checkpoint"
+            )
+        first, last = span or (0, len(question))
+        asked = self.tokenizer(question[first:last] or question, add_special_tokens=False)["input_ids"]
+        embedding = self.model.get_input_embeddings()
+        ids = torch.tensor(asked, device=embedding.weight.device)
+        return Prompt(question, (text, video), embedding(ids).mean(0))
+
+    @cached_property
+    def parts(self) -> Mapping[str, nn.Module]:
+        """AVIOT's parts; untrained ones, the same every time, since these checkpoints have no others."""
+        width = self.model.config.get_text_config().hidden_size
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(SEED)
+            compressor = Compressor(CompressorConfig(dim=width)).eval().requires_grad_(False)
+        return {"compressor": compressor.to(self.device), "question_projection": nn.Identity()}
+
+    def method(self, name: str | Method) -> Method:
+        """Return a method of the registry; the log says if it is used without training."""
+        found = super().method(name)
+        if found.trained and not self._warned:
+            self._warned = True
+            logger.warning(
+                "method %s has not been trained for this %s model and runs training-free", found.name, self.family
+            )
+        return found
+
+    _warned = False
+
+    def features(self, encoded: EncodedVideo, method: Method, *, conditioned: bool) -> VideoFeatures:
+        """Return projected tokens, which methods at every point read."""
+        extras = {"frame_means": encoded.features.mean(1)} if "frame_means" in method.needs else {}
+        return VideoFeatures(encoded.features, encoded.grid, encoded.times, encoded.tokens_per_frame, extras)
+
+    def project(self, made: Compressed, method: Method) -> VideoInPrompt:
+        """Return the method's tokens in the order of the prompt."""
+        return self._laid_out(made, {})
+
+    @torch.inference_mode()
+    def compress(
+        self, encoded: Sequence[EncodedVideo], prompts: Sequence[Prompt], request: CompressionRequest
+    ) -> list[VideoInPrompt]:
+        """Compress each prompt's video for its question; extras are mixed with the same coefficients."""
+        if request.step is not None:
+            raise ValueError(f"{self.family} does not train methods; leave the training step out")
+        method, done = self.method(request.method), []
+        for prompt, budget in zip(prompts, one_per_prompt(request.budget, len(prompts)), strict=True):
+            video = encoded[prompt.video]
+            features = self.features(video, method, conditioned=prompt.question is not None)
+            made = self.shortened(method(features, question=prompt.question, budget=budget), method, video)
+            done.append(self._laid_out(made, video.extras))
+        return done
+
+    def shortened(self, made: Compressed, method: Method, encoded: EncodedVideo) -> Compressed:
+        """Return what the family itself leaves of a method's result; by default all of it."""
+        return made
+
+    def _laid_out(self, made: Compressed, extras: Mapping[str, Tensor]) -> VideoInPrompt:
+        layout = layout_of(made, extras)
+        order = layout.order.to(made.tokens.device)
+        tokens, own = self.with_structure(made.tokens[order], order)
+        return VideoInPrompt(tokens, made, order=own, layout=layout)
+
+    def with_structure(
+        self, tokens: Float[Tensor, "n d"], order: Int[Tensor, "n"]
+    ) -> tuple[Float[Tensor, "v d"], Int[Tensor, "v"]]:
+        """Add the structure tokens of the layout, with -1 in the order; by default there are none."""
+        return tokens, order
+
+    def frame_texts(self, times: Sequence[float], video: Video) -> list[str]:
+        """Return the text before the tokens of each time, and the text after the last.
+
+        By default all tokens stand together, without text.
+        """
+        return ["", ""]
+
+    def rope(
+        self, length: int, runs: list[tuple[int, int]], layout: TokenLayout, video: Video
+    ) -> Int[Tensor, "3 L"] | None:
+        """Return positions on three axes; None for families that count tokens."""
+        return None
+
+    def row(self, prompt: Prompt, placed: VideoInPrompt) -> Row:
+        """Return one prompt's token ids: as many placeholders as there are tokens, between the family's texts."""
+        text, video = prompt.content
+        layout: TokenLayout = placed.layout
+        texts = self.frame_texts(layout.times, video)
+        counts = layout.counts if len(texts) > 2 or len(layout.counts) == 1 else (sum(layout.counts),)
+        counts = (*counts[:-1], counts[-1] + len(placed.tokens) - sum(counts))  # structure tokens come last
+        before, after = text.split(self.placeholder)
+        tokenized = self.tokenizer(before + self.token.join(texts) + after)["input_ids"]
+        ids: list[int] = []
+        runs: list[tuple[int, int]] = []
+        left = iter(counts)
+        for number in tokenized:
+            if number == self.token_id:
+                runs.append((len(ids), next(left)))
+                ids.extend([number] * runs[-1][1])
+            else:
+                ids.append(number)
+        visual = torch.cat([torch.arange(start, start + count) for start, count in runs])
+        return Row(torch.tensor(ids), visual, self.rope(len(ids), runs_of(visual), layout, video))
+
+    @torch.inference_mode()
+    def place(self, prompts: Sequence[Prompt], videos: Sequence[VideoInPrompt]) -> DecoderInput:
+        """Build token ids with placeholders, positions, and the visual tokens that take their place."""
+        rows = [self.row(prompt, video) for prompt, video in zip(prompts, videos, strict=True)]
+        length = max(len(row.ids) for row in rows)
+        ids = torch.full((len(rows), length), self._pad)
+        mask = torch.zeros_like(ids)
+        for place, row in enumerate(rows):
+            ids[place, length - len(row.ids) :] = row.ids
+            mask[place, length - len(row.ids) :] = 1
+        arguments: dict[str, Any] = {"input_ids": ids, "attention_mask": mask}
+        if rows[0].positions is not None:
+            arguments |= self._positions(rows, mask)
+        arguments = {name: tensor.to(self.device) for name, tensor in arguments.items()}
+        arguments["mm_encoder_outputs"] = {self.modality: self.encoder_output(videos)}
+        at = tuple(row.visual + length - len(row.ids) for row in rows)
+        visual = tuple((int(one[0]), len(one)) for one in at)
+        return DecoderInput(arguments, length, visual, scattered=at)
+
+    def _positions(self, rows: Sequence[Row], mask: Int[Tensor, "B L"]) -> dict[str, Tensor]:
+        """Return positions in the text and on three axes, [4,B,L], zero where a row is padded, and token types."""
+        positions = torch.zeros(4, *mask.shape, dtype=torch.long)
+        kinds = torch.zeros_like(mask)
+        for place, row in enumerate(rows):
+            assert row.positions is not None  # a family has them for all rows or for none
+            start = mask.shape[1] - len(row.ids)
+            positions[0, place, start:] = torch.arange(len(row.ids))
+            positions[1:, place, start:] = row.positions
+            kinds[place, start + row.visual] = 2  # the number of videos among modalities
+        return {"position_ids": positions, "mm_token_type_ids": kinds}
+
+    def encoder_output(self, videos: Sequence[VideoInPrompt]) -> BaseModelOutputWithPooling:
+        """Return the tokens of all prompts in the format of the model's own encoder."""
+        return BaseModelOutputWithPooling(pooler_output=tuple(video.tokens for video in videos))
+
+    @property
+    def _pad(self) -> int:
+        pad = self.tokenizer.pad_token_id
+        return pad if pad is not None else (self.tokenizer.eos_token_id or 0)
+
+    @torch.inference_mode()
+    def relevance(self, encoded: EncodedVideo, prompt: Prompt) -> Float[Tensor, "T"]:
+        """Return the cosine similarity of each frame's mean token to the question's mean embedding."""
+        assert prompt.question is not None  # the prompt of a question always has one
+        return frame_relevance(encoded.features.mean(1), prompt.question).float().cpu()

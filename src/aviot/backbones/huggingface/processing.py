@@ -1,0 +1,141 @@
+"""A family's processor without torchvision: its tokenizer, chat template and the numbers of its preprocessing."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from jaxtyping import Float, UInt8
+from torch import Tensor
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from aviot.backbones.base import History
+from aviot.backbones.checkpoints.folder import CheckpointError, read_json, reason_of
+from aviot.video import Video
+
+FILTERS = {1: "lanczos", 2: "bilinear", 3: "bicubic"}  # Pillow's numbers of resampling filters
+DEFAULT_FPS, DEFAULT_MAX_FRAMES = 2.0, 224
+
+
+@dataclass(frozen=True)
+class Processing:
+    """A tokenizer, a chat template, and the settings of a processor and of its video processor."""
+
+    tokenizer: PreTrainedTokenizerBase
+    template: str | None
+    settings: Mapping[str, Any]  # of the processor
+    video: Mapping[str, Any]  # of the video processor
+
+    @classmethod
+    def from_folder(cls, folder: Path) -> Self:
+        """Read a checkpoint's small files."""
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        except (OSError, ValueError, KeyError, ImportError) as error:
+            raise CheckpointError(
+                f"{folder}: its tokenizer cannot be loaded ({reason_of(error)}); copy tokenizer.json and "
+                "tokenizer_config.json from the original checkpoint"
+            ) from error
+        settings = _read(folder, "processor_config.json")
+        video = _read(folder, "preprocessor_config.json") | _read(folder, "video_preprocessor_config.json")
+        video |= settings.get("video_processor") or {}
+        template = tokenizer.chat_template or _read(folder, "chat_template.json").get("chat_template")
+        return cls(tokenizer, template, settings, video)
+
+    @classmethod
+    def from_processor(cls, processor: Any) -> Self:
+        """Take the parts of a loaded processor; a tokenizer alone stands for the family's default settings."""
+        if isinstance(processor, PreTrainedTokenizerBase):
+            return cls(processor, processor.chat_template, {}, {})
+        tokenizer = getattr(processor, "tokenizer", None)
+        if not isinstance(tokenizer, PreTrainedTokenizerBase):
+            raise ValueError(
+                f"a processor with a tokenizer is needed, got {type(processor).__name__}; pass the AutoProcessor or "
+                "the AutoTokenizer of the model's own checkpoint"
+            )
+        own = getattr(processor, "video_processor", None)
+        video = {} if own is None else own.to_dict()
+        settings = {name: value for name, value in vars(processor).items() if isinstance(value, (int, str))}
+        return cls(tokenizer, getattr(processor, "chat_template", None) or tokenizer.chat_template, settings, video)
+
+    def sampling(self) -> dict[str, Any]:
+        """Return the default frame rate and largest number of frames."""
+        fps = self.video.get("fps") or DEFAULT_FPS
+        most = self.video.get("max_frames") or DEFAULT_MAX_FRAMES
+        return {"fps": float(fps), "max_frames": min(int(most), DEFAULT_MAX_FRAMES)}
+
+    def chat(self, question: str, history: History, template: str) -> str:
+        """Return the text of a conversation about a video, up to the answer, by a chat template."""
+        turns = [(asked, answered) for asked, answered in history]
+        first, *later = [asked for asked, _ in turns] + [question]
+        messages: list[dict[str, Any]] = [
+            {"role": "user", "content": [{"type": "video"}, {"type": "text", "text": first}]}
+        ]
+        for (_, answered), asked in zip(turns, later, strict=True):
+            messages.append({"role": "assistant", "content": [{"type": "text", "text": answered}]})
+            messages.append({"role": "user", "content": [{"type": "text", "text": asked}]})
+        text = self.tokenizer.apply_chat_template(
+            messages, chat_template=template, add_generation_prompt=True, tokenize=False
+        )
+        assert isinstance(text, str)  # not tokenized
+        return text
+
+
+def _read(folder: Path, name: str) -> dict[str, Any]:
+    return read_json(folder / name) if (folder / name).is_file() else {}
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """Mean and standard deviation of the encoder's input, and the factor that bytes are multiplied by."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    factor: float
+
+    @classmethod
+    def of(cls, video: Mapping[str, Any]) -> Self:
+        """Read the settings of a video processor; what is turned off has no effect."""
+        rescale = video["rescale_factor"] if video["do_rescale"] else 1.0
+        if not video["do_normalize"]:
+            return cls((0.0,) * 3, (1.0,) * 3, rescale)
+        return cls(tuple(video["image_mean"]), tuple(video["image_std"]), rescale)
+
+    def __call__(self, frames: UInt8[Tensor, "T H W 3"]) -> Float[Tensor, "T 3 H W"]:
+        """Return the encoder's input: (x - mean / factor) / (std / factor), in float32."""
+        pixels = frames.permute(0, 3, 1, 2).contiguous().float()
+
+        def by_channel(values: tuple[float, ...]) -> Tensor:
+            return torch.tensor(values, device=pixels.device)[:, None, None] * (1.0 / self.factor)
+
+        return pixels.sub_(by_channel(self.mean)).div_(by_channel(self.std))
+
+
+def frames_of(video: Video, factor: int, device: torch.device) -> UInt8[Tensor, "T H W 3"]:
+    """Return a video's frames on the device; they must have been scaled to multiples of `factor`."""
+    frames = torch.from_numpy(np.ascontiguousarray(np.asarray(video.frames)))
+    if frames.dtype != torch.uint8 or frames.ndim != 4 or frames.shape[1] % factor or frames.shape[2] % factor:
+        raise ValueError(
+            f"frames must be uint8 [T,H,W,3] with sides that are multiples of {factor}, got {frames.dtype} "
+            f"{tuple(frames.shape)}; give VideoLM.open the file or array itself, it scales the frames"
+        )
+    return frames.to(device)
+
+
+def in_patches(pixels: Float[Tensor, "T 3 H W"], patch: int, merge: int, temporal: int) -> Float[Tensor, "n p"]:
+    """Return patches in blocks of merge x merge, each with `temporal` frames; the last frame is repeated if needed."""
+    missing = -len(pixels) % temporal
+    if missing:
+        pixels = torch.cat((pixels, pixels[-1:].expand(missing, -1, -1, -1)))
+    frames, channels, height, width = pixels.shape
+    blocks = height // patch // merge, width // patch // merge
+    split = pixels.view(frames // temporal, temporal, channels, blocks[0], merge, patch, blocks[1], merge, patch)
+    return split.permute(0, 3, 6, 4, 7, 2, 1, 5, 8).reshape(-1, channels * temporal * patch * patch)
+
+
+def merged_times(times: tuple[float, ...], temporal: int) -> tuple[float, ...]:
+    """Return the times of groups of `temporal` frames, each the mean of its first and last; the last is repeated."""
+    padded = times + times[-1:] * (-len(times) % temporal)
+    return tuple((padded[i] + padded[i + temporal - 1]) / 2 for i in range(0, len(padded), temporal))

@@ -1,0 +1,102 @@
+"""VideoLLaMA3: frames of any resolution, each after its time in the text.
+
+The family drops tokens whose pixels hardly change from frame to frame. That rule is its own compression: uncompressed
+videos follow it here too, and methods that compress read every token.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from aviot.backbones.base import EncodedVideo
+from aviot.backbones.huggingface.backbone import HuggingFaceBackbone
+from aviot.backbones.huggingface.processing import FILTERS, Normalisation, frames_of, in_patches
+from aviot.methods.base import Compressed, Method
+from aviot.video import PatchScaling, Video
+
+LEAST_CHANGE = 0.1  # mean change of a patch's values, times 255, above which its token is kept
+
+
+@dataclass(frozen=True)
+class ChangingVideo(EncodedVideo):
+    """An encoded video, with the tokens whose pixels changed since the frame before."""
+
+    changed: Bool[Tensor, "T S"] | None = None
+
+
+class VideoLlama3(HuggingFaceBackbone):
+    """VideoLLaMA3."""
+
+    family = "video-llama3"
+    model_types = ("video_llama_3",)
+    placeholder = token = in_template = "<|video_pad|>"
+    defaults: ClassVar = {
+        "size": {"shortest_edge": 128 * 28 * 28, "longest_edge": 768 * 28 * 28},
+        "patch_size": 14,
+        "merge_size": 2,
+        "temporal_patch_size": 1,
+        "max_frames": 180,
+        "use_token_compression": True,
+        "resample": 3,
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": (0.5, 0.5, 0.5),
+        "image_std": (0.5, 0.5, 0.5),
+    }
+
+    def scaling(self) -> PatchScaling:
+        """Return multiples of a merged patch's side; the frames share the largest number of pixels."""
+        return PatchScaling(
+            factor=self.settings["patch_size"] * self.settings["merge_size"],
+            least=self.settings["size"]["shortest_edge"],
+            most=self.settings["size"]["longest_edge"],
+            limit="shared",
+            filter=FILTERS[self.settings["resample"]],
+        )
+
+    def pixels_of(self, video: Video) -> tuple[Float[Tensor, "n p"], Int[Tensor, "1 3"]]:
+        """Return a video's patches and the numbers of its frames, rows and columns of patches."""
+        patch, merge = self.settings["patch_size"], self.settings["merge_size"]
+        frames = frames_of(video, patch * merge, self.device)
+        patches = in_patches(Normalisation.of(self.settings)(frames), patch, merge, 1)
+        grid = [len(frames), frames.shape[1] // patch, frames.shape[2] // patch]
+        return patches, torch.tensor([grid], device=patches.device)
+
+    def encode_one(self, video: Video, pixels: tuple[Tensor, Tensor]) -> EncodedVideo:
+        """Return every frame's tokens, row by row."""
+        patches, grid = pixels
+        merge = self.settings["merge_size"]
+        found = self.model.get_video_features(
+            pixel_values_videos=patches,
+            video_grid_thw=grid,
+            video_merge_sizes=torch.tensor([merge], device=grid.device),
+            return_dict=True,
+        )
+        frames, rows, columns = grid[0].tolist()
+        (tokens,) = found.pooler_output
+        size = rows // merge, columns // merge
+        return ChangingVideo(video, tokens.unflatten(0, (frames, -1)), size, changed=self._changed(patches, frames))
+
+    def shortened(self, made: Compressed, method: Method, encoded: EncodedVideo) -> Compressed:
+        """Drop the unchanged tokens of an uncompressed video."""
+        if method.compresses or not isinstance(encoded, ChangingVideo) or encoded.changed is None:
+            return made
+        return made.subset(encoded.changed.flatten().nonzero()[:, 0])
+
+    def _changed(self, patches: Float[Tensor, "n p"], frames: int) -> Bool[Tensor, "T S"]:
+        """Return which tokens the family itself keeps: those that changed, and at least the first of every frame."""
+        cells = patches.view(frames, -1, patches.shape[1] * self.settings["merge_size"] ** 2)
+        changed = torch.ones(cells.shape[:2], dtype=torch.bool, device=cells.device)
+        if frames > 1 and self.settings["use_token_compression"]:
+            changed[1:] = cells.diff(dim=0).abs().mean(-1) * 255 > LEAST_CHANGE
+            changed[~changed.any(1), 0] = True
+        return changed
+
+    def frame_texts(self, times: Sequence[float], video: Video) -> list[str]:
+        """Return each time in seconds before the tokens of a frame."""
+        return [*(f"{',' * (number > 0)}Time {time:.1f}s:" for number, time in enumerate(times)), ""]
