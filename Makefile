@@ -6,12 +6,12 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
 MINUTES ?= 10
 
-.PHONY: demo test lint unit docs fuzz lmms-eval test-lmms-eval lock clean
+.PHONY: demo test lint unit processors docs fuzz lmms-eval test-lmms-eval lock clean
 
 demo: .venv/ready
 	$(BIN)/aviot demo
 
-test: lint docs unit
+test: lint docs processors unit
 
 lint: .venv/ready
 	$(BIN)/ruff check .
@@ -22,6 +22,14 @@ lint: .venv/ready
 unit: .venv/ready
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal --cov --cov-report=term -q
 	$(BIN)/coverage report --include='*/aviot/ot/*,*/aviot/methods/*' --fail-under=95 --format=total
+
+# Comparisons with the families' own processors. What those need lies apart, since the package must not need it.
+processors: .venv/processors/ready
+	OMP_NUM_THREADS=1 PYTHONPATH=.venv/processors $(BIN)/pytest -q tests/processors
+
+.venv/processors/ready: .venv/ready requirements-processors.txt
+	$(BIN)/pip install --quiet --no-deps --require-hashes --upgrade --target .venv/processors --requirement requirements-processors.txt
+	touch $@
 
 # Ten minutes of all fuzzers with a fresh seed; make fuzz MINUTES=1 SEED=7. docs/fuzzing.md
 fuzz: .venv/ready
