@@ -133,7 +133,7 @@ class LowResolution(TokenMethod):
 
     def compress(self, video: VideoFeatures, *, question: Tensor | None, budget: Budget) -> Compressed:
         """Average cells of every frame's grid."""
-        count = budget.count(video.frames, video.patches)
+        count = video.limit(budget)
         frames = min(video.frames, count)
         cells = cell_weights(video.grid, smaller_grid(video.grid, count // frames))  # [c,S]
         most = int((cells > 0).sum(1).max())

@@ -7,6 +7,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from aviot.budget import Budget
+
 
 @dataclass(frozen=True)
 class VideoFeatures:
@@ -14,8 +16,15 @@ class VideoFeatures:
 
     `features` are encoder features or projected tokens, depending on the point at which a method acts. `times` are
     seconds, one per frame. `tokens_per_frame` is the number of decoder tokens of a whole frame, including separators;
-    by default the size of the grid. `extras` has the tensors that a method needs, by name: `before_positions`
-    [*B,T,S,D], `frame_means` [*B,T,d] (each frame's mean in the decoder's space), and others that a backbone documents.
+    by default the size of the grid. `extras` has tensors by name: those that a method named in `needs`, and
+    `deepstack_0`, `deepstack_1`, ... [T,S,d] of families that have them.
+
+    - `before_positions` [*B,T,S,D]: features before positions were added
+    - `frame_means` [*B,T,d]: each frame's mean in the decoder's space
+    - `attention` [T,S]: attention that each token receives in the last encoder layer in use: softmax weights, averaged
+      over heads and over the queries of its frame, pooled as the tokens are
+    - `attention_keys` [T,S,h]: that layer's keys before rotary embeddings, averaged over heads, pooled alike
+    - `question_tokens` [L,d]: input embeddings of the question's own tokens
     """
 
     features: Float[Tensor, "*B T S D"]
@@ -52,6 +61,10 @@ class VideoFeatures:
     def batched(self) -> bool:
         """True if there is a leading axis of videos."""
         return self.features.ndim == 4
+
+    def limit(self, budget: Budget) -> int:
+        """Return the number of tokens that a method on single tokens may return under a budget."""
+        return budget.count(self.frames, self.patches)
 
     def flat(self) -> Float[Tensor, "T*S D"]:
         """Return the tokens of one video, frame by frame, each frame row by row."""
