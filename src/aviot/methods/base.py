@@ -70,6 +70,12 @@ class Compressed:
         return torch.tensor(self.frame_times)[frames], which
 
     @property
+    def frame_shares(self) -> Float[Tensor, "T"]:
+        """Each source frame's share of all tokens, on the CPU; the shares sum to one."""
+        whole = self.compression.provenance().frames() if self.compression is not None else self.mixture.frame_shares()
+        return whole.float().mean(0).cpu()
+
+    @property
     def times(self) -> Float[Tensor, "n"]:
         """Each token's time in seconds."""
         return self.positions[:, 0]
