@@ -30,6 +30,7 @@ _OWN = {
     "vidcom2-exact": "aviot.methods.peers.vidcom2_exact:VidCom2Exact",
     "evs": "aviot.methods.peers.evs:EVS",
     "dycoke": "aviot.methods.peers.dycoke:DyCoke",
+    "tome": "aviot.methods.peers.tome:ToMe",
     UNCOMPRESSED: "aviot.methods.baselines:Uncompressed",
 }
 _registered: "dict[str, Callable[[], Method]]" = {}

@@ -12,7 +12,7 @@ from aviot.methods.base import Compressed
 from aviot.methods.features import VideoFeatures
 from aviot.methods.peers.budgeted import BudgetedMethod, largest_within
 from aviot.methods.peers.chunks import chunk_size
-from aviot.methods.peers.newlines import newlines_behind_frames
+from aviot.methods.peers.newline_indices import newlines_behind_frames
 
 RETENTION = 0.25
 BANDWIDTHS = (1 / 8, 1 / 4, 1 / 2, 1, 2)
