@@ -31,6 +31,7 @@ _OWN = {
     "evs": "aviot.methods.peers.evs:EVS",
     "dycoke": "aviot.methods.peers.dycoke:DyCoke",
     "tome": "aviot.methods.peers.tome:ToMe",
+    "fastvid": "aviot.methods.peers.fastvid:FastVID",
     UNCOMPRESSED: "aviot.methods.baselines:Uncompressed",
 }
 _registered: "dict[str, Callable[[], Method]]" = {}

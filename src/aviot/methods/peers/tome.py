@@ -13,7 +13,7 @@ from aviot.methods.base import Compressed
 from aviot.methods.features import VideoFeatures
 from aviot.methods.peers.budgeted import BudgetedMethod
 from aviot.methods.peers.chunks import chunk_size
-from aviot.methods.peers.mixtures import SparseSums
+from aviot.methods.peers.merged import Sources, merged
 
 Arrangement = Literal["raster", "frames"]
 """Order before the first round: flat indices, or tokens of even frames and of odd frames by turns."""
@@ -110,13 +110,12 @@ class ToMe(BudgetedMethod):
 
     name = "tome"
     title = "ToMe"
-    replayable = False  # the size of the largest group depends on the video
+    replayable = False  # the order of the first round is copied from the CPU
 
     def reduce(self, video: VideoFeatures, question: Tensor | None, limit: int) -> Compressed:
         """Merge until as many tokens are left as the limit."""
         total = video.frames * video.patches
         made = tome(video.features, rounds_to(total, limit))
+        sources = torch.arange(total, device=made.membership.device)
         weights = (1 / made.sizes)[made.membership]
-        sources = torch.arange(total, device=weights.device)
-        mixture = SparseSums.of(made.membership, sources, weights, limit).mixture(video.frames, video.patches)
-        return Compressed.mixed(video, mixture, made.tokens.to(video.features.dtype))
+        return merged(video, Sources(made.membership, sources, weights), made.tokens.to(video.features.dtype))
