@@ -61,8 +61,8 @@ class DyCoke(BudgetedMethod):
 
     The paper's "retained ratio" multiplies (1/4 + 3/4 (1 - K)), with K the share merged away of a reduced frame, by
     what its second stage attends to while it decodes; that stage is not part of this method, so the decoder's prefill
-    holds the first factor. Here K is the smallest one within the budget. Whole frames are more than a quarter of the
-    tokens, and a budget below them is refused.
+    holds the first factor. Here K is the smallest one within the budget. Whole frames are about a quarter of the
+    tokens or more, and a budget below them is refused.
     """
 
     name = "dycoke"
