@@ -26,6 +26,12 @@ _OWN = {
     "segment-mean": "aviot.methods.baselines:IntervalMean",
     "random": "aviot.methods.baselines:Random",
     "low-resolution": "aviot.methods.baselines:LowResolution",
+    "vidcom2": "aviot.methods.peers.vidcom2:VidCom2",
+    "vidcom2-exact": "aviot.methods.peers.vidcom2_exact:VidCom2Exact",
+    "evs": "aviot.methods.peers.evs:EVS",
+    "dycoke": "aviot.methods.peers.dycoke:DyCoke",
+    "tome": "aviot.methods.peers.tome:ToMe",
+    "fastvid": "aviot.methods.peers.fastvid:FastVID",
     UNCOMPRESSED: "aviot.methods.baselines:Uncompressed",
 }
 _registered: "dict[str, Callable[[], Method]]" = {}
