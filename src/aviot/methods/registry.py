@@ -26,6 +26,7 @@ _OWN = {
     "segment-mean": "aviot.methods.baselines:IntervalMean",
     "random": "aviot.methods.baselines:Random",
     "low-resolution": "aviot.methods.baselines:LowResolution",
+    "ottvid": "aviot.methods.peers.ottvid:OttVid",
     UNCOMPRESSED: "aviot.methods.baselines:Uncompressed",
 }
 _registered: "dict[str, Callable[[], Method]]" = {}
