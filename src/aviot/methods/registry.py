@@ -27,6 +27,7 @@ _OWN = {
     "random": "aviot.methods.baselines:Random",
     "low-resolution": "aviot.methods.baselines:LowResolution",
     "ottvid": "aviot.methods.peers.ottvid:OttVid",
+    "prunevid": "aviot.methods.peers.prunevid:PruneVid",
     UNCOMPRESSED: "aviot.methods.baselines:Uncompressed",
 }
 _registered: "dict[str, Callable[[], Method]]" = {}

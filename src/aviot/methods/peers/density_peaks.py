@@ -1,4 +1,4 @@
-"""Density-peaks clustering of tokens: scores of centres, and the assignment of the other tokens to them."""
+"""Density peaks: tokens that are dense among their neighbours and far from denser ones, as centres of clusters."""
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -6,41 +6,41 @@ from torch import Tensor
 
 
 def density_peaks(
-    tokens: Float[Tensor, "*B n D"], neighbours: int, mask: Bool[Tensor, "*B n"] | None = None
+    tokens: Float[Tensor, "*B n D"],
+    neighbours: int | Int[Tensor, "*B"],
+    mask: Bool[Tensor, "*B n"] | None = None,
 ) -> tuple[Float[Tensor, "*B n n"], Float[Tensor, "*B n"]]:
-    """Return the tokens' distances and each one's score as the centre of a cluster, density times separation.
+    """Return pairwise distances and each token's score as a centre, in float32 or better.
 
-    Distances are Euclidean over sqrt(D). A token's density is exp(-mean of the squares of its `neighbours` smallest
-    distances), its own distance of zero included; its separation is the distance to the nearest denser token, or the
-    largest distance of all if there is none. `mask` is True for the tokens that exist; others have score -inf. Where
-    there are fewer tokens than neighbours, all of them are neighbours.
+    A distance d_ij is Euclidean over sqrt(D). The density of i is exp(-mean of its smallest d_ij^2), over as many
+    `neighbours` as given, itself included (one number for all, or one per set of tokens). The score is the density
+    times the distance to the nearest denser token; the largest distance of all if there is no denser one. The
+    originals add random noise below 1e-6 to the density; this function does not. Of masked tokens (False) the score is
+    minus infinity and distances are infinite.
     """
-    x = tokens.float()
-    distances = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist") / x.shape[-1] ** 0.5
-    largest = distances
+    x = tokens.to(torch.promote_types(tokens.dtype, torch.float32))
+    d = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist") / x.shape[-1] ** 0.5
     if mask is not None:
-        present = mask[..., :, None] & mask[..., None, :]
-        largest = distances.masked_fill(~present, 0.0)
-        distances = distances.masked_fill(~present, torch.inf)
-    nearest = distances.topk(min(neighbours, x.shape[-2]), dim=-1, largest=False).values.square()
-    finite = nearest.isfinite()
-    density = (-nearest.masked_fill(~finite, 0.0).sum(-1) / finite.sum(-1).clamp(min=1)).exp()
+        d = d.masked_fill(~(mask[..., :, None] & mask[..., None, :]), torch.inf)
+    largest = d.masked_fill(d == torch.inf, 0).amax((-2, -1))[..., None]
+    density = _density(d, neighbours)
     denser = density[..., None, :] > density[..., :, None]
     if mask is not None:
-        denser = denser & mask[..., None, :]
-    most = largest.amax((-2, -1), keepdim=True)
-    score = torch.where(denser, distances, most).amin(-1) * density
-    return distances, score if mask is None else score.masked_fill(~mask, -torch.inf)
+        denser &= mask[..., None, :]
+    nearest = d.masked_fill(~denser, torch.inf).amin(-1)
+    score = torch.where(denser.any(-1), nearest, largest) * density
+    return d, score if mask is None else score.masked_fill(~mask, -torch.inf)
 
 
-def cluster(tokens: Float[Tensor, "*B n D"], clusters: int, neighbours: int) -> Int[Tensor, "*B n"]:
-    """Return each token's cluster, numbered by the score of its centre, the best first.
+def _density(d: Float[Tensor, "*B n n"], neighbours: int | Int[Tensor, "*B"]) -> Float[Tensor, "*B n"]:
+    count = torch.as_tensor(neighbours, device=d.device)[..., None, None]
+    most = min(int(count.max()), d.shape[-1])
+    squares = d.topk(most, dim=-1, largest=False).values.square()
+    used = torch.arange(most, device=d.device) < count
+    near = squares.masked_fill(~used, 0).sum(-1) / used.sum(-1)
+    return torch.exp(-near)
 
-    A token belongs to the nearest centre (the better one of equally near ones), a centre to itself.
-    """
-    distances, score = density_peaks(tokens, neighbours)
-    centres = score.argsort(dim=-1, descending=True, stable=True)[..., :clusters]
-    index = centres[..., None].expand(*centres.shape, distances.shape[-1])
-    labels = distances.gather(-2, index).argmin(-2)
-    ranks = torch.arange(clusters, device=labels.device).expand_as(centres)
-    return labels.scatter(-1, centres, ranks)
+
+def ranks(score: Float[Tensor, "*B n"]) -> Int[Tensor, "*B n"]:
+    """Return each token's place in descending order of score; among equal scores the first token is first."""
+    return score.argsort(dim=-1, descending=True, stable=True).argsort(dim=-1)

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from aviot.budget import Budget
+from aviot.methods.aviot.numerics import full_precision
 from aviot.methods.base import Compressed, TokenMethod
 from aviot.methods.features import VideoFeatures
 from aviot.methods.peers.groups import TokenGroups
@@ -378,5 +379,6 @@ class OttVid(TokenMethod):
         own = replace(self.parameters, retention=limit / (frames * patches))
         kept = min(own.kept_per_frame(patches), limit - frames + 1)
         counts = kept, max(0, frames * kept - limit)
-        result = compress_to(video.features, video.extras["attention"], video.grid, counts, own)
-        return result.groups.compressed(video)
+        with full_precision(video.features.device):
+            result = compress_to(video.features, video.extras["attention"], video.grid, counts, own)
+            return result.groups.compressed(video)
