@@ -28,6 +28,7 @@ _OWN = {
     "low-resolution": "aviot.methods.baselines:LowResolution",
     "ottvid": "aviot.methods.peers.ottvid:OttVid",
     "prunevid": "aviot.methods.peers.prunevid:PruneVid",
+    "semvid": "aviot.methods.peers.semvid:SemVid",
     UNCOMPRESSED: "aviot.methods.baselines:Uncompressed",
 }
 _registered: "dict[str, Callable[[], Method]]" = {}
