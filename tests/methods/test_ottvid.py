@@ -6,14 +6,9 @@ from golden_arrays import load, names
 
 from aviot import Budget
 from aviot.methods import VideoFeatures, get
-from aviot.methods.peers.ottvid import (
-    OttVid,
-    OttVidParameters,
-    covering_tokens,
-    ottvid,
-    removal_counts,
-    transport,
-)
+from aviot.methods.peers.ottvid import OttVid, OttVidParameters, ottvid
+from aviot.methods.peers.ottvid_cover import covering_tokens
+from aviot.methods.peers.ottvid_transport import removal_counts, transport
 
 
 def parameters(given):
@@ -62,7 +57,7 @@ def test_plans_have_the_masses_of_both_frames(epsilon):
     """On logarithms or not; the sources' masses exactly, since they are updated last."""
     g = torch.Generator().manual_seed(1)
     cost, masses = torch.rand(4, 9, 9, generator=g), torch.rand(2, 4, 9, generator=g)
-    plan = transport(cost, *masses, OttVidParameters(epsilon=epsilon, iterations=2000))
+    plan = transport(cost, *masses, epsilon, 2000)
     source, target = masses / masses.sum(-1, keepdim=True)
     torch.testing.assert_close(plan.sum(2), source, atol=1e-5, rtol=0)
     torch.testing.assert_close(plan.sum(1), target, atol=1e-3, rtol=0)
@@ -71,9 +66,9 @@ def test_plans_have_the_masses_of_both_frames(epsilon):
 def test_updates_on_logarithms_are_the_plain_ones(monkeypatch):
     g = torch.Generator().manual_seed(2)
     cost, masses = torch.rand(3, 7, 7, generator=g), torch.rand(2, 3, 7, generator=g)
-    plain = transport(cost, *masses, OttVidParameters(epsilon=0.1, iterations=20))
-    monkeypatch.setattr("aviot.methods.peers.ottvid.LOG_DOMAIN_BELOW", 1.0)
-    torch.testing.assert_close(transport(cost, *masses, OttVidParameters(epsilon=0.1, iterations=20)), plain)
+    plain = transport(cost, *masses, 0.1, 20)
+    monkeypatch.setattr("aviot.methods.peers.ottvid_transport.LOG_DOMAIN_BELOW", 1.0)
+    torch.testing.assert_close(transport(cost, *masses, 0.1, 20), plain)
 
 
 @pytest.mark.parametrize("removed", [0, 1, 17, 60, 61, 1000])

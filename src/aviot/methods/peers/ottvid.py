@@ -15,8 +15,9 @@ from aviot.methods.aviot.numerics import full_precision
 from aviot.methods.base import Compressed, TokenMethod
 from aviot.methods.features import VideoFeatures
 from aviot.methods.peers.groups import TokenGroups
+from aviot.methods.peers.ottvid_cover import covering_tokens, known_saliency, token_mass
+from aviot.methods.peers.ottvid_transport import removal_counts, transport
 
-LOG_DOMAIN_BELOW = 0.05  # the entropic weight below which the updates run on logarithms
 AT_ONCE = 1 << 24  # entries of the largest matrices that are held at a time
 
 
@@ -143,53 +144,6 @@ def select_and_weigh(
     return torch.cat(masses), torch.cat(picks), torch.cat(likeness)
 
 
-def covering_tokens(
-    similarity: Float[Tensor, "T N N"], weight: Float[Tensor, "T N"], count: int
-) -> Int[Tensor, "T count"]:
-    """Return each frame's tokens that greedily cover it best, in ascending order (facility location).
-
-    Token j adds sum_i w_i max(0, S_ij - cover_i), where cover_i is the similarity of i to what was picked before, at
-    least zero; of equal ones the first is picked.
-    """
-    frames, patches = weight.shape
-    if count >= patches:
-        return torch.arange(patches, device=weight.device).expand(frames, -1)
-    cover = torch.zeros_like(weight)
-    taken = torch.zeros_like(weight, dtype=torch.bool)
-    for _ in range(count):
-        gain = torch.bmm(weight[:, None, :], (similarity - cover[:, :, None]).clamp_(min=0))[:, 0]
-        best = gain.masked_fill_(taken, -torch.inf).argmax(1, keepdim=True)
-        taken = taken.scatter(1, best, True)
-        cover = cover.maximum(similarity.gather(2, best[:, None, :].expand(-1, patches, -1))[:, :, 0])
-    order = torch.argsort(taken.byte(), dim=1, descending=True, stable=True)
-    return order[:, :count]
-
-
-def known_saliency(saliency: Float[Tensor, "T N"], kept: Int[Tensor, "T K"]) -> Float[Tensor, "T N"]:
-    """Return the saliency as the LLaVA program knows it: of tokens that were not kept, the mean of those that were."""
-    own = saliency.gather(1, kept)
-    return own.mean(1, keepdim=True).expand_as(saliency).scatter(1, kept, own)
-
-
-def token_mass(
-    reach: Float[Tensor, "T N K"], weight: Float[Tensor, "T N"], temperature: float | None
-) -> Float[Tensor, "T K"]:
-    """Return each kept token's mass: the less coverage is lost without it, the larger.
-
-    A token's contribution is the weighted similarity that its frame would lose if only the second-best token were left
-    for what it covers best. Without a temperature all masses are equal.
-    """
-    frames, _, kept = reach.shape
-    if temperature is None:
-        return reach.new_full((frames, kept), 1 / kept)
-    best, who = reach.max(2)
-    second = reach.topk(2, dim=2).values[..., 1] if kept > 1 else torch.zeros_like(best)
-    lost = torch.zeros((frames, kept), device=reach.device)
-    lost.scatter_add_(1, who, weight * (best - second).clamp(min=0))
-    score = lost / (lost.amax(1, keepdim=True) + 1e-8)
-    return torch.softmax(-score / temperature, 1)
-
-
 def patch_places(patches: Int[Tensor, "T K"], grid: tuple[int, int]) -> Float[Tensor, "T K 2"]:
     """Return rows and columns over the grid's extent."""
     rows, columns = grid
@@ -231,62 +185,13 @@ def match_pairs(
         distance = (place[before, :, None] - place[after, None, :]).square().sum(-1).sqrt() / math.sqrt(2)
         mixed = share[before, None, None]
         cost = mixed * apart + (1 - mixed) * distance
-        plan = transport(cost, mass[before], mass[after], parameters)
+        plan = transport(cost, mass[before], mass[after], parameters.epsilon, parameters.iterations)
         amount, origin = plan.max(1)
         amounts.append(amount)
         origins.append(origin)
         costs.append(cost.gather(1, origin[:, None])[:, 0])
         works.append((plan * cost).sum((1, 2)))
     return PairMatches(torch.cat(amounts), torch.cat(origins), torch.cat(costs), torch.cat(works))
-
-
-def transport(
-    cost: Float[Tensor, "P K K"], source: Float[Tensor, "P K"], target: Float[Tensor, "P K"], how: OttVidParameters
-) -> Float[Tensor, "P K K"]:
-    """Return entropic transport plans after a fixed number of plain Sinkhorn updates, targets first.
-
-    `aviot.ot.solve` serves other problems: uniform measures, relaxed marginals, sources first.
-    """
-    source = source / source.sum(1, keepdim=True).clamp(min=1e-12)
-    target = target / target.sum(1, keepdim=True).clamp(min=1e-12)
-    scores = -cost / how.epsilon
-    if how.epsilon < LOG_DOMAIN_BELOW:
-        log_source, log_target = source.clamp(min=1e-30).log(), target.clamp(min=1e-30).log()
-        log_u, log_v = torch.zeros_like(source), torch.zeros_like(target)
-        for _ in range(how.iterations):
-            log_v = log_target - torch.logsumexp(scores + log_u[:, :, None], 1)
-            log_u = log_source - torch.logsumexp(scores + log_v[:, None, :], 2)
-        return (log_u[:, :, None] + scores + log_v[:, None, :]).exp()
-    kernel = scores.exp()
-    u, v = torch.ones_like(source), torch.ones_like(target)
-    for _ in range(how.iterations):
-        v = target / torch.einsum("pij,pi->pj", kernel, u).clamp(min=1e-12)
-        u = source / torch.einsum("pij,pj->pi", kernel, v).clamp(min=1e-12)
-    return u[:, :, None] * kernel * v[:, None, :]
-
-
-def removal_counts(work: Float[Tensor, "P"], most: int, removed: int, temperature: float) -> Int[Tensor, "P"]:
-    """Share out the tokens to remove among pairs of frames: the cheaper the transport, the more, up to `most` each.
-
-    Shares are floored, the missing units go to the largest fractions, and what a full pair cannot take is shared out
-    again among the others.
-    """
-    counts = torch.zeros(len(work), dtype=torch.long)
-    left = removed
-    while left > 0:
-        active = (counts < most).nonzero()[:, 0]
-        if not len(active):
-            break
-        share = torch.softmax(-work[active] / temperature, 0) * left
-        given = share.floor().long()
-        missing = min(max(left - int(given.sum()), 0), len(active))
-        given[torch.argsort(share - given, descending=True, stable=True)[:missing]] += 1
-        given = given.minimum(most - counts[active])
-        if not int(given.sum()):
-            break
-        counts[active] += given
-        left -= int(given.sum())
-    return counts
 
 
 def edges(
