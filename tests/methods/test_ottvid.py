@@ -96,14 +96,17 @@ def test_a_budget_is_met_exactly_down_to_a_token_per_frame(frames, tokens_per_fr
 
 
 def test_less_than_a_token_per_frame_is_refused():
-    with pytest.raises(ValueError, match=r"at least one token of each of the 5 frames, a share of 0\.02083"):
+    with pytest.raises(
+        ValueError,
+        match=r"at least 5 of 240 tokens \(2\.1%\) .* because every frame keeps a token",
+    ):
         get("ottvid")(video(5), budget=Budget(tokens=4))
 
 
 def test_chunks_of_frames_give_what_all_frames_give(monkeypatch):
     given = video(9)
     whole = get("ottvid")(given, budget=8)
-    monkeypatch.setattr("aviot.methods.peers.ottvid.AT_ONCE", 2 * 48**2)
+    monkeypatch.setattr("aviot.methods.peers.chunks.ELEMENTS", 2 * 48**2)
     torch.testing.assert_close(get("ottvid")(given, budget=8).tokens, whole.tokens)
 
 

@@ -89,8 +89,6 @@ def test_a_segment_of_one_frame_has_no_static_tokens():
 
 def test_too_small_a_budget_is_refused_with_the_smallest_one():
     given = video(8, 3.0)
-    with pytest.raises(
-        ValueError, match=r"at least 8 of this video's 384 tokens, a share of 0\.02083, got a budget of 7"
-    ):
+    with pytest.raises(ValueError, match=r"at least 8 of 384 tokens .* because these are its groups"):
         get("prunevid")(given, budget=Budget(tokens=7))
     assert len(get("prunevid")(given, budget=Budget(tokens=8))) == 8

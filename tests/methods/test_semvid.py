@@ -145,7 +145,7 @@ def test_objects_are_those_of_a_plain_loop():
 def test_chunks_of_frames_give_what_all_frames_give(monkeypatch, which):
     given, method = video(9), SemVid(PARAMETERS[which])
     whole = method(given, question=torch.zeros(3), budget=6).mixture.indices
-    monkeypatch.setattr("aviot.methods.peers.semvid_selection.AT_ONCE", 2 * 48 * 8)
+    monkeypatch.setattr("aviot.methods.peers.chunks.ELEMENTS", 2 * 48 * 8)
     assert torch.equal(method(given, question=torch.zeros(3), budget=6).mixture.indices, whole)
 
 
@@ -184,7 +184,7 @@ def test_shares_that_do_not_fit_go_where_there_is_room():
 
 
 def test_what_is_refused():
-    with pytest.raises(ValueError, match=r"at least 1 of each frame's 48 tokens, a share of 0\.02083 and 11 in all"):
+    with pytest.raises(ValueError, match=r"at least 11 of 528 tokens .* every frame keeps 1; the budget allows 10"):
         get("semvid")(video(11), budget=Budget(tokens=10))
     other = VideoFeatures(torch.randn(3, 48, 5), (6, 8), extras={"question_tokens": torch.randn(4, 8)})
     with pytest.raises(ValueError, match=r"compares the question's tokens \[L,5\] .* got \(4, 8\); give embeddings"):

@@ -10,15 +10,13 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from aviot.budget import Budget
-from aviot.methods.aviot.numerics import full_precision
-from aviot.methods.base import Compressed, TokenMethod
+from aviot.methods.base import Compressed
 from aviot.methods.features import VideoFeatures
+from aviot.methods.peers.budgeted import BudgetedMethod
+from aviot.methods.peers.chunks import chunk_size
 from aviot.methods.peers.groups import TokenGroups
 from aviot.methods.peers.ottvid_cover import covering_tokens, known_saliency, token_mass
 from aviot.methods.peers.ottvid_transport import removal_counts, transport
-
-AT_ONCE = 1 << 24  # entries of the largest matrices that are held at a time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +127,7 @@ def select_and_weigh(
 ) -> tuple[Float[Tensor, "T K"], Int[Tensor, "T K"], Float[Tensor, "T-1"]]:
     """Return the mass of the tokens that the selection keeps, these, and the likeness of neighbouring frames."""
     frames, patches, _ = features.shape
-    step = max(1, AT_ONCE // patches**2)
+    step = chunk_size(patches**2)
     masses, picks, likeness = [], [], []
     for start in range(0, frames, step):  # one frame more than needed, for the likeness to the next one
         unit = normalize(features[start : start + step + 1].float(), dim=-1, eps=1e-12)
@@ -176,7 +174,7 @@ def match_pairs(
     The cost mixes distance in features and in the frame; the more two frames differ, the less the place counts.
     """
     share = 0.5 + 0.5 * (1 - likeness).clamp(0, 1)
-    step = max(1, AT_ONCE // mass.shape[1] ** 2)
+    step = chunk_size(mass.shape[1] ** 2)
     amounts, origins, costs, works = [], [], [], []
     for start in range(0, len(likeness), step):
         end = min(start + step, len(likeness))
@@ -239,7 +237,7 @@ def _merged(
     return OttVidResult(spatial, flat[roots], groups, torch.stack((low, high), 1))
 
 
-class OttVid(TokenMethod):
+class OttVid(BudgetedMethod):
     """OTT-Vid (arXiv 2605.11803): facility location in each frame, then merging along optimal transport plans.
 
     Each frame keeps the tokens that best cover it, weighted by the encoder's attention. Neighbouring frames' tokens are
@@ -271,19 +269,12 @@ class OttVid(TokenMethod):
         """Add the parameters."""
         return *super().replay_key, self.parameters
 
-    def compress(self, video: VideoFeatures, *, question: Tensor | None, budget: Budget) -> Compressed:
-        """Choose the counts of both stages by the budget."""
-        frames, patches, limit = video.frames, video.patches, video.limit(budget)
-        if limit >= frames * patches:
-            return Compressed.kept(video, torch.arange(frames * patches, device=video.features.device))
-        if limit < frames:
-            raise ValueError(
-                f"method {self.name!r} keeps at least one token of each of the {frames} frames, a share of "
-                f"{1 / patches:.4g}; got a budget of {limit}; give more, sample fewer frames, or choose another method"
-            )
+    def reduce(self, video: VideoFeatures, question: Tensor | None, limit: int) -> Compressed:
+        """Choose the counts of both stages by the limit."""
+        frames, patches = video.frames, video.patches
+        self.refuse_below(frames, video, limit, "every frame keeps a token")
         own = replace(self.parameters, retention=limit / (frames * patches))
         kept = min(own.kept_per_frame(patches), limit - frames + 1)
         counts = kept, max(0, frames * kept - limit)
-        with full_precision(video.features.device):
-            result = compress_to(video.features, video.extras["attention"], video.grid, counts, own)
-            return result.groups.compressed(video)
+        result = compress_to(video.features, video.extras["attention"], video.grid, counts, own)
+        return result.groups.compressed(video)

@@ -9,15 +9,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from aviot.budget import Budget
-from aviot.methods.aviot.numerics import full_precision
-from aviot.methods.base import Compressed, TokenMethod
+from aviot.methods.base import Compressed
 from aviot.methods.features import VideoFeatures
+from aviot.methods.peers.budgeted import BudgetedMethod, largest_within
+from aviot.methods.peers.chunks import chunk_size
 from aviot.methods.peers.density_peaks import density_peaks
 from aviot.methods.peers.groups import TokenGroups
-
-AT_ONCE = 1 << 24  # distances that are held at a time
-HALVINGS = 50  # of the interval in which a cluster ratio is searched, down to rounding
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,14 +154,14 @@ def _clustered(tokens: Float[Tensor, "W n D"], parameters: PruneVidParameters) -
     frames, count, _ = tokens.shape
     clusters = parameters.clusters(count)
     if count > parameters.unclustered:
-        parts = tokens.split(max(1, AT_ONCE // count**2))
+        parts = tokens.split(chunk_size(count**2))
         labels = torch.cat([cluster(part, clusters, parameters.neighbours) for part in parts])
     else:
         labels = torch.arange(count, device=tokens.device).expand(frames, -1)
     return labels + clusters * torch.arange(frames, device=tokens.device)[:, None]
 
 
-class PruneVid(TokenMethod):
+class PruneVid(BudgetedMethod):
     """PruneVid before the decoder (Findings of ACL 2025, arXiv 2412.16117): static tokens merged over time, and space.
 
     Frames are clustered into temporal segments. Positions whose tokens stay alike throughout a segment are averaged
@@ -196,34 +193,15 @@ class PruneVid(TokenMethod):
         """Add the parameters."""
         return *super().replay_key, self.parameters
 
-    def compress(self, video: VideoFeatures, *, question: Tensor | None, budget: Budget) -> Compressed:
-        """Segment the video, then choose the cluster ratio by the budget."""
-        total, limit = video.frames * video.patches, video.limit(budget)
-        if limit >= total:
-            return Compressed.kept(video, torch.arange(total, device=video.features.device))
-        with full_precision(video.features.device):
-            segments = segment(video.features, self.parameters)
-            return merge(video.features, segments, self._fitting(segments, limit)).compressed(video)
+    def reduce(self, video: VideoFeatures, question: Tensor | None, limit: int) -> Compressed:
+        """Segment the video, then choose the cluster ratio by the limit."""
+        segments, own = segment(video.features, self.parameters), self.parameters
 
-    def _fitting(self, segments: Segmentation, limit: int) -> PruneVidParameters:
-        """Return the parameters with the largest cluster ratio whose count of tokens is within a limit."""
-        for unclustered in (self.parameters.unclustered, 0):
-            low = replace(self.parameters, cluster_ratio=0.0, unclustered=unclustered)
-            if segments.count(low) <= limit:
-                return _largest_ratio(segments, low, limit)
-        least, total = segments.count(low), len(segments.labels) * segments.static.shape[1]
-        raise ValueError(
-            f"method {self.name!r} keeps at least {least} of this video's {total} tokens, a share of "
-            f"{least / total:.4g}, got a budget of {limit}; give more, sample fewer frames, or choose another method"
-        )
+        def count(ratio: float) -> int:
+            return segments.count(replace(own, cluster_ratio=ratio))
 
-
-def _largest_ratio(segments: Segmentation, low: PruneVidParameters, limit: int) -> PruneVidParameters:
-    """Return the largest cluster ratio from that of `low`, which is small enough, up to 1, by bisection."""
-    high = replace(low, cluster_ratio=1.0)
-    if segments.count(high) <= limit:
-        return high
-    for _ in range(HALVINGS):
-        middle = replace(low, cluster_ratio=(low.cluster_ratio + high.cluster_ratio) / 2)
-        low, high = (middle, high) if segments.count(middle) <= limit else (low, middle)
-    return low
+        if count(0.0) > limit:
+            own = replace(own, unclustered=0)
+            self.refuse_below(count(0.0), video, limit, "these are its groups, static ones and each frame's own")
+        own = replace(own, cluster_ratio=largest_within(count, limit, 0.0, 1.0))
+        return merge(video.features, segments, own).compressed(video)

@@ -7,10 +7,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from aviot.budget import Budget
-from aviot.methods.aviot.numerics import full_precision
-from aviot.methods.base import Compressed, TokenMethod
+from aviot.methods.base import Compressed
 from aviot.methods.features import VideoFeatures
+from aviot.methods.peers.budgeted import BudgetedMethod
 from aviot.methods.peers.semvid_allocation import SemVidParameters, allocate, frame_signals, unit
 from aviot.methods.peers.semvid_selection import UNUSED, select
 
@@ -62,7 +61,7 @@ def semvid(
     return SemVidResult(frame_keep, keep, kind[keep])
 
 
-class SemVid(TokenMethod):
+class SemVid(BudgetedMethod):
     """SemVID (ECCV 2026, arXiv 2603.05663): selection for a question, meant for finding moments in time.
 
     Each frame gets a number of tokens by its similarity to the words of the question and by its motion, and keeps the
@@ -95,21 +94,12 @@ class SemVid(TokenMethod):
         """Add the parameters."""
         return *super().replay_key, self.parameters
 
-    def compress(self, video: VideoFeatures, *, question: Float[Tensor, "d"] | None, budget: Budget) -> Compressed:
-        """Select as many tokens as the budget allows."""
-        frames, patches, limit = video.frames, video.patches, video.limit(budget)
-        if limit >= frames * patches:
-            return Compressed.kept(video, torch.arange(frames * patches, device=video.features.device))
-        base = self.parameters.base(patches)
-        if limit < frames * base:
-            raise ValueError(
-                f"method {self.name!r} keeps at least {base} of each frame's {patches} tokens, a share of "
-                f"{base / patches:.4g} and {frames * base} in all; got a budget of {limit}; give more, sample fewer "
-                "frames, or choose another method"
-            )
-        own = replace(self.parameters, retention=limit / (frames * patches))
-        with full_precision(video.features.device):
-            return Compressed.kept(video, semvid(video.features, self._query(video, question), video.grid, own).keep)
+    def reduce(self, video: VideoFeatures, question: Float[Tensor, "d"] | None, limit: int) -> Compressed:
+        """Select as many tokens as the limit allows."""
+        frames, base = video.frames, self.parameters.base(video.patches)
+        self.refuse_below(frames * base, video, limit, f"every frame keeps {base}")
+        own = replace(self.parameters, retention=limit / (frames * video.patches))
+        return Compressed.kept(video, semvid(video.features, self._query(video, question), video.grid, own).keep)
 
     def _query(self, video: VideoFeatures, question: Tensor | None) -> Float[Tensor, "*L D"]:
         width, device = video.features.shape[-1], video.features.device

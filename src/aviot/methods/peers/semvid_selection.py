@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from aviot.methods.peers.chunks import chunk_size
 from aviot.methods.peers.semvid_allocation import LEAST_NORM, AnchorParameters, SemVidParameters, unit
 from aviot.methods.peers.shares import integer_shares
 
-AT_ONCE = 1 << 26  # values of tokens that are worked on at a time
 UNUSED, CONTEXT, OBJECT, MOTION = -1, 0, 1, 2
 WITHOUT_RELEVANCE = 1e-6  # the largest weight of relevance in motion that counts as none
 
@@ -38,7 +38,7 @@ def select(
     grid: tuple[int, int],
 ) -> Int[Tensor, "T P"]:
     """Return each token's kind: context (0), object (1), motion (2), or not kept (-1)."""
-    step = max(1, AT_ONCE // features[0].numel())
+    step = chunk_size(features[0].numel())
     rows, kinds = query if query.ndim == 2 else query[None], []
     for start in range(0, len(features), step):
         own = features[start : start + step].float()

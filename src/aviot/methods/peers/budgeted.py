@@ -1,0 +1,57 @@
+"""What published methods share as `TokenMethod`s: a count of tokens instead of a budget, and their own limits."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from aviot.budget import Budget
+from aviot.methods.aviot.numerics import full_precision
+from aviot.methods.base import Compressed, TokenMethod
+from aviot.methods.features import VideoFeatures
+
+STEPS = 60  # of a bisection; a float64 interval of length one shrinks to its rounding in 53
+
+
+class BudgetedMethod(TokenMethod):
+    """A method on tokens that gets a count; a budget of all tokens or more returns every token unchanged."""
+
+    def compress(self, video: VideoFeatures, *, question: Float[Tensor, "d"] | None, budget: Budget) -> Compressed:
+        """Reduce the video to at most the budget's count of tokens, with products in full precision."""
+        limit = video.limit(budget)
+        if limit >= video.frames * video.patches:
+            return Compressed.kept(video, torch.arange(video.frames * video.patches, device=video.features.device))
+        with full_precision(video.features.device):
+            return self.reduce(video, question, limit)
+
+    @abstractmethod
+    def reduce(self, video: VideoFeatures, question: Float[Tensor, "d"] | None, limit: int) -> Compressed:
+        """Return at most `limit` tokens, fewer than the video has."""
+
+    def refuse_below(self, least: int, video: VideoFeatures, limit: int, reason: str) -> None:
+        """Raise ValueError if the limit is below the smallest number of tokens that the method can return."""
+        if limit < least:
+            total = video.frames * video.patches
+            raise ValueError(
+                f"method {self.name!r} keeps at least {least} of {total} tokens ({least / total:.1%}) of a video of "
+                f"{video.frames} frames, because {reason}; the budget allows {limit}. Give a larger budget, or choose "
+                "a method without this limit, such as 'vidcom2-exact'"
+            )
+
+
+def largest_within(count: Callable[[float], int], limit: int, low: float, high: float) -> float:
+    """Return the largest parameter between `low` and `high` whose count is within a limit, by bisection.
+
+    The count must not fall as the parameter grows. `low` is returned if no larger parameter is found.
+    """
+    if count(high) <= limit:
+        return high
+    for _ in range(STEPS):
+        middle = (low + high) / 2
+        if count(middle) <= limit:
+            low = middle
+        else:
+            high = middle
+    return low
