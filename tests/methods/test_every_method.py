@@ -25,6 +25,7 @@ def video(frames, dtype=torch.float32, **changes):
     features = torch.randn(frames, 81, DIM, generator=g).to(dtype)
     extras = {"before_positions": features, "frame_means": torch.randn(frames, 6, generator=g)}
     extras["attention"] = torch.rand(frames, 81, generator=g).softmax(1)
+    extras["question_tokens"] = torch.randn(5, DIM, generator=g)
     times = tuple(0.5 * number for number in range(frames))
     return VideoFeatures(**({"features": features, "grid": GRID, "times": times, "extras": extras} | changes))
 

@@ -32,6 +32,9 @@ _OWN = {
     "dycoke": "aviot.methods.peers.dycoke:DyCoke",
     "tome": "aviot.methods.peers.tome:ToMe",
     "fastvid": "aviot.methods.peers.fastvid:FastVID",
+    "ottvid": "aviot.methods.peers.ottvid:OttVid",
+    "prunevid": "aviot.methods.peers.prunevid:PruneVid",
+    "semvid": "aviot.methods.peers.semvid:SemVid",
     UNCOMPRESSED: "aviot.methods.baselines:Uncompressed",
 }
 _registered: "dict[str, Callable[[], Method]]" = {}
