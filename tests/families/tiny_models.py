@@ -283,10 +283,3 @@ PROCESSORS = {
 def nested(processor: object, values: list):
     """Return one value per prompt as the family's processor takes them."""
     return [[value] for value in values] if type(processor).__name__ == "SmolVLMProcessor" else values
-
-
-def numbered(prompt, number: int):
-    """Return a prompt about another video."""
-    from dataclasses import replace
-
-    return replace(prompt, video=number)
