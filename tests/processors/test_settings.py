@@ -140,7 +140,7 @@ def test_sampling_of_smolvlm(tmp_path):
 
 @pytest.mark.parametrize("setting", [{"do_resize": False}, {"do_center_crop": True}, {"size": {"shortest_edge": 42}}])
 def test_settings_that_cannot_be_followed_are_refused(setting):
-    lm, model, processor = loaded("llava-onevision")
+    lm, model, _ = loaded("llava-onevision")
     changed = replace(lm.backbone.processing, video={**lm.backbone.processing.video, **setting})
     with pytest.raises(ValueError, match=next(iter(setting))):
         type(lm.backbone)(model, changed)
