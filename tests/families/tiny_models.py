@@ -219,63 +219,57 @@ NO_SINGLE_FRAMES = {"qwen3-vl", "qwen3-vl-moe", "qwen3.5"}  # families whose own
 # LLaVA-OneVision's and InternVL's own processors refuse videos of different lengths, and SmolVLM's tells every prompt
 # the longest one's number of frames.
 ONE_LENGTH = {"llava-onevision", "internvl", "smolvlm"}
-SIZE = {"shortest_edge": 28 * 28 * 2, "longest_edge": 28 * 28 * 12}
+_QWEN2 = {"size": {"shortest_edge": 28 * 28 * 2, "longest_edge": 28 * 28 * 12}, "cap_pixels_per_frame": False}
+_QWEN3 = {"size": {"shortest_edge": 32 * 32 * 8, "longest_edge": 32 * 32 * 40}, "cap_pixels_per_frame": False}
+VIDEO_SETTINGS = {
+    **dict.fromkeys(("qwen2-vl", "qwen2.5-vl"), _QWEN2),
+    **dict.fromkeys(("qwen3-vl", "qwen3-vl-moe", "qwen3.5"), _QWEN3),
+    "llava-onevision": {"size": {"height": 42, "width": 42}},
+    "internvl": {"size": {"height": 48, "width": 48}},
+    "video-llama3": {"size": {"shortest_edge": 28 * 28 * 2, "longest_edge": 28 * 28 * 60}},
+    "smolvlm": {"size": {"longest_edge": 96}, "max_image_size": {"longest_edge": 48}},
+}
+"""What the video processor of each tiny model differs in from its class's defaults."""
 
 
-def _processor(name: str, videos: str, images: str, **options):
+def _processor(family: str, name: str, videos: str, images: str, **own: object):
     def make(tokenizer: PreTrainedTokenizerFast):
         import transformers as hf
 
-        video = getattr(hf, videos)(**options.get("video", {}))
-        template = {"chat_template": tokenizer.chat_template}
         return getattr(hf, name)(
             image_processor=getattr(hf, images)(),
             tokenizer=tokenizer,
-            video_processor=video,
-            **template,
-            **options.get("own", {}),
+            video_processor=getattr(hf, videos)(**VIDEO_SETTINGS[family]),
+            chat_template=tokenizer.chat_template,
+            **own,
         )
 
     return make
 
 
-_QWEN2 = {"video": {"size": SIZE, "cap_pixels_per_frame": False}}
-_QWEN3 = {
-    "video": {"size": {"shortest_edge": 32 * 32 * 8, "longest_edge": 32 * 32 * 40}, "cap_pixels_per_frame": False}
-}
 PROCESSORS = {
-    "qwen2-vl": _processor("Qwen2VLProcessor", "Qwen2VLVideoProcessor", "Qwen2VLImageProcessor", **_QWEN2),
-    "qwen2.5-vl": _processor("Qwen2_5_VLProcessor", "Qwen2VLVideoProcessor", "Qwen2VLImageProcessor", **_QWEN2),
-    **dict.fromkeys(
-        ("qwen3-vl", "qwen3-vl-moe", "qwen3.5"),
-        _processor("Qwen3VLProcessor", "Qwen3VLVideoProcessor", "Qwen2VLImageProcessor", **_QWEN3),
-    ),
+    "qwen2-vl": _processor("qwen2-vl", "Qwen2VLProcessor", "Qwen2VLVideoProcessor", "Qwen2VLImageProcessor"),
+    "qwen2.5-vl": _processor("qwen2.5-vl", "Qwen2_5_VLProcessor", "Qwen2VLVideoProcessor", "Qwen2VLImageProcessor"),
+    **{
+        family: _processor(family, "Qwen3VLProcessor", "Qwen3VLVideoProcessor", "Qwen2VLImageProcessor")
+        for family in ("qwen3-vl", "qwen3-vl-moe", "qwen3.5")
+    },
     "llava-onevision": _processor(
+        "llava-onevision",
         "LlavaOnevisionProcessor",
         "LlavaOnevisionVideoProcessor",
         "LlavaOnevisionImageProcessor",
-        video={"size": {"height": 42, "width": 42}},
-        own={"num_image_tokens": 49, "vision_feature_select_strategy": "full"},
+        num_image_tokens=49,
+        vision_feature_select_strategy="full",
     ),
     "internvl": _processor(
-        "InternVLProcessor",
-        "InternVLVideoProcessor",
-        "GotOcr2ImageProcessor",
-        video={"size": {"height": 48, "width": 48}},
-        own={"image_seq_length": 9},
+        "internvl", "InternVLProcessor", "InternVLVideoProcessor", "GotOcr2ImageProcessor", image_seq_length=9
     ),
     "video-llama3": _processor(
-        "VideoLlama3Processor",
-        "VideoLlama3VideoProcessor",
-        "VideoLlama3ImageProcessor",
-        video={"size": {"shortest_edge": 28 * 28 * 2, "longest_edge": 28 * 28 * 60}},
+        "video-llama3", "VideoLlama3Processor", "VideoLlama3VideoProcessor", "VideoLlama3ImageProcessor"
     ),
     "smolvlm": _processor(
-        "SmolVLMProcessor",
-        "SmolVLMVideoProcessor",
-        "SmolVLMImageProcessor",
-        video={"size": {"longest_edge": 96}, "max_image_size": {"longest_edge": 48}},
-        own={"image_seq_len": 9},
+        "smolvlm", "SmolVLMProcessor", "SmolVLMVideoProcessor", "SmolVLMImageProcessor", image_seq_len=9
     ),
 }
 
@@ -283,3 +277,13 @@ PROCESSORS = {
 def nested(processor: object, values: list):
     """Return one value per prompt as the family's processor takes them."""
     return [[value] for value in values] if type(processor).__name__ == "SmolVLMProcessor" else values
+
+
+def backbone(family: str):
+    """Return the backbone of a tiny model, without the family's own processor, which needs torchvision."""
+    from aviot.backbones import registry
+    from aviot.backbones.huggingface.processing import Processing
+
+    model, tokenizer = FAMILIES[family]()
+    (found,) = (one for one in registry.families() if one.handles(model.config.to_dict()))
+    return found(model, Processing(tokenizer, tokenizer.chat_template, {}, VIDEO_SETTINGS[family]))

@@ -78,4 +78,4 @@ def test_files_are_as_awkward_as_their_names_say(files):
     assert decoded(files["rotated"])[0].shape[1:3] == (128, 72)
     assert len(set(np.diff(decoded(files["variable-rate"])[1]).round(3))) > 3
     flat, turned = decoded(files["portrait"])[0], decoded(files["upside-down"])[0]
-    assert flat.shape[1] > flat.shape[2] and turned.shape[1] > turned.shape[2]
+    assert all(one.shape[1] > one.shape[2] for one in (flat, turned))

@@ -65,8 +65,8 @@ LAYOUTS = {
     "no normalisation": (
         "internvl",
         {
-            "video_preprocessor_config.json": SQUARE
-            | {"video_processor_type": "InternVLVideoProcessor", "do_normalize": False, "resample": 2}
+            "video_preprocessor_config.json": {"size": {"height": 48, "width": 48}, "do_normalize": False}
+            | {"video_processor_type": "InternVLVideoProcessor", "resample": 2}
         },
     ),
     "sampling of SmolVLM2": (

@@ -70,7 +70,7 @@ class Qwen3VL(QwenEncoding):
         names = list(videos[0].layout.extras)
         deeper = [tuple(video.layout.extras[name] for video in videos) for name in names]
         tokens = tuple(video.tokens for video in videos)
-        return BaseModelOutputWithDeepstackFeatures(pooler_output=tokens, deepstack_features=deeper)
+        return BaseModelOutputWithDeepstackFeatures(pooler_output=tokens, deepstack_features=deeper or None)
 
 
 class Qwen3_5(Qwen3VL):
