@@ -97,7 +97,7 @@ def qwen2_vl(version: str = "2.5"):
 
 
 def qwen3_vl(kind: str = "dense"):
-    """Return a Qwen3-VL, dense or a mixture of experts, or a Qwen3.5, and its tokenizer."""
+    """Return a Qwen3-VL, dense or a mixture of experts, or a Qwen3.5 of either kind, and its tokenizer."""
     import transformers as hf
 
     tokenizer = new_tokenizer(QWEN_TOKENS, "<|vision_start|><|video_pad|><|vision_end|>")
@@ -105,7 +105,8 @@ def qwen3_vl(kind: str = "dense"):
     vision |= {"intermediate_size": 24, "num_position_embeddings": 64}
     rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1], "mrope_interleaved": True}
     text = _text_sizes(tokenizer, head_dim=8, rope_parameters=rope)
-    if kind == "3.5":
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+    if kind.startswith("3.5"):
         text |= {"layer_types": ["linear_attention", "full_attention", "full_attention"]}
         text |= {"linear_num_value_heads": 4, "linear_num_key_heads": 2}
         text |= {
@@ -113,12 +114,15 @@ def qwen3_vl(kind: str = "dense"):
             "linear_value_head_dim": 8,
             "rope_parameters": {**rope, "partial_rotary_factor": 1.0},
         }
+        if kind == "3.5-moe":
+            text |= experts | {"shared_expert_intermediate_size": 16}
+            config = hf.Qwen3_5MoeConfig(text_config=text, vision_config=vision, **_ids(tokenizer))
+            return _ready(hf.Qwen3_5MoeForConditionalGeneration(config)), tokenizer
         config = hf.Qwen3_5Config(text_config=text, vision_config=vision, **_ids(tokenizer))
         return _ready(hf.Qwen3_5ForConditionalGeneration(config)), tokenizer
     vision |= {"deepstack_visual_indexes": [0, 1]}
     if kind == "moe":
-        text |= {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
-        config = hf.Qwen3VLMoeConfig(text_config=text, vision_config=vision, **_ids(tokenizer))
+        config = hf.Qwen3VLMoeConfig(text_config=text | experts, vision_config=vision, **_ids(tokenizer))
         return _ready(hf.Qwen3VLMoeForConditionalGeneration(config)), tokenizer
     config = hf.Qwen3VLConfig(text_config=text, vision_config=vision, **_ids(tokenizer))
     return _ready(hf.Qwen3VLForConditionalGeneration(config)), tokenizer
@@ -143,8 +147,8 @@ def llava_onevision():
     return _ready(hf.LlavaOnevisionForConditionalGeneration(config)), tokenizer
 
 
-def internvl():
-    """Return an InternVL and its tokenizer."""
+def internvl(text_type: str = "qwen2", **more: object):
+    """Return an InternVL and its tokenizer; `more` are settings of its language model."""
     import transformers as hf
 
     tokens = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<img>", "</img>", "<IMG_CONTEXT>", "<video>")
@@ -153,7 +157,7 @@ def internvl():
     vision = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
     vision |= {"image_size": [48, 48], "patch_size": [8, 8]}
     config = hf.InternVLConfig(
-        text_config={"model_type": "qwen2", **_text_sizes(tokenizer)},
+        text_config={"model_type": text_type, **_text_sizes(tokenizer, **more)},
         vision_config=vision,
         image_token_id=tokenizer.convert_tokens_to_ids("<IMG_CONTEXT>"),
         image_seq_length=9,
@@ -214,6 +218,16 @@ FAMILIES = {
     "video-llama3": video_llama3,
     "smolvlm": smolvlm,
 }
+_EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "head_dim": 8}
+VARIANTS = {
+    "qwen3.5-moe": lambda: qwen3_vl("3.5-moe"),
+    "internvl-qwen3": lambda: internvl("qwen3", head_dim=8),
+    "internvl-qwen3-moe": lambda: internvl("qwen3_moe", **_EXPERTS),
+    "internvl-gpt-oss": lambda: internvl("gpt_oss", num_local_experts=4, num_experts_per_tok=2, head_dim=8),
+    "internvl-llama": lambda: internvl("llama"),
+}
+"""Other language models that checkpoints of a family have: InternVL3.5's, Qwen3.5's mixture of experts."""
+
 PIXELS = dict.fromkeys(FAMILIES, "pixel_values_videos") | {"internvl": "pixel_values", "smolvlm": "pixel_values"}
 NO_SINGLE_FRAMES = {"qwen3-vl", "qwen3-vl-moe", "qwen3.5"}  # families whose own processor refuses them
 # LLaVA-OneVision's and InternVL's own processors refuse videos of different lengths, and SmolVLM's tells every prompt
@@ -221,11 +235,14 @@ NO_SINGLE_FRAMES = {"qwen3-vl", "qwen3-vl-moe", "qwen3.5"}  # families whose own
 ONE_LENGTH = {"llava-onevision", "internvl", "smolvlm"}
 _QWEN2 = {"size": {"shortest_edge": 28 * 28 * 2, "longest_edge": 28 * 28 * 12}, "cap_pixels_per_frame": False}
 _QWEN3 = {"size": {"shortest_edge": 32 * 32 * 8, "longest_edge": 32 * 32 * 40}, "cap_pixels_per_frame": False}
+_INTERNVL = {"size": {"height": 48, "width": 48}}
 VIDEO_SETTINGS = {
     **dict.fromkeys(("qwen2-vl", "qwen2.5-vl"), _QWEN2),
-    **dict.fromkeys(("qwen3-vl", "qwen3-vl-moe", "qwen3.5"), _QWEN3),
+    **dict.fromkeys(("qwen3-vl", "qwen3-vl-moe", "qwen3.5", "qwen3.5-moe"), _QWEN3),
     "llava-onevision": {"size": {"height": 42, "width": 42}},
-    "internvl": {"size": {"height": 48, "width": 48}},
+    **dict.fromkeys(
+        ("internvl", *(f"internvl-{text}" for text in ("qwen3", "qwen3-moe", "gpt-oss", "llama"))), _INTERNVL
+    ),
     "video-llama3": {"size": {"shortest_edge": 28 * 28 * 2, "longest_edge": 28 * 28 * 60}},
     "smolvlm": {"size": {"longest_edge": 96}, "max_image_size": {"longest_edge": 48}},
 }
@@ -284,6 +301,6 @@ def backbone(family: str):
     from aviot.backbones import registry
     from aviot.backbones.huggingface.processing import Processing
 
-    model, tokenizer = FAMILIES[family]()
+    model, tokenizer = (FAMILIES | VARIANTS)[family]()
     (found,) = (one for one in registry.families() if one.handles(model.config.to_dict()))
     return found(model, Processing(tokenizer, tokenizer.chat_template, {}, VIDEO_SETTINGS[family]))
