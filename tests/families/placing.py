@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch.nn.functional import adaptive_avg_pool2d
 
-from aviot.methods import Compressed, TokenMethod
+from aviot.methods import Compressed, TokenMethod, TokenMixture
 
 ROTARY = ("qwen2-vl", "qwen2.5-vl", "qwen3-vl", "qwen3-vl-moe", "qwen3.5")
 IN_TEXT = ("qwen3-vl", "qwen3-vl-moe", "qwen3.5")
@@ -22,6 +22,41 @@ class RandomTokens(TokenMethod):
         return Compressed.kept(video, drawn(video.frames * video.patches, video.limit(budget)))
 
 
+SHARE = 0.75  # of the earlier frame in a merged token
+
+
+class Merged(TokenMethod):
+    """Merge every other token of an even frame with that of the next frame; keep the others of even frames."""
+
+    name = "merged"
+
+    def compress(self, video, *, question, budget):
+        """List the sources and weights of each token."""
+        first = torch.arange(0, video.frames - 1, 2)[:, None] * video.patches + torch.arange(video.patches)
+        weights = torch.tensor([[1.0, 0.0], [SHARE, 1 - SHARE]])[torch.arange(video.patches) % 2]
+        sources = torch.stack((first, first + video.patches), -1).flatten(0, 1)
+        mixture = TokenMixture(sources, weights.repeat(len(first), 1), video.frames, video.patches)
+        return Compressed.mixed(video, mixture)
+
+
+def merged_groups(encoded):
+    """Return the groups of `Merged`; the text has one time for a group, positions have each token's own."""
+    groups, (rows, columns) = [], encoded.grid
+    for frame in range(0, len(encoded.times) - 1, 2):
+        pair = encoded.times[frame : frame + 2]
+        here = [pair[0], SHARE * pair[0] + (1 - SHARE) * pair[1]]
+        own = [round(here[patch % 2], 6) for patch in range(rows * columns)]
+        odd = (torch.arange(rows * columns) % 2).bool()[:, None]
+        vectors = {
+            layer: torch.where(odd, SHARE * one[frame] + (1 - SHARE) * one[frame + 1], one[frame]).double()
+            for layer, one in {"": encoded.features.double(), **encoded.extras}.items()
+        }
+        group = _group(round(float(np.mean(own)), 6), [divmod(n, columns) for n in range(rows * columns)], vectors)
+        group.own = own
+        groups.append(group)
+    return groups
+
+
 def drawn(total, count):
     return torch.randperm(total, generator=torch.Generator().manual_seed(5))[:count]
 
@@ -34,6 +69,7 @@ class Group:
     cells: list
     tokens: torch.Tensor
     deeper: dict = field(default_factory=dict)
+    own: list = field(default_factory=list)  # each token's time, if they differ
 
 
 def groups_of(name, encoded, keep, made):
@@ -140,7 +176,9 @@ def _smolvlm_text(times, pads, video, question):
 def positions(family, ids, token_id, groups, encoded, video, per_second):
     """Return positions on three axes, one token after another."""
     visual = [
-        (group.time, row, column) for group in groups for row, column in group.cells
+        (time, *cell)
+        for group in groups
+        for time, cell in zip(group.own or [group.time] * len(group.cells), group.cells, strict=True)
     ]  # in the order of the placeholders
     ends = np.cumsum([len(group.cells) for group in groups]).tolist() if family in IN_TEXT else [len(visual)]
     found, here, used = [], 0, 0

@@ -45,7 +45,7 @@ def budget_of(label):
 
 
 def method_of(name):
-    return placing.RandomTokens() if name == "random-tokens" else name
+    return {"random-tokens": placing.RandomTokens(), "merged": placing.Merged()}.get(name, name)
 
 
 def compressed(backbone, encoded, name, budget, question=QUESTION):
@@ -68,6 +68,14 @@ def test_prompts_tokens_and_positions(family, name, label, times):
     backbone, encoded = loaded(family), encoded_video(family, times)
     prompt, made = compressed(backbone, encoded, name, budget_of(label))
     check(family, backbone, encoded, prompt, made, placing.groups_of(name, encoded, BUDGETS[label], made.made))
+
+
+@pytest.mark.parametrize("times", [None, UNEVEN], ids=["even", "uneven"])
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_tokens_merged_over_time(family, times):
+    backbone, encoded = loaded(family), encoded_video(family, times)
+    prompt, made = compressed(backbone, encoded, "merged", budget_of("2"))
+    check(family, backbone, encoded, prompt, made, placing.merged_groups(encoded))
 
 
 @pytest.mark.parametrize("name", ["random-tokens", "uniform"])
