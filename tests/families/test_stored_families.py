@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import aviot
+from aviot.backbones.huggingface.processing import Processing
 
 CLIP = np.random.RandomState(3).randint(0, 256, (7, 56, 112, 3)).astype(np.uint8)
 QUESTION = "What happens?"
@@ -138,3 +139,12 @@ def test_tied_embeddings_are_not_missing(family, tmp_path):
     weights = lm.backbone.model.get_input_embeddings().weight
     assert weights.data_ptr() == lm.backbone.model.get_output_embeddings().weight.data_ptr()
     assert torch.equal(weights, tied.get_input_embeddings().weight)
+
+
+def test_of_several_templates_the_default_is_used(tmp_path):
+    backbone = tiny.backbone("internvl")
+    own = backbone.tokenizer.chat_template
+    backbone.tokenizer.chat_template = {"default": own, "tool_use": "{{ tools }}"}
+    save(backbone, tmp_path, tiny.VIDEO_SETTINGS["internvl"])
+    assert Processing.from_folder(tmp_path).template == own
+    assert Processing.from_processor(backbone.tokenizer).template == own

@@ -1,11 +1,14 @@
 """Uncompressed through AVIOT equals the family's own processor and `generate`, pixel for pixel and token for token."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import tiny_models as tiny
 import torch
 from theirs import FPS, clip, loaded, metadata, pixels_of, placed, processed
 
+import aviot
 from aviot.engine.base import Stopwatch
 
 SIZES = [(64, 98), (120, 90), (57, 131)]  # height and width: landscape, portrait, odd
@@ -85,6 +88,24 @@ def test_text_before_the_video_and_earlier_turns_equal_the_models(family):
 def test_long_videos_equal_the_models(family):
     """Times pass the text's positions, where families with rotary axes continue after the video."""
     check(loaded(family), [clip(40, SIZES[0])])
+
+
+@pytest.mark.parametrize("compression", [True, False])
+def test_unchanged_tokens_of_videollama3(compression):
+    """The family drops tokens whose pixels hardly change; of a frame without change it keeps the first."""
+    lm, model, processor = loaded("video-llama3")
+    one = clip(7, (84, 112))
+    one[2] = one[1]  # nothing changes
+    one[4, :, :50] = one[3, :, :50]  # the left side stays
+    one[6] = one[5] // 1 + (one[5] < 255) * (np.arange(112) > 80)[None, :, None].astype(np.uint8)  # by one of 255
+    inputs = processed(processor, [one], ["What?"], use_token_compression=compression)
+    settings = {**lm.backbone.processing.video, "use_token_compression": compression}
+    backbone = type(lm.backbone)(model, replace(lm.backbone.processing, video=settings))
+    ours = placed(aviot.VideoLM(backbone), [one], ["What?"])
+    assert torch.equal(ours.arguments["input_ids"], inputs["input_ids"])
+    assert (inputs["video_compression_mask"].all().item()) != compression
+    found = model.generate(**ours.arguments, max_new_tokens=NEW, do_sample=False)
+    assert torch.equal(found, model.generate(**inputs, max_new_tokens=NEW, do_sample=False))
 
 
 @pytest.mark.parametrize("fps", [20.0, 30000 / 1001])

@@ -121,7 +121,7 @@ def test_files_are_read_as_the_families_read_them(layout, tmp_path):
     ours = type(lm.backbone)(model, Processing.from_folder(tmp_path))
     theirs = AutoVideoProcessor.from_pretrained(tmp_path)
     for size in ((64, 98), (127, 83)):
-        one = clip(5, size)
+        one = clip(1 if "largest" in layout else 5, size)
         pixels = pixels_of(aviot.VideoLM(ours, engine=lm.engine), ours.read(one, source_fps=FPS, fps=FPS))
         found = theirs([one], video_metadata=[metadata(one)], do_sample_frames=False, return_tensors="pt")
         expected = found["pixel_values" if family == "smolvlm" else "pixel_values_videos"]

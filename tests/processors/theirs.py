@@ -52,7 +52,7 @@ def metadata(frames, fps=FPS, indices=None, total=None):
     return about | {"width": frames.shape[2], "height": frames.shape[1]}
 
 
-def processed(processor, clips, questions, histories=None, about=None):
+def processed(processor, clips, questions, histories=None, about=None, **options):
     """Return the inputs that a family's own processor makes."""
     histories = histories or [()] * len(clips)
     texts = [
@@ -66,6 +66,7 @@ def processed(processor, clips, questions, histories=None, about=None):
         return_tensors="pt",
         do_sample_frames=False,
         padding=True,
+        **options,
     )
 
 

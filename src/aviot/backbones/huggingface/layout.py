@@ -41,7 +41,7 @@ def layout_of(made: Compressed, extras: Mapping[str, Float[Tensor, "T S d"]]) ->
 
     The tokens of one frame are in the order of the uncompressed video, by row and column.
     """
-    positions = made.positions.detach().double().cpu()
+    positions = made.positions.detach().cpu().double()
     positions[:, 0] = _seconds(made)
     if made.compression is not None:
         size = made.grid[0] * made.grid[1]
