@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "families"))
+sys.path[:0] = [str(Path(__file__).parents[1] / folder) for folder in ("families", "video")]
 
 
 def _declare_operators() -> None:

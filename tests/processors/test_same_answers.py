@@ -1,76 +1,20 @@
 """Uncompressed through AVIOT equals the family's own processor and `generate`, pixel for pixel and token for token."""
 
-from functools import cache
+from dataclasses import replace
 
 import numpy as np
 import pytest
-import tiny
+import tiny_models as tiny
 import torch
+from theirs import FPS, clip, loaded, metadata, pixels_of, placed, processed
 
 import aviot
 from aviot.engine.base import Stopwatch
 
-FPS = 2.0
 SIZES = [(64, 98), (120, 90), (57, 131)]  # height and width: landscape, portrait, odd
-
-
-@cache
-def loaded(family):
-    model, tokenizer = tiny.FAMILIES[family]()
-    processor = tiny.PROCESSORS[family](tokenizer)
-    return aviot.VideoLM(model, processor), model, processor
-
-
-def clip(frames, size, seed=0):
-    random = np.random.RandomState(seed)
-    coarse = random.randint(0, 256, (frames, 6, 9, 3)).astype(np.uint8)
-    rows = np.arange(size[0]) * 6 // size[0]
-    columns = np.arange(size[1]) * 9 // size[1]
-    noise = random.randint(0, 20, (frames, *size, 3))
-    return np.clip(coarse[:, rows][:, :, columns].astype(int) + noise, 0, 255).astype(np.uint8)
-
-
-def processed(processor, clips, questions):
-    texts = [
-        processor.apply_chat_template(
-            [{"role": "user", "content": [{"type": "video"}, {"type": "text", "text": question}]}],
-            add_generation_prompt=True,
-            tokenize=False,
-        )
-        for question in questions
-    ]
-    about = [
-        {
-            "fps": FPS,
-            "total_num_frames": len(one),
-            "frames_indices": list(range(len(one))),
-            "duration": len(one) / FPS,
-            "width": one.shape[2],
-            "height": one.shape[1],
-        }
-        for one in clips
-    ]
-    return processor(
-        text=texts,
-        videos=tiny.nested(processor, clips),
-        video_metadata=tiny.nested(processor, about),
-        return_tensors="pt",
-        do_sample_frames=False,
-        padding=True,
-    )
-
-
-def placed(lm, clips, questions, method="none", budget=4):
-    videos = [lm.backbone.read(one, source_fps=FPS, fps=FPS) for one in clips]
-    encoded = lm.backbone.encode(videos)
-    prompts = [
-        tiny.numbered(lm.backbone.prompt(question, video), number)
-        for number, (question, video) in enumerate(zip(questions, videos, strict=True))
-    ]
-    from aviot.backbones.base import CompressionRequest
-
-    made = lm.backbone.compress(encoded, prompts, CompressionRequest(aviot.Budget.of(budget), method))
-    return lm.backbone.place(prompts, made), made, encoded
+QUESTIONS = ["What happens?", "And who is there at the end?"]
+HISTORIES = [(("Who is it?", "A cat."),), (("Where?", "Outside, near a tree."), ("When?", "At 0:01."))]
+NEW = 12  # tokens of an answer
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -79,43 +23,102 @@ def placed(lm, clips, questions, method="none", budget=4):
 def test_pixels_equal_the_processors(family, frames, size):
     lm, _, processor = loaded(family)
     one = clip(frames, size)
+    shown = one
     if frames == 1 and family in tiny.NO_SINGLE_FRAMES:
-        pytest.skip("the family's own processor refuses one frame")
-    theirs = processed(processor, [one], ["What?"])
-    (ours,) = lm.backbone.pixels([lm.backbone.read(one, source_fps=FPS, fps=FPS)])
-    pixels = ours[0] if isinstance(ours, tuple) else ours
+        shown = np.repeat(one, 2, 0)  # the family's own processor refuses one frame, and pads an odd number of them
+    theirs = processed(processor, [shown], ["What?"])
+    pixels = pixels_of(lm, lm.backbone.read(one, source_fps=FPS, fps=FPS))
     expected = theirs[tiny.PIXELS[family]].reshape(pixels.shape)
     assert torch.equal(pixels, expected)
 
 
-@pytest.mark.parametrize("family", tiny.FAMILIES)
-@pytest.mark.parametrize("lengths", [(6,), (6, 6), (4, 7)])
-def test_uncompressed_answers_equal_the_models(family, lengths):
-    lm, model, processor = loaded(family)
-    clips = [clip(frames, SIZES[0], seed) for seed, frames in enumerate(lengths)]
-    questions = ["What happens?", "And who is there at the end?"][: len(lengths)]
-    ours, _, _ = placed(lm, clips, questions)
-    if len(set(lengths)) > 1 and family in tiny.ONE_LENGTH:
-        check_one_by_one(lm, model, processor, clips, questions)
-        return
-    inputs = processed(processor, clips, questions)
-    expected = model.generate(**inputs, max_new_tokens=12, do_sample=False)
+def check(loaded_family, clips, histories=None):
+    """Compare prompts and generated tokens of a batch."""
+    lm, model, processor = loaded_family
+    questions = QUESTIONS[: len(clips)]
+    ours = placed(lm, clips, questions, histories)
+    inputs = processed(processor, clips, questions, histories)
     assert torch.equal(ours.arguments["input_ids"], inputs["input_ids"])
     assert torch.equal(ours.arguments["attention_mask"], inputs["attention_mask"])
-    found = model.generate(**ours.arguments, max_new_tokens=12, do_sample=False)
+    if "mm_token_type_ids" in ours.arguments:
+        assert torch.equal(ours.arguments["mm_token_type_ids"], inputs["mm_token_type_ids"])
+    expected = model.generate(**inputs, max_new_tokens=NEW, do_sample=False)
+    found = model.generate(**ours.arguments, max_new_tokens=NEW, do_sample=False)
     assert torch.equal(found, expected)
     texts = processor.batch_decode(expected[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
-    answers = lm.engine.generate(placed(lm, clips, questions)[0], 12, Stopwatch(torch.device("cpu")))
+    answers = lm.engine.generate(placed(lm, clips, questions, histories), NEW, Stopwatch(torch.device("cpu")))
     assert answers == [text.strip() for text in texts]
 
 
-def check_one_by_one(lm, model, processor, clips, questions):
-    """Compare a batch through AVIOT with the model's answers to its prompts one at a time."""
-    answers = lm.engine.generate(placed(lm, clips, questions)[0], 12, Stopwatch(torch.device("cpu")))
-    for one, question, answer in zip(clips, questions, answers, strict=True):
+@pytest.mark.parametrize("size", SIZES[:2])
+@pytest.mark.parametrize("lengths", [(1,), (5,), (6,), (6, 6)])
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_uncompressed_answers_equal_the_models(family, lengths, size):
+    if 1 in lengths and family in tiny.NO_SINGLE_FRAMES:
+        pytest.skip("the family's own processor refuses one frame")
+    check(loaded(family), [clip(frames, size, seed) for seed, frames in enumerate(lengths)])
+
+
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_mixed_lengths_equal_the_models(family):
+    clips = [clip(frames, SIZES[0], seed) for seed, frames in enumerate((4, 7))]
+    if family not in tiny.ONE_LENGTH:
+        check(loaded(family), clips)
+        return
+    lm, model, processor = loaded(family)
+    answers = lm.engine.generate(placed(lm, clips, QUESTIONS), NEW, Stopwatch(torch.device("cpu")))
+    for one, question, answer in zip(clips, QUESTIONS, answers, strict=True):
         inputs = processed(processor, [one], [question])
-        expected = model.generate(**inputs, max_new_tokens=12, do_sample=False)[:, inputs["input_ids"].shape[1] :]
+        expected = model.generate(**inputs, max_new_tokens=NEW, do_sample=False)[:, inputs["input_ids"].shape[1] :]
         assert answer == processor.batch_decode(expected, skip_special_tokens=True)[0].strip()
+
+
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_text_before_the_video_and_earlier_turns_equal_the_models(family):
+    lm, _, processor = loaded(family, system=True)
+    clips = [clip(6, SIZES[2], seed) for seed in range(2)]
+    check((lm, lm.backbone.model, processor), clips, HISTORIES)
+    asked = lm.backbone.tokenizer.decode(placed(lm, clips, QUESTIONS, HISTORIES).arguments["input_ids"][1])
+    assert asked.index("Where?") < asked.index("near a tree") < asked.index("At 0:01.") < asked.index(QUESTIONS[1])
+    system = family != "smolvlm"  # whose own processor puts its own template in the place of any other
+    assert ("You are terse." in asked) == system
+
+
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_long_videos_equal_the_models(family):
+    """Times pass the text's positions, where families with rotary axes continue after the video."""
+    check(loaded(family), [clip(40, SIZES[0])])
+
+
+@pytest.mark.parametrize("compression", [True, False])
+def test_unchanged_tokens_of_videollama3(compression):
+    """The family drops tokens whose pixels hardly change; of a frame without change it keeps the first."""
+    lm, model, processor = loaded("video-llama3")
+    one = clip(7, (84, 112))
+    one[2] = one[1]  # nothing changes
+    one[4, :, :50] = one[3, :, :50]  # the left side stays
+    one[6] = one[5] // 1 + (one[5] < 255) * (np.arange(112) > 80)[None, :, None].astype(np.uint8)  # by one of 255
+    inputs = processed(processor, [one], ["What?"], use_token_compression=compression)
+    settings = {**lm.backbone.processing.video, "use_token_compression": compression}
+    backbone = type(lm.backbone)(model, replace(lm.backbone.processing, video=settings))
+    ours = placed(aviot.VideoLM(backbone), [one], ["What?"])
+    assert torch.equal(ours.arguments["input_ids"], inputs["input_ids"])
+    assert (inputs["video_compression_mask"].all().item()) != compression
+    found = model.generate(**ours.arguments, max_new_tokens=NEW, do_sample=False)
+    assert torch.equal(found, model.generate(**inputs, max_new_tokens=NEW, do_sample=False))
+
+
+@pytest.mark.parametrize("fps", [20.0, 30000 / 1001])
+@pytest.mark.parametrize("family", ["qwen3-vl", "qwen3.5", "video-llama3", "smolvlm"])
+def test_times_in_the_text_equal_the_processors(family, fps):
+    """Frames are spread unevenly; at 20 frames a second many times lie halfway between tenths of a second."""
+    lm, _, processor = loaded(family)
+    whole = clip(70, (56, 56))
+    video = lm.backbone.read(whole, source_fps=fps, frames=23)
+    assert len(set(np.diff(video.indices))) > 1
+    shown = whole[list(video.indices)]
+    inputs = processed(processor, [shown], ["What?"], about=[metadata(shown, fps, video.indices, len(whole))])
+    assert torch.equal(placed(lm, [video], ["What?"]).arguments["input_ids"], inputs["input_ids"])
 
 
 def test_numbers_in_words_are_the_librarys():

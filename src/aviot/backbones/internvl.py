@@ -1,6 +1,7 @@
 """InternVL3 and 3.5: each frame a shuffled square of tokens after its number in the text.
 
-`Frame3:` is the number of the support, as the family counts the frames that it is shown; the text has no times.
+The text has no times: `Frame3:` is the third frame that was sampled. A support has the number of the sampled frame
+nearest to its time, so that the numbers tell when it is, as those of an uncompressed video do.
 """
 
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from aviot.backbones.base import EncodedVideo, VideoInPrompt
+from aviot.backbones.huggingface.layout import nearest
 from aviot.backbones.llava_onevision import SquareFrames
 from aviot.video import Video
 
@@ -37,8 +39,8 @@ class InternVL(SquareFrames):
         return EncodedVideo(video, tokens, (side, side))
 
     def frame_texts(self, times: Sequence[float], video: Video) -> list[str]:
-        """Return each frame's number before its marked tokens, one frame per line."""
-        starts = [f"Frame{number}: <img>" for number in range(1, len(times) + 1)]
+        """Return the number of the frame nearest to each time before its marked tokens, one frame per line."""
+        starts = [f"Frame{nearest(time, video.times) + 1}: <img>" for time in times]
         return [starts[0], *("</img>\n" + start for start in starts[1:]), "</img>"]
 
     def encoder_output(self, videos: Sequence[VideoInPrompt]) -> BaseModelOutputWithPooling:

@@ -36,6 +36,12 @@ class SquareFrames(HuggingFaceBackbone):
     def scaling(self) -> PatchScaling:
         """Return the encoder's square."""
         size = self.settings["size"]
+        if not size.get("height") or not size.get("width") or self.settings.get("do_center_crop"):
+            raise ValueError(
+                f"the video processor must scale to one size with height and width, got size {dict(size)} and "
+                f"do_center_crop {self.settings.get('do_center_crop')}; copy video_preprocessor_config.json from the "
+                "model's own checkpoint"
+            )
         return PatchScaling(size=(size["height"], size["width"]), filter=FILTERS[self.settings["resample"]])
 
     def pixels_of(self, video: Video) -> Float[Tensor, "T 3 H W"]:

@@ -14,7 +14,14 @@ from torch import Tensor
 from aviot.backbones.base import EncodedVideo
 from aviot.backbones.huggingface.backbone import HuggingFaceBackbone
 from aviot.backbones.huggingface.layout import AfterVideo, TokenLayout, rope_positions, ticks
-from aviot.backbones.huggingface.processing import FILTERS, Normalisation, frames_of, in_patches, merged_times
+from aviot.backbones.huggingface.processing import (
+    FILTERS,
+    Normalisation,
+    frames_of,
+    in_patches,
+    merged_times,
+    pixel_limits,
+)
 from aviot.video import PatchScaling, Video
 
 
@@ -66,10 +73,11 @@ class Qwen2VL(QwenEncoding):
 
     def scaling(self) -> PatchScaling:
         """Return multiples of a merged patch's side, within limits on the pixels of a frame."""
+        least, most = pixel_limits(self.settings)
         return PatchScaling(
             factor=self.settings["patch_size"] * self.settings["merge_size"],
-            least=self.settings.get("min_pixels") or self.settings["size"]["shortest_edge"],
-            most=self.settings.get("max_pixels") or self.settings["size"]["longest_edge"],
+            least=least,
+            most=most,
             limit="frame-capped" if self.settings["cap_pixels_per_frame"] else "frame",
             most_tokens=self.settings["max_video_tokens"],
             temporal=self.settings["temporal_patch_size"],

@@ -14,7 +14,7 @@ from transformers.models.qwen3_vl.modeling_qwen3_vl import BaseModelOutputWithDe
 
 from aviot.backbones.base import VideoInPrompt
 from aviot.backbones.huggingface.layout import TokenLayout, rope_positions
-from aviot.backbones.huggingface.processing import FILTERS
+from aviot.backbones.huggingface.processing import FILTERS, pixel_limits
 from aviot.backbones.qwen2_vl import QwenEncoding
 from aviot.video import PatchScaling, Video
 
@@ -43,10 +43,11 @@ class Qwen3VL(QwenEncoding):
 
     def scaling(self) -> PatchScaling:
         """Return multiples of a merged patch's side, within limits on the pixels of the whole video."""
+        least, most = pixel_limits({"size": self.settings["size"]})  # this family ignores older names
         return PatchScaling(
             factor=self.settings["patch_size"] * self.settings["merge_size"],
-            least=self.settings["size"]["shortest_edge"],
-            most=self.settings["size"]["longest_edge"],
+            least=least,
+            most=most,
             limit="video-capped" if self.settings["cap_pixels_per_frame"] else "video",
             most_tokens=self.settings["max_video_tokens"],
             temporal=self.settings["temporal_patch_size"],
@@ -69,7 +70,7 @@ class Qwen3VL(QwenEncoding):
         names = list(videos[0].layout.extras)
         deeper = [tuple(video.layout.extras[name] for video in videos) for name in names]
         tokens = tuple(video.tokens for video in videos)
-        return BaseModelOutputWithDeepstackFeatures(pooler_output=tokens, deepstack_features=deeper)
+        return BaseModelOutputWithDeepstackFeatures(pooler_output=tokens, deepstack_features=deeper or None)
 
 
 class Qwen3_5(Qwen3VL):

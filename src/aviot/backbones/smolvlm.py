@@ -19,6 +19,8 @@ TEMPLATE = (
     "{{ '<end_of_utterance>\n' }}{% endfor %}{{ 'Assistant:' if add_generation_prompt else '' }}"
 )
 
+LARGEST_SIDE = 4096  # that the family scales to on the way
+
 UNITS = (
     *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
     *("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"),
@@ -52,6 +54,12 @@ class SmolVLM(SquareFrames):
         """Return a square, by way of the longer side that the family scales to first."""
         side = self.settings["max_image_size"]["longest_edge"]
         by_way = self.settings["size"].get("longest_edge")
+        if not by_way:
+            raise ValueError(
+                f"the video processor's size must have longest_edge, got {dict(self.settings['size'])}; copy "
+                "video_preprocessor_config.json from the model's own checkpoint"
+            )
+        by_way = min(by_way, LARGEST_SIDE)
         return PatchScaling(size=(side, side), by_way=by_way, filter=FILTERS[self.settings["resample"]])
 
     def encode_one(self, video: Video, pixels: Float[Tensor, "T 3 H W"]) -> EncodedVideo:

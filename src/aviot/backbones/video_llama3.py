@@ -14,7 +14,7 @@ from torch import Tensor
 
 from aviot.backbones.base import EncodedVideo
 from aviot.backbones.huggingface.backbone import HuggingFaceBackbone
-from aviot.backbones.huggingface.processing import FILTERS, Normalisation, frames_of, in_patches
+from aviot.backbones.huggingface.processing import FILTERS, Normalisation, frames_of, in_patches, pixel_limits
 from aviot.methods.base import Compressed, Method
 from aviot.video import PatchScaling, Video
 
@@ -51,10 +51,11 @@ class VideoLlama3(HuggingFaceBackbone):
 
     def scaling(self) -> PatchScaling:
         """Return multiples of a merged patch's side; the frames share the largest number of pixels."""
+        least, most = pixel_limits(self.settings)
         return PatchScaling(
             factor=self.settings["patch_size"] * self.settings["merge_size"],
-            least=self.settings["size"]["shortest_edge"],
-            most=self.settings["size"]["longest_edge"],
+            least=least,
+            most=most,
             limit="shared",
             filter=FILTERS[self.settings["resample"]],
         )

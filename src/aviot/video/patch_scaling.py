@@ -2,12 +2,15 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from aviot.video.checks import VideoError
 from aviot.video.frames import Picture
+
+if TYPE_CHECKING:
+    import torch
 
 LARGEST_ASPECT = 200  # of a frame's longer side to its shorter one; the families refuse more
 SHARE_FLOOR = 1.05  # of the least pixels, that a frame keeps however many frames share a limit
@@ -44,12 +47,11 @@ class PatchScaling:
     def __call__(self, frame: Picture) -> Picture:
         """Return the scaled frame."""
         import torch  # only these scalings need it
-        from torch.nn.functional import interpolate
 
         pixels = torch.from_numpy(np.ascontiguousarray(frame)).permute(2, 0, 1)[None].contiguous()
         for size in self.sizes(*frame.shape[:2]):
             if size != tuple(pixels.shape[-2:]):
-                pixels = interpolate(pixels, size=size, mode=self.filter, antialias=True)
+                pixels = _resized(pixels, size, self.filter)
         return pixels[0].permute(1, 2, 0).contiguous().numpy()
 
     def sizes(self, height: int, width: int) -> tuple[tuple[int, int], ...]:
@@ -89,6 +91,18 @@ class PatchScaling:
         if rounded * here[0] * here[1] < self.least:
             return _grown(height, width, factor, math.sqrt(self.least / (frames * height * width)))
         return here
+
+
+def _resized(pixels: "torch.Tensor", size: tuple[int, int], filter: str) -> "torch.Tensor":
+    """Resize a frame; versions of torch that lack Lanczos use bicubic, as the families' processors then do."""
+    from torch.nn.functional import interpolate
+
+    try:
+        return interpolate(pixels, size=size, mode=filter, antialias=True)
+    except (ValueError, NotImplementedError):
+        if filter != "lanczos":
+            raise
+        return interpolate(pixels, size=size, mode="bicubic", antialias=True)
 
 
 def _within(height: int, width: int, factor: int, least: int, most: int) -> tuple[int, int]:

@@ -74,6 +74,8 @@ class HuggingFaceBackbone(Backbone):
         self.model, self.processing = model, processing
         self.tokenizer = processing.tokenizer
         self.settings = {**self.defaults, **{k: v for k, v in processing.video.items() if v is not None}}
+        if self.settings.get("do_resize") is False:
+            raise ValueError("the video processor has do_resize off, and frames of any size do not fit; turn it on")
         self.token_id = self.tokenizer.convert_tokens_to_ids(self.token)
         expected = getattr(model.config, f"{self.modality}_token_id", None)
         if self.token_id != expected:

@@ -9,11 +9,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aviot.methods.base import Compressed
+from aviot.methods.base import TIME_DIGITS, Compressed
 
 AfterVideo = Literal["grid", "maximum"]
 """Where text continues after a video: past the longer side of its grid, or past its largest position."""
 
+WEIGHT_DIGITS = 7  # significant decimal digits of weights in float32
 TICK_ROUNDING = 1e-4  # of a tick, so that a time that is a whole number of them is not truncated to the one before
 
 
@@ -21,8 +22,9 @@ TICK_ROUNDING = 1e-4  # of a tick, so that a time that is a whole number of them
 class TokenLayout:
     """A video's tokens in groups of one time each: a whole support, or the tokens kept of one frame.
 
-    `order` is the method's token behind each token. `positions` are seconds, row and column, on the CPU. `extras` are
-    mixed as the tokens are.
+    `order` is the method's token behind each token. `positions` are seconds, row and column, on the CPU, in float64: in
+    float32 the times of an hour-long video are off by more than text and ticks forgive. `extras` are mixed as the
+    tokens are.
     """
 
     order: Int[Tensor, "n"]
@@ -35,19 +37,56 @@ class TokenLayout:
 
 
 def layout_of(made: Compressed, extras: Mapping[str, Float[Tensor, "T S d"]]) -> TokenLayout:
-    """Group a method's tokens by time: supports as they are, single tokens by the frame nearest to each."""
-    positions = made.positions.detach().float().cpu()
+    """Group a method's tokens by time: supports as they are, single tokens by the frame nearest to each.
+
+    The tokens of one frame are in the order of the uncompressed video, by row and column.
+    """
+    positions = made.positions.detach().cpu().double()
+    positions[:, 0] = _seconds(made)
     if made.compression is not None:
         size = made.grid[0] * made.grid[1]
         order, counts = torch.arange(len(made)), (size,) * (len(made) // size)
     else:
         frames = made.nearest_frame.cpu()
-        order = frames.argsort(stable=True)
+        order = _sorted(frames.double(), positions[:, 1], positions[:, 2])
         counts = tuple(frames.unique(return_counts=True)[1].tolist())
     positions = positions[order]
-    times = tuple(part[:, 0].double().mean().item() for part in positions.split(list(counts)))
+    times = tuple(_mean_time(torch.ones(1, len(part)), part[None, :, 0]).item() for part in positions.split(counts))
     mixed = {name: _mixed(made, extra)[order.to(extra.device)] for name, extra in extras.items()}
     return TokenLayout(order, counts, times, positions, made.grid, made.frame_times, mixed)
+
+
+def _sorted(*keys: Float[Tensor, "n"]) -> Int[Tensor, "n"]:
+    """Return the order by the first key, then the second, and so on."""
+    order = torch.arange(len(keys[0]))
+    for key in reversed(keys):
+        order = order[key[order].argsort(stable=True)]
+    return order
+
+
+def _seconds(made: Compressed) -> Float[Tensor, "n"]:
+    """Return each token's time: the mean of its sources' times."""
+    frame_times = torch.tensor(made.frame_times, dtype=torch.float64)
+    if made.compression is not None:
+        supports = _mean_time(made.compression.provenance().frames().detach().cpu(), frame_times)
+        return supports.repeat_interleave(len(made) // len(supports))
+    sources = (made.mixture.indices // made.mixture.patches).cpu()
+    return _mean_time(made.mixture.weights.detach().cpu(), frame_times[sources])
+
+
+def _mean_time(weights: Float[Tensor, "n m"], seconds: Float[Tensor, "*n m"]) -> Float[Tensor, "n"]:
+    """Return weighted means of times; that of one time is this time, others are rounded as exactly as weights are."""
+    used = weights > 0
+    earliest = torch.where(used, seconds, torch.inf).amin(1)
+    latest = torch.where(used, seconds, -torch.inf).amax(1)
+    mean = (weights.double() * seconds).sum(1) / weights.double().sum(1)
+    decimals = WEIGHT_DIGITS - len(str(int(latest.max())))
+    return torch.where(earliest == latest, earliest, mean.round(decimals=decimals))
+
+
+def nearest(time: float, frame_times: Sequence[float]) -> int:
+    """Return the frame whose time is nearest; of two, the earlier one."""
+    return min(range(len(frame_times)), key=lambda frame: (round(abs(frame_times[frame] - time), TIME_DIGITS), frame))
 
 
 def _mixed(made: Compressed, extra: Float[Tensor, "T S d"]) -> Float[Tensor, "n d"]:
@@ -64,7 +103,7 @@ def ticks(layout: TokenLayout, coordinates: Sequence[float]) -> Int[Tensor, "n"]
     `coordinates` are those of the encoder's frames on the temporal axis; a mixture of frames lies between them as its
     time lies between theirs.
     """
-    seconds, at = layout.positions[:, 0].double(), torch.tensor(layout.frame_times, dtype=torch.float64)
+    seconds, at = layout.positions[:, 0].contiguous(), torch.tensor(layout.frame_times, dtype=torch.float64)
     axis = torch.tensor(coordinates, dtype=torch.float64)
     if len(at) == 1:
         return torch.zeros(len(seconds), dtype=torch.long)

@@ -30,7 +30,7 @@ class Processing:
 
     @classmethod
     def from_folder(cls, folder: Path) -> Self:
-        """Read a checkpoint's small files."""
+        """Read a checkpoint's small files, those of older layouts too, in the order of the family's own processor."""
         try:
             tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         except (OSError, ValueError, KeyError, ImportError) as error:
@@ -39,16 +39,19 @@ class Processing:
                 "tokenizer_config.json from the original checkpoint"
             ) from error
         settings = _read(folder, "processor_config.json")
-        video = _read(folder, "preprocessor_config.json") | _read(folder, "video_preprocessor_config.json")
-        video |= settings.get("video_processor") or {}
-        template = tokenizer.chat_template or _read(folder, "chat_template.json").get("chat_template")
-        return cls(tokenizer, template, settings, video)
+        video = (
+            settings.get("video_processor")
+            or _read(folder, "video_preprocessor_config.json")
+            or _read(folder, "preprocessor_config.json")
+        )
+        template = settings.get("chat_template") or _read(folder, "chat_template.json").get("chat_template")
+        return cls(tokenizer, _default(template or tokenizer.chat_template), settings, _current(video))
 
     @classmethod
     def from_processor(cls, processor: Any) -> Self:
         """Take the parts of a loaded processor; a tokenizer alone stands for the family's default settings."""
         if isinstance(processor, PreTrainedTokenizerBase):
-            return cls(processor, processor.chat_template, {}, {})
+            return cls(processor, _default(processor.chat_template), {}, {})
         tokenizer = getattr(processor, "tokenizer", None)
         if not isinstance(tokenizer, PreTrainedTokenizerBase):
             raise ValueError(
@@ -58,7 +61,8 @@ class Processing:
         own = getattr(processor, "video_processor", None)
         video = {} if own is None else own.to_dict()
         settings = {name: value for name, value in vars(processor).items() if isinstance(value, (int, str))}
-        return cls(tokenizer, getattr(processor, "chat_template", None) or tokenizer.chat_template, settings, video)
+        template = getattr(processor, "chat_template", None) or tokenizer.chat_template
+        return cls(tokenizer, _default(template), settings, _current(video))
 
     def sampling(self) -> dict[str, Any]:
         """Return the default frame rate and largest number of frames."""
@@ -87,6 +91,32 @@ def _read(folder: Path, name: str) -> dict[str, Any]:
     return read_json(folder / name) if (folder / name).is_file() else {}
 
 
+def _default(template: Any) -> str | None:
+    """Return a chat template; of several by name, the one for conversations."""
+    return template.get("default") if isinstance(template, dict) else template
+
+
+def _current(video: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings under today's names: early checkpoints of SmolVLM2 have those of sampling apart."""
+    sampling = video.get("video_sampling") or {}
+    names = {"fps": "fps", "max_frames": "max_frames", "video_size": "size"}
+    renamed = {names[name]: value for name, value in sampling.items() if name in names}
+    return {**video, **renamed, **({"size": video["size"]} if video.get("size") else {})}
+
+
+def pixel_limits(settings: Mapping[str, Any]) -> tuple[int, int]:
+    """Return least and most pixels; those of early checkpoints come before `size`, as in the families' processors."""
+    size = settings["size"]
+    least = settings.get("min_pixels") or size.get("shortest_edge")
+    most = settings.get("max_pixels") or size.get("longest_edge")
+    if not least or not most:
+        raise ValueError(
+            f"the video processor's size must have shortest_edge and longest_edge, got {dict(size)}; copy "
+            "video_preprocessor_config.json from the model's own checkpoint"
+        )
+    return int(least), int(most)
+
+
 @dataclass(frozen=True)
 class Normalisation:
     """Mean and standard deviation of the encoder's input, and the factor that bytes are multiplied by."""
@@ -94,18 +124,19 @@ class Normalisation:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     factor: float
+    normalise: bool = True
 
     @classmethod
     def of(cls, video: Mapping[str, Any]) -> Self:
         """Read the settings of a video processor; what is turned off has no effect."""
         rescale = video["rescale_factor"] if video["do_rescale"] else 1.0
-        if not video["do_normalize"]:
-            return cls((0.0,) * 3, (1.0,) * 3, rescale)
-        return cls(tuple(video["image_mean"]), tuple(video["image_std"]), rescale)
+        return cls(tuple(video["image_mean"]), tuple(video["image_std"]), rescale, bool(video["do_normalize"]))
 
     def __call__(self, frames: UInt8[Tensor, "T H W 3"]) -> Float[Tensor, "T 3 H W"]:
         """Return the encoder's input: (x - mean / factor) / (std / factor), in float32."""
         pixels = frames.permute(0, 3, 1, 2).contiguous().float()
+        if not self.normalise:
+            return pixels.mul_(self.factor)
 
         def by_channel(values: tuple[float, ...]) -> Tensor:
             return torch.tensor(values, device=pixels.device)[:, None, None] * (1.0 / self.factor)

@@ -97,7 +97,7 @@ def qwen2_vl(version: str = "2.5"):
 
 
 def qwen3_vl(kind: str = "dense"):
-    """Return a Qwen3-VL, dense or a mixture of experts, or a Qwen3.5, and its tokenizer."""
+    """Return a Qwen3-VL, dense or a mixture of experts, or a Qwen3.5 of either kind, and its tokenizer."""
     import transformers as hf
 
     tokenizer = new_tokenizer(QWEN_TOKENS, "<|vision_start|><|video_pad|><|vision_end|>")
@@ -105,7 +105,8 @@ def qwen3_vl(kind: str = "dense"):
     vision |= {"intermediate_size": 24, "num_position_embeddings": 64}
     rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1], "mrope_interleaved": True}
     text = _text_sizes(tokenizer, head_dim=8, rope_parameters=rope)
-    if kind == "3.5":
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+    if kind.startswith("3.5"):
         text |= {"layer_types": ["linear_attention", "full_attention", "full_attention"]}
         text |= {"linear_num_value_heads": 4, "linear_num_key_heads": 2}
         text |= {
@@ -113,12 +114,15 @@ def qwen3_vl(kind: str = "dense"):
             "linear_value_head_dim": 8,
             "rope_parameters": {**rope, "partial_rotary_factor": 1.0},
         }
+        if kind == "3.5-moe":
+            text |= experts | {"shared_expert_intermediate_size": 16}
+            config = hf.Qwen3_5MoeConfig(text_config=text, vision_config=vision, **_ids(tokenizer))
+            return _ready(hf.Qwen3_5MoeForConditionalGeneration(config)), tokenizer
         config = hf.Qwen3_5Config(text_config=text, vision_config=vision, **_ids(tokenizer))
         return _ready(hf.Qwen3_5ForConditionalGeneration(config)), tokenizer
     vision |= {"deepstack_visual_indexes": [0, 1]}
     if kind == "moe":
-        text |= {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
-        config = hf.Qwen3VLMoeConfig(text_config=text, vision_config=vision, **_ids(tokenizer))
+        config = hf.Qwen3VLMoeConfig(text_config=text | experts, vision_config=vision, **_ids(tokenizer))
         return _ready(hf.Qwen3VLMoeForConditionalGeneration(config)), tokenizer
     config = hf.Qwen3VLConfig(text_config=text, vision_config=vision, **_ids(tokenizer))
     return _ready(hf.Qwen3VLForConditionalGeneration(config)), tokenizer
@@ -143,8 +147,8 @@ def llava_onevision():
     return _ready(hf.LlavaOnevisionForConditionalGeneration(config)), tokenizer
 
 
-def internvl():
-    """Return an InternVL and its tokenizer."""
+def internvl(text_type: str = "qwen2", **more: object):
+    """Return an InternVL and its tokenizer; `more` are settings of its language model."""
     import transformers as hf
 
     tokens = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<img>", "</img>", "<IMG_CONTEXT>", "<video>")
@@ -153,7 +157,7 @@ def internvl():
     vision = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
     vision |= {"image_size": [48, 48], "patch_size": [8, 8]}
     config = hf.InternVLConfig(
-        text_config={"model_type": "qwen2", **_text_sizes(tokenizer)},
+        text_config={"model_type": text_type, **_text_sizes(tokenizer, **more)},
         vision_config=vision,
         image_token_id=tokenizer.convert_tokens_to_ids("<IMG_CONTEXT>"),
         image_seq_length=9,
@@ -214,68 +218,75 @@ FAMILIES = {
     "video-llama3": video_llama3,
     "smolvlm": smolvlm,
 }
+_EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "head_dim": 8}
+VARIANTS = {
+    "qwen3.5-moe": lambda: qwen3_vl("3.5-moe"),
+    "internvl-qwen3": lambda: internvl("qwen3", head_dim=8),
+    "internvl-qwen3-moe": lambda: internvl("qwen3_moe", **_EXPERTS),
+    "internvl-gpt-oss": lambda: internvl("gpt_oss", num_local_experts=4, num_experts_per_tok=2, head_dim=8),
+    "internvl-llama": lambda: internvl("llama"),
+}
+"""Other language models that checkpoints of a family have: InternVL3.5's, Qwen3.5's mixture of experts."""
+
 PIXELS = dict.fromkeys(FAMILIES, "pixel_values_videos") | {"internvl": "pixel_values", "smolvlm": "pixel_values"}
 NO_SINGLE_FRAMES = {"qwen3-vl", "qwen3-vl-moe", "qwen3.5"}  # families whose own processor refuses them
 # LLaVA-OneVision's and InternVL's own processors refuse videos of different lengths, and SmolVLM's tells every prompt
 # the longest one's number of frames.
 ONE_LENGTH = {"llava-onevision", "internvl", "smolvlm"}
-SIZE = {"shortest_edge": 28 * 28 * 2, "longest_edge": 28 * 28 * 12}
+_QWEN2 = {"size": {"shortest_edge": 28 * 28 * 2, "longest_edge": 28 * 28 * 12}, "cap_pixels_per_frame": False}
+_QWEN3 = {"size": {"shortest_edge": 32 * 32 * 8, "longest_edge": 32 * 32 * 40}, "cap_pixels_per_frame": False}
+_INTERNVL = {"size": {"height": 48, "width": 48}}
+VIDEO_SETTINGS = {
+    **dict.fromkeys(("qwen2-vl", "qwen2.5-vl"), _QWEN2),
+    **dict.fromkeys(("qwen3-vl", "qwen3-vl-moe", "qwen3.5", "qwen3.5-moe"), _QWEN3),
+    "llava-onevision": {"size": {"height": 42, "width": 42}},
+    **dict.fromkeys(
+        ("internvl", *(f"internvl-{text}" for text in ("qwen3", "qwen3-moe", "gpt-oss", "llama"))), _INTERNVL
+    ),
+    "video-llama3": {"size": {"shortest_edge": 28 * 28 * 2, "longest_edge": 28 * 28 * 60}},
+    "smolvlm": {"size": {"longest_edge": 96}, "max_image_size": {"longest_edge": 48}},
+}
+"""What the video processor of each tiny model differs in from its class's defaults."""
 
 
-def _processor(name: str, videos: str, images: str, **options):
+def _processor(family: str, name: str, videos: str, images: str, **own: object):
     def make(tokenizer: PreTrainedTokenizerFast):
         import transformers as hf
 
-        video = getattr(hf, videos)(**options.get("video", {}))
-        template = {"chat_template": tokenizer.chat_template}
         return getattr(hf, name)(
             image_processor=getattr(hf, images)(),
             tokenizer=tokenizer,
-            video_processor=video,
-            **template,
-            **options.get("own", {}),
+            video_processor=getattr(hf, videos)(**VIDEO_SETTINGS[family]),
+            chat_template=tokenizer.chat_template,
+            **own,
         )
 
     return make
 
 
-_QWEN2 = {"video": {"size": SIZE, "cap_pixels_per_frame": False}}
-_QWEN3 = {
-    "video": {"size": {"shortest_edge": 32 * 32 * 8, "longest_edge": 32 * 32 * 40}, "cap_pixels_per_frame": False}
-}
 PROCESSORS = {
-    "qwen2-vl": _processor("Qwen2VLProcessor", "Qwen2VLVideoProcessor", "Qwen2VLImageProcessor", **_QWEN2),
-    "qwen2.5-vl": _processor("Qwen2_5_VLProcessor", "Qwen2VLVideoProcessor", "Qwen2VLImageProcessor", **_QWEN2),
-    **dict.fromkeys(
-        ("qwen3-vl", "qwen3-vl-moe", "qwen3.5"),
-        _processor("Qwen3VLProcessor", "Qwen3VLVideoProcessor", "Qwen2VLImageProcessor", **_QWEN3),
-    ),
+    "qwen2-vl": _processor("qwen2-vl", "Qwen2VLProcessor", "Qwen2VLVideoProcessor", "Qwen2VLImageProcessor"),
+    "qwen2.5-vl": _processor("qwen2.5-vl", "Qwen2_5_VLProcessor", "Qwen2VLVideoProcessor", "Qwen2VLImageProcessor"),
+    **{
+        family: _processor(family, "Qwen3VLProcessor", "Qwen3VLVideoProcessor", "Qwen2VLImageProcessor")
+        for family in ("qwen3-vl", "qwen3-vl-moe", "qwen3.5")
+    },
     "llava-onevision": _processor(
+        "llava-onevision",
         "LlavaOnevisionProcessor",
         "LlavaOnevisionVideoProcessor",
         "LlavaOnevisionImageProcessor",
-        video={"size": {"height": 42, "width": 42}},
-        own={"num_image_tokens": 49, "vision_feature_select_strategy": "full"},
+        num_image_tokens=49,
+        vision_feature_select_strategy="full",
     ),
     "internvl": _processor(
-        "InternVLProcessor",
-        "InternVLVideoProcessor",
-        "GotOcr2ImageProcessor",
-        video={"size": {"height": 48, "width": 48}},
-        own={"image_seq_length": 9},
+        "internvl", "InternVLProcessor", "InternVLVideoProcessor", "GotOcr2ImageProcessor", image_seq_length=9
     ),
     "video-llama3": _processor(
-        "VideoLlama3Processor",
-        "VideoLlama3VideoProcessor",
-        "VideoLlama3ImageProcessor",
-        video={"size": {"shortest_edge": 28 * 28 * 2, "longest_edge": 28 * 28 * 60}},
+        "video-llama3", "VideoLlama3Processor", "VideoLlama3VideoProcessor", "VideoLlama3ImageProcessor"
     ),
     "smolvlm": _processor(
-        "SmolVLMProcessor",
-        "SmolVLMVideoProcessor",
-        "SmolVLMImageProcessor",
-        video={"size": {"longest_edge": 96}, "max_image_size": {"longest_edge": 48}},
-        own={"image_seq_len": 9},
+        "smolvlm", "SmolVLMProcessor", "SmolVLMVideoProcessor", "SmolVLMImageProcessor", image_seq_len=9
     ),
 }
 
@@ -285,8 +296,11 @@ def nested(processor: object, values: list):
     return [[value] for value in values] if type(processor).__name__ == "SmolVLMProcessor" else values
 
 
-def numbered(prompt, number: int):
-    """Return a prompt about another video."""
-    from dataclasses import replace
+def backbone(family: str):
+    """Return the backbone of a tiny model, without the family's own processor, which needs torchvision."""
+    from aviot.backbones import registry
+    from aviot.backbones.huggingface.processing import Processing
 
-    return replace(prompt, video=number)
+    model, tokenizer = (FAMILIES | VARIANTS)[family]()
+    (found,) = (one for one in registry.families() if one.handles(model.config.to_dict()))
+    return found(model, Processing(tokenizer, tokenizer.chat_template, {}, VIDEO_SETTINGS[family]))
