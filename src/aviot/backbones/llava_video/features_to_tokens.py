@@ -127,12 +127,19 @@ class FeaturesToTokens:
         tokens = self.project(video.x).unflatten(1, (-1, rows, columns + 1))[..., :columns, :].flatten(2, 3)
         return VideoFeatures(tokens, (rows, columns), tuple(times), self.connector.tokens_per_support)
 
+    def unpooled_tokens(self, video: PositionedVideo, times: Sequence[float] = ()) -> VideoFeatures:
+        """Return every frame's projected tokens before pooling, and the weights of the pooling."""
+        tokens = self.connector.unpooled(video.x.flatten(0, 1)).unflatten(0, video.x.shape[:2])
+        extras = {"pooling": self.connector.pooling.to(tokens.device).expand(len(tokens), -1, -1, -1)}
+        return VideoFeatures(tokens, self.connector.grid, tuple(times), self.connector.tokens_per_support, extras)
+
     def with_separators(self, made: Compressed) -> tuple[Float[Tensor, "v d"], Int[Tensor, "v"]]:
         """Return a method's tokens in reading order with a separator after each row, and each one's index.
 
         A merged token stands in the frame and row that are nearest to its mean position. A separator follows the last
         token of every row that has some left; its index is -1.
         """
+        made = made.on_grid(self.connector.pooled)
         frame, (_, row, column) = made.nearest_frame, made.positions.unbind(1)
         row = row.round()
         by_position = column.argsort(stable=True)
