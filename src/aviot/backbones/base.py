@@ -16,7 +16,7 @@ from aviot.budget import Budget, one_per_prompt
 from aviot.engine.base import DecoderInput
 from aviot.methods.aviot.finite import FiniteFlags
 from aviot.methods.base import Compressed, Method
-from aviot.methods.features import VideoFeatures
+from aviot.methods.features import NO_STRUCTURE, Structure, VideoFeatures
 from aviot.methods.registry import DEFAULT
 from aviot.video import Transform, Video, read_video
 
@@ -46,8 +46,8 @@ class EncodedVideo:
     An encoder that merges frames has fewer of them than the video; `times` are those of the encoder's frames, in
     seconds (default: the video's own). `tokens_per_frame` is the number of decoder tokens of one whole frame of the
     encoder, including structure tokens (default: the size of the grid). `extras` has tensors [T,S,d] that are mixed
-    with the same coefficients as the features, by name. `cache` has tensors that were computed when a method first
-    needed them, by name.
+    with the same coefficients as the features, by name. `structure` has the structure tokens of a compressed video.
+    `cache` has tensors that were computed when a method first needed them, by name.
     """
 
     video: Video
@@ -56,6 +56,7 @@ class EncodedVideo:
     tokens_per_frame: int = 0
     times: tuple[float, ...] = ()
     extras: Mapping[str, Float[Tensor, "T S d"]] = field(default_factory=dict)
+    structure: Structure = NO_STRUCTURE
     cache: dict[str, Tensor] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -66,7 +67,7 @@ class EncodedVideo:
     @property
     def tokens_before(self) -> int:
         """The number of decoder tokens without compression."""
-        return len(self.times) * self.tokens_per_frame
+        return len(self.times) * self.tokens_per_frame + self.structure.per_video
 
 
 @dataclass(frozen=True)

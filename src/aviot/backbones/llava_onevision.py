@@ -13,6 +13,7 @@ from aviot.backbones.attention import attention_modules, cached, in_use, pooling
 from aviot.backbones.base import EncodedVideo, VideoInPrompt
 from aviot.backbones.huggingface.backbone import HuggingFaceBackbone
 from aviot.backbones.huggingface.processing import FILTERS, Normalisation, frames_of
+from aviot.methods.features import Structure
 from aviot.video import PatchScaling, Video
 
 
@@ -69,7 +70,7 @@ class LlavaOneVision(SquareFrames):
         )
         tokens = found.pooler_output[0, :-1].unflatten(0, (len(video), -1))
         side = round(tokens.shape[1] ** 0.5)
-        return EncodedVideo(video, tokens, (side, side))
+        return EncodedVideo(video, tokens, (side, side), structure=Structure(per_video=1))
 
     def encoder_layers(self) -> Sequence[nn.Module]:
         """Return the layers up to the one whose output is projected."""

@@ -213,8 +213,7 @@ class Method(ABC):
             raise TypeError(f"method {self.name!r} must return a Compressed, got {type(made).__name__}")
         if not len(made):
             raise ValueError(f"method {self.name!r} made no tokens; a method must keep at least one")
-        allowed = video.limit(limit)
-        if self.point == "tokens" and len(made) > allowed:
+        if self.point == "tokens" and len(made) > (allowed := video.limit(limit)):
             logger.warning("method %s made %d tokens of a budget of %d", self.name, len(made), allowed)
         return made
 

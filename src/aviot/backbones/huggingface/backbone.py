@@ -241,7 +241,7 @@ class HuggingFaceBackbone(Backbone):
         if method.before_pooling:
             tokens, grid = self.unpooled_tokens(encoded)
             extras["pooling"] = self.pooling(encoded).to(tokens.device)
-        return VideoFeatures(tokens, grid, encoded.times, encoded.tokens_per_frame, extras)
+        return VideoFeatures(tokens, grid, encoded.times, encoded.tokens_per_frame, extras, encoded.structure)
 
     @torch.inference_mode()
     def attention(self, encoded: EncodedVideo, needs: Collection[str]) -> dict[str, Tensor]:

@@ -23,6 +23,7 @@ from aviot.backbones.base import (
 )
 from aviot.backbones.checkpoints.folder import CheckpointError
 from aviot.backbones.llava_video.checkpoint import read_source
+from aviot.backbones.llava_video.features_to_tokens import STRUCTURE
 from aviot.backbones.llava_video.layouts import LAYOUT_OF_TYPE
 from aviot.backbones.llava_video.modeling import AviotForConditionalGeneration
 from aviot.backbones.llava_video.processing import AviotProcessor, as_pixels
@@ -137,7 +138,7 @@ class LlavaVideo(Backbone):
         """Run the vision tower."""
         features = self.model.encode(self.pixels(videos) if pixels is None else pixels, [len(one) for one in videos])
         return [
-            EncodedVideo(video, one, self.grid, self.tokens_per_frame)
+            EncodedVideo(video, one, self.grid, self.tokens_per_frame, structure=STRUCTURE)
             for video, one in zip(videos, features, strict=True)
         ]
 
