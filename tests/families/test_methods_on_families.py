@@ -145,6 +145,9 @@ def test_deepstack_features_are_mixed_with_the_tokens():
         expected = read.made.mixture.rebuild(values.flatten(0, 1))[read.video.order]
         torch.testing.assert_close(read.video.layout.extras[name], expected)
         torch.testing.assert_close(again.layout.extras[name], expected)
+    without = session.backbone.project(read.made, get("low-resolution"))
+    with pytest.raises(ValueError, match="features of 2 encoder layers to the tokens, got those of 0; give"):
+        session.backbone.place([session.prompt(QUESTION)], [without])
 
 
 @pytest.mark.parametrize("family", ["qwen2-vl", LLAVA_VIDEO])
@@ -157,3 +160,23 @@ def test_question_tokens_leave_out_options_and_instructions(family):
     prompt = backbone.prompt(text, video, span=(start, text.index("\nAnswer")))
     assert torch.equal(prompt.question_tokens, alone)
     assert not torch.allclose(prompt.question, alone.mean(0))  # the mean has the options, as it always had
+
+
+@torch.inference_mode()
+def test_a_compressed_llava_video_frame_has_one_separator_and_stands_where_its_cells_are():
+    session = session_of(LLAVA_VIDEO, FRAMES)
+    separator = session.backbone.model.model.connector.row_separator
+    for method in (ReadsExtras(), ReadsBeforePooling()):
+        read = session.compress(None, budget=BUDGETS[0], method=method)
+        frames = read.made.nearest_frame
+        order = read.video.order.tolist()
+        assert torch.equal(read.tokens[read.video.order < 0], separator.expand(order.count(-1), -1))
+        assert order.count(-1) == len(frames.unique())
+        parts = [[]]
+        for index in order:
+            parts.append([]) if index < 0 else parts[-1].append(index)
+        assert parts.pop() == []  # a separator is last
+        assert all(len(frames[part].unique()) == 1 for part in parts)
+        placed = read.made.on_grid(session.backbone.model.model.connector.pooled).positions
+        cells = [[(round(row), round(column)) for row, column in placed[part, 1:].tolist()] for part in parts]
+        assert all(one == sorted(one) and len(set(one)) == len(one) for one in cells)

@@ -282,7 +282,11 @@ class HuggingFaceBackbone(Backbone):
 
     def project(self, made: Compressed, method: Method, encoded: EncodedVideo | None = None) -> VideoInPrompt:
         """Return the method's tokens in the order of the prompt; extras are mixed if the encoded video is given."""
-        return self._laid_out(made, {} if encoded is None else encoded.extras)
+        extras, placed = ({}, made) if encoded is None else (encoded.extras, made.on_grid(encoded.grid))
+        layout = layout_of(placed, extras)
+        order = layout.order.to(made.tokens.device)
+        tokens, own = self.with_structure(made.tokens[order], order)
+        return VideoInPrompt(tokens, made, order=own, layout=layout)
 
     @torch.inference_mode()
     def compress(
@@ -302,12 +306,6 @@ class HuggingFaceBackbone(Backbone):
     def shortened(self, made: Compressed, method: Method, encoded: EncodedVideo) -> Compressed:
         """Return what the family itself leaves of a method's result; by default all of it."""
         return made
-
-    def _laid_out(self, made: Compressed, extras: Mapping[str, Tensor]) -> VideoInPrompt:
-        layout = layout_of(made, extras)
-        order = layout.order.to(made.tokens.device)
-        tokens, own = self.with_structure(made.tokens[order], order)
-        return VideoInPrompt(tokens, made, order=own, layout=layout)
 
     def with_structure(
         self, tokens: Float[Tensor, "n d"], order: Int[Tensor, "n"]
