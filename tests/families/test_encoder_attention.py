@@ -168,3 +168,18 @@ def test_the_encoder_runs_once_more_for_methods_that_need_it_alone(monkeypatch):
     for _ in range(2):
         session.compress("Why?", budget=4, method=Wants())
     assert len(runs) == 1
+
+
+@pytest.mark.parametrize(("layer", "last"), [(-1, 5), (-2, 4), (3, 2), ([-3, -1], 5), (6, 5)])
+def test_layers_in_use_end_with_the_one_that_is_taken(layer, last):
+    assert attention.in_use(range(6), layer)[-1] == last
+
+
+def test_shallow_and_deep_layers_are_those_of_siglip_in_aot():
+    described = attention.EncoderAttention(range(26), lambda: None, 1, lambda values: values, torch.eye(1)[None])
+    assert described.layers == {
+        "attention": 25,
+        "attention_keys": 25,
+        "attention_shallow": 5,
+        "attention_deep": 24,
+    }

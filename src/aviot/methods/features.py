@@ -51,7 +51,7 @@ class VideoFeatures:
     - `before_positions` [*B,T,S,D]: features before positions were added
     - `frame_means` [*B,T,d]: each frame's mean in the decoder's space
     - `attention` [T,S]: attention that each token receives in the last encoder layer in use: softmax weights, averaged
-      over heads and over the queries of its frame, pooled as the tokens are
+      over heads and over the queries of its frame (with a class token, if there is one), pooled as the tokens are
     - `attention_keys` [T,S,h]: that layer's keys before rotary embeddings, averaged over heads, pooled alike
     - `question_tokens` [L,d]: input embeddings of the question's own tokens, without its options
     - of methods with `before_pooling`, whose features [T,P,D] are projected tokens on the grid before pooling:
