@@ -30,8 +30,7 @@ class Structure:
         if count < 1:
             least = scattered + self.per_video
             raise ValueError(
-                f"a budget of {limit:,} tokens is less than the {least:,} of one token and its separators; give at "
-                f"least {least:,}"
+                f"a budget of {limit:,} leaves no room for one token and its separators; give at least {least:,} tokens"
             )
         return count
 
