@@ -4,7 +4,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-import tiny
+import tiny_models as tiny
 
 from aviot import VideoLM
 from aviot.backbones import registry
