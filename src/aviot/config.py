@@ -224,7 +224,10 @@ class CompressorConfig:
             if len(cells) != 2:
                 raise ValueError(f"each entry of regions must be (rows, columns), got {cells}")
             if any(count > side for count, side in zip(cells, self.grid, strict=True)):
-                raise ValueError(f"regions {cells} have more cells than the grid {self.grid} has patches along a side")
+                raise ValueError(
+                    f"regions {cells} have more cells than the grid {self.grid} has patches along a side; give fewer "
+                    "regions, or choose another method for frames as small as that"
+                )
         for coarse, fine in pairwise(self.regions):
             per_patch = any(count == side for count, side in zip(fine, self.grid, strict=True))  # and cannot be finer
             if any(c > f for c, f in zip(coarse, fine, strict=True)) or (coarse == fine and not per_patch):

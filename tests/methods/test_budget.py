@@ -3,11 +3,13 @@
 import math
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from aviot import Budget
 from aviot.budget import one_per_prompt
+from aviot.methods.features import Structure, VideoFeatures
 
 
 @pytest.mark.parametrize(
@@ -79,3 +81,39 @@ def test_one_for_all_or_one_each():
     assert one_per_prompt([2, Budget(keep=0.5)], 2) == (Budget(ratio=2), Budget(keep=0.5))
     with pytest.raises(ValueError, match="one per prompt: got 3 ratios and 2 prompts"):
         one_per_prompt([2, 3, 4], 2)
+
+
+@pytest.mark.parametrize("structure", [Structure(), Structure(1), Structure(0, 1), Structure(1, 1), Structure(3, 2)])
+def test_tokens_and_their_separators_fit_wherever_the_tokens_are(structure):
+    frames, cells, rows = 3, 6, 2
+    tokens_per_frame = cells + (rows if structure.per_frame else 0)
+    video = VideoFeatures(torch.zeros(frames, cells, 1), (rows, 3), (), tokens_per_frame, structure=structure)
+    whole = frames * tokens_per_frame
+    for tokens in range(1, whole + 4):
+        least = 1 + structure.per_frame + structure.per_video
+        if tokens < least:
+            with pytest.raises(
+                ValueError, match=f"a budget of {tokens} leaves no room .* give at least {least} tokens"
+            ):
+                video.limit(Budget(tokens=tokens))
+            continue
+        limit = video.limit(Budget(tokens=tokens))
+        if tokens >= whole + structure.per_video:
+            assert limit == frames * cells
+            continue
+
+        def total(count):
+            return count + structure.per_frame * min(count, frames) + structure.per_video
+
+        assert total(limit) <= tokens
+        assert limit == frames * cells - 1 or total(limit + 1) > min(tokens, whole)
+    assert video.limit(Budget(keep=1.0)) == frames * cells
+    assert video.limit(Budget(ratio=2)) == video.limit(Budget(tokens=-(-whole // 2)))
+
+
+def test_tokens_before_pooling_are_limited_by_those_after_it():
+    pooling = torch.zeros(2, 2, 9)
+    video = VideoFeatures(torch.zeros(4, 9, 1), (3, 3), (), 6, {"pooling": pooling}, Structure(1))
+    assert video.cells == 4
+    assert video.limit(Budget(keep=1.0)) == 16
+    assert video.limit(Budget(keep=0.5)) == 12 - 4

@@ -70,7 +70,7 @@ def test_what_is_refused(session):
 
 
 def test_tokens_are_read_by_frame_row_and_column_whatever_order_a_method_gives(session):
-    """A separator follows each row that has tokens left, and no more."""
+    """All tokens have a separator after each row, as an uncompressed video has them."""
     rows, columns = session.backbone.model.model.connector.pooled
     count = len(session.video) * rows * columns
 

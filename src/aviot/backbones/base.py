@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -16,7 +16,7 @@ from aviot.budget import Budget, one_per_prompt
 from aviot.engine.base import DecoderInput
 from aviot.methods.aviot.finite import FiniteFlags
 from aviot.methods.base import Compressed, Method
-from aviot.methods.features import VideoFeatures
+from aviot.methods.features import NO_STRUCTURE, Structure, VideoFeatures
 from aviot.methods.registry import DEFAULT
 from aviot.video import Transform, Video, read_video
 
@@ -46,7 +46,8 @@ class EncodedVideo:
     An encoder that merges frames has fewer of them than the video; `times` are those of the encoder's frames, in
     seconds (default: the video's own). `tokens_per_frame` is the number of decoder tokens of one whole frame of the
     encoder, including structure tokens (default: the size of the grid). `extras` has tensors [T,S,d] that are mixed
-    with the same coefficients as the features, by name.
+    with the same coefficients as the features, by name. `structure` has the structure tokens of a compressed video.
+    `cache` has tensors that were computed when a method first needed them, by name.
     """
 
     video: Video
@@ -55,6 +56,8 @@ class EncodedVideo:
     tokens_per_frame: int = 0
     times: tuple[float, ...] = ()
     extras: Mapping[str, Float[Tensor, "T S d"]] = field(default_factory=dict)
+    structure: Structure = NO_STRUCTURE
+    cache: dict[str, Tensor] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         rows, columns = self.grid
@@ -64,7 +67,7 @@ class EncodedVideo:
     @property
     def tokens_before(self) -> int:
         """The number of decoder tokens without compression."""
-        return len(self.times) * self.tokens_per_frame
+        return len(self.times) * self.tokens_per_frame + self.structure.per_video
 
 
 @dataclass(frozen=True)
@@ -72,12 +75,14 @@ class Prompt:
     """A question's prompt with a placeholder for a video; `content` is its representation in the backbone.
 
     `question` is the mean input embedding of the question's tokens (None: compress without a question).
+    `question_tokens` are input embeddings of the question's own tokens: of its span without options, tokenized alone.
     """
 
     text: str
     content: Any
     question: Float[Tensor, "d"] | None
     video: int = 0  # its video's number among several encoded ones
+    question_tokens: Float[Tensor, "L d"] | None = None
 
 
 @dataclass(frozen=True)
@@ -233,10 +238,14 @@ class Backbone(ABC):
         if request.step is not None:
             raise ValueError(f"{self.family} does not train methods; leave the training step out")
         method = self.method(request.method)
-        done = []
+        done, features, features_for = [], None, None
         for prompt, budget in zip(prompts, one_per_prompt(request.budget, len(prompts)), strict=True):
-            features = self.features(encoded[prompt.video], method, conditioned=prompt.question is not None)
-            done.append(self.project(method(features, question=prompt.question, budget=budget), method))
+            key = prompt.video, prompt.question is not None
+            if features is None or features_for != key:  # prompts about one video usually follow each other
+                features = None  # freed before the next
+                features, features_for = self.features(encoded[prompt.video], method, conditioned=key[1]), key
+            made = method(with_question(features, method, prompt), question=prompt.question, budget=budget)
+            done.append(self.project(made, method))
         return done
 
     @abstractmethod
@@ -254,6 +263,13 @@ class Backbone(ABC):
     def check_length(self, prompt: int, answer: int) -> None:
         """Refuse a prompt and an answer that are together longer than `max_length`."""
         check_length(prompt, answer, self.max_length)
+
+
+def with_question(features: VideoFeatures, method: Method, prompt: Prompt) -> VideoFeatures:
+    """Return a method's input with the tokens of a prompt's question, if the method needs them and there is one."""
+    if "question_tokens" not in method.needs or prompt.question is None or prompt.question_tokens is None:
+        return features
+    return replace(features, extras={**features.extras, "question_tokens": prompt.question_tokens})
 
 
 def check_length(prompt: int, answer: int, limit: int) -> None:

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
+from aviot.backbones.attention import attention_modules, in_use, mean_of_squares
 from aviot.backbones.base import EncodedVideo, VideoInPrompt
 from aviot.backbones.huggingface.layout import nearest
 from aviot.backbones.llava_onevision import SquareFrames
@@ -37,6 +38,15 @@ class InternVL(SquareFrames):
         tokens = found.pooler_output
         side = round(tokens.shape[1] ** 0.5)
         return EncodedVideo(video, tokens, (side, side))
+
+    def encoder_layers(self) -> Sequence[nn.Module]:
+        """Return the layers up to the one whose output is projected."""
+        return in_use(attention_modules(self.model.model.vision_tower), self.model.config.vision_feature_layer)
+
+    def patches_to_tokens(self, values: Float[Tensor, "n c"], encoded: EncodedVideo) -> Float[Tensor, "T P c"]:
+        """Return the mean of the patches that are shuffled into each token; the class token is dropped."""
+        side = round(1 / self.model.config.downsample_ratio)
+        return mean_of_squares(values, len(encoded.times), side, skipped=1)
 
     def frame_texts(self, times: Sequence[float], video: Video) -> list[str]:
         """Return the number of the frame nearest to each time before its marked tokens, one frame per line."""

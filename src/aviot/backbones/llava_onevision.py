@@ -1,16 +1,19 @@
 """LLaVA-OneVision: each frame a pooled square of tokens, all frames together, one separator after the last."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
+from aviot.backbones.attention import attention_modules, cached, in_use, pooling_of
 from aviot.backbones.base import EncodedVideo, VideoInPrompt
 from aviot.backbones.huggingface.backbone import HuggingFaceBackbone
 from aviot.backbones.huggingface.processing import FILTERS, Normalisation, frames_of
+from aviot.methods.features import Structure
 from aviot.video import PatchScaling, Video
 
 
@@ -73,7 +76,37 @@ class LlavaOneVision(SquareFrames):
         )
         tokens = found.pooler_output[0, :-1].unflatten(0, (len(video), -1))
         side = round(tokens.shape[1] ** 0.5)
-        return EncodedVideo(video, tokens, (side, side))
+        return EncodedVideo(video, tokens, (side, side), structure=Structure(per_video=1))
+
+    def encoder_layers(self) -> Sequence[nn.Module]:
+        """Return the layers up to the one whose output is projected."""
+        return in_use(attention_modules(self.model.model.vision_tower), self.model.config.vision_feature_layer)
+
+    @property
+    def patch_grid(self) -> tuple[int, int]:
+        """The encoder's patches, which are projected before they are pooled."""
+        vision = self.model.config.vision_config
+        return (vision.image_size // vision.patch_size,) * 2
+
+    def pooling(self, encoded: EncodedVideo) -> Float[Tensor, "rows columns P"]:
+        """Return the weights of the family's bilinear interpolation."""
+        return pooling_of(self.model.model.apply_pooling, math.prod(self.patch_grid), encoded.grid)
+
+    @torch.inference_mode()
+    def unpooled_tokens(self, encoded: EncodedVideo) -> tuple[Float[Tensor, "T P d"], tuple[int, int]]:
+        """Return the projector's output; the encoder is run again for it, once per video."""
+
+        def supply(_: object) -> dict[str, Tensor]:
+            found: list[Tensor] = []
+            projector: nn.Module = self.model.model.multi_modal_projector
+            handle = projector.register_forward_hook(lambda module, args, output: found.append(output))
+            try:
+                self.encode_one(encoded.video, self.pixels_of(encoded.video))
+            finally:
+                handle.remove()
+            return {"unpooled": torch.cat(found)}
+
+        return cached(encoded.cache, ("unpooled",), supply)["unpooled"], self.patch_grid
 
     def with_structure(
         self, tokens: Float[Tensor, "n d"], order: Int[Tensor, "n"]

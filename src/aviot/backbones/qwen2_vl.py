@@ -4,13 +4,15 @@ Temporal positions are those of the uncompressed video: a kept token has its own
 text after the video continues where the installed version of transformers continues it.
 """
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
+from aviot.backbones.attention import attention_modules, mean_of_blocks
 from aviot.backbones.base import EncodedVideo
 from aviot.backbones.huggingface.backbone import HuggingFaceBackbone
 from aviot.backbones.huggingface.layout import AfterVideo, TokenLayout, rope_positions, ticks
@@ -48,6 +50,14 @@ class QwenEncoding(HuggingFaceBackbone):
         extras = {f"deepstack_{layer}": one.unflatten(0, (frames, -1)) for layer, (one,) in enumerate(deeper)}
         times = merged_times(tuple(video.times), self.settings["temporal_patch_size"])
         return EncodedVideo(video, tokens.unflatten(0, (frames, -1)), size, times=times, extras=extras)
+
+    def encoder_layers(self) -> Sequence[nn.Module]:
+        """Return all layers of the encoder."""
+        return attention_modules(self.model.model.visual)
+
+    def patches_to_tokens(self, values: Float[Tensor, "n c"], encoded: EncodedVideo) -> Float[Tensor, "T P c"]:
+        """Return the mean of the patches that are merged into each token; they follow each other."""
+        return mean_of_blocks(values, len(encoded.times), self.settings["merge_size"] ** 2)
 
 
 class Qwen2VL(QwenEncoding):
@@ -114,8 +124,27 @@ class Qwen2_5VL(Qwen2VL):
     family = "qwen2.5-vl"
     model_types = ("qwen2_5_vl",)
 
+    def patches_to_tokens(self, values: Float[Tensor, "n c"], encoded: EncodedVideo) -> Float[Tensor, "T P c"]:
+        """Return the mean of the patches that are merged into each token, from the order of windows to that of rows."""
+        vision, frames = self.model.config.vision_config, len(encoded.times)
+        side = vision.window_size // vision.patch_size // vision.spatial_merge_size
+        order = window_order(frames, encoded.grid, side).to(values.device)
+        by_window = super().patches_to_tokens(values, encoded).flatten(0, 1)
+        return torch.empty_like(by_window).index_copy_(0, order, by_window).unflatten(0, (frames, -1))
+
     def temporal_axis(self, video: Video) -> list[float]:
         """Return the temporal position of each pair of frames: the time of its first one, in the encoder's units."""
         per_second = self.model.config.vision_config.tokens_per_second
         firsts = video.times[:: self.settings["temporal_patch_size"]]
         return [(time - firsts[0]) * per_second for time in firsts]
+
+
+def window_order(frames: int, grid: tuple[int, int], side: int) -> Int[Tensor, "n"]:
+    """Return the tokens of all frames, numbered row by row, in the order of windows of side x side of them."""
+    shape = (frames, *grid)
+    frame, row, column = (torch.arange(size) for size in shape)
+    across = -(-grid[1] // side)
+    window = (row // side)[:, None] * across + column // side
+    inside = (row % side)[:, None] * side + column % side
+    of_frame = (window * side**2 + inside).flatten().argsort()
+    return (frame[:, None] * of_frame.numel() + of_frame).flatten()

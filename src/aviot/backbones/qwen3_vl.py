@@ -68,6 +68,12 @@ class Qwen3VL(QwenEncoding):
     def encoder_output(self, videos: Sequence[VideoInPrompt]) -> BaseModelOutputWithDeepstackFeatures:
         """Return the tokens of all prompts, and their deepstack features layer by layer."""
         names = list(videos[0].layout.extras)
+        layers = len(getattr(self.model.model.visual, "deepstack_merger_list", ()))
+        if len(names) != layers:
+            raise ValueError(
+                f"the decoder adds features of {layers} encoder layers to the tokens, got those of {len(names)}; give "
+                "`project` the encoded video too"
+            )
         deeper = [tuple(video.layout.extras[name] for video in videos) for name in names]
         tokens = tuple(video.tokens for video in videos)
         return BaseModelOutputWithDeepstackFeatures(pooler_output=tokens, deepstack_features=deeper or None)

@@ -6,8 +6,9 @@ from typing import ClassVar
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
+from aviot.backbones.attention import attention_modules, mean_of_squares
 from aviot.backbones.base import EncodedVideo
 from aviot.backbones.huggingface.processing import FILTERS, Processing
 from aviot.backbones.llava_onevision import SquareFrames
@@ -71,6 +72,14 @@ class SmolVLM(SquareFrames):
         tokens = torch.cat(list(found.pooler_output)).unflatten(0, (len(video), -1))
         side = round(tokens.shape[1] ** 0.5)
         return EncodedVideo(video, tokens, (side, side))
+
+    def encoder_layers(self) -> Sequence[nn.Module]:
+        """Return all layers of the encoder."""
+        return attention_modules(self.model.model.vision_model)
+
+    def patches_to_tokens(self, values: Float[Tensor, "n c"], encoded: EncodedVideo) -> Float[Tensor, "T P c"]:
+        """Return the mean of the patches that are shuffled into each token."""
+        return mean_of_squares(values, len(encoded.times), self.model.config.scale_factor)
 
     def frame_texts(self, times: Sequence[float], video: Video) -> list[str]:
         """Return a sentence about the video, and each time before the marked tokens of a frame."""

@@ -10,8 +10,9 @@ from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
+from aviot.backbones.attention import attention_modules, mean_of_blocks
 from aviot.backbones.base import EncodedVideo
 from aviot.backbones.huggingface.backbone import HuggingFaceBackbone
 from aviot.backbones.huggingface.processing import FILTERS, Normalisation, frames_of, in_patches, pixel_limits
@@ -82,6 +83,14 @@ class VideoLlama3(HuggingFaceBackbone):
         (tokens,) = found.pooler_output
         size = rows // merge, columns // merge
         return ChangingVideo(video, tokens.unflatten(0, (frames, -1)), size, changed=self._changed(patches, frames))
+
+    def encoder_layers(self) -> Sequence[nn.Module]:
+        """Return all layers of the encoder."""
+        return attention_modules(self.model.model.vision_model)
+
+    def patches_to_tokens(self, values: Float[Tensor, "n c"], encoded: EncodedVideo) -> Float[Tensor, "T P c"]:
+        """Return the mean of the patches that are pooled into each token; they follow each other."""
+        return mean_of_blocks(values, len(encoded.times), self.settings["merge_size"] ** 2)
 
     def shortened(self, made: Compressed, method: Method, encoded: EncodedVideo) -> Compressed:
         """Drop the unchanged tokens of an uncompressed video."""

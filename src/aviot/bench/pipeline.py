@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from aviot import methods
-from aviot.backbones.base import CompressionRequest, Prompt, VideoInPrompt
+from aviot.backbones.base import CompressionRequest, Prompt, VideoInPrompt, with_question
 from aviot.bench.compressor import DEFAULT_METHODS, Setup, over_settings, random_features, time_backward
 from aviot.bench.result import FIRST_TOKEN, MethodResult, total_ms
 from aviot.bench.run import Options
@@ -46,7 +46,9 @@ class Pipeline:
     def features(self, method: Method) -> VideoFeatures:
         """Return a method's inputs for all videos as one batch."""
         each = [self.backbone.features(one, method, conditioned=method.uses_question) for one in self.encoded]
-        needed = [name for name in each[0].extras if name in method.needs]  # a replay copies its inputs, and no more
+        needed = [  # a replay copies its inputs, and no more
+            name for name in each[0].extras if name in method.needs or (name == "pooling" and method.before_pooling)
+        ]
         extras = {name: torch.stack([one.extras[name] for one in each]) for name in needed}
         return replace(each[0], features=torch.stack([one.features for one in each]), extras=extras)
 
@@ -54,7 +56,10 @@ class Pipeline:
         """Compress all videos for their questions; on a GPU, replayed as a CUDA graph."""
         questions = [prompt.question if method.uses_question else None for prompt in self.prompts]
         if not isinstance(method, FrameMethod):
-            return [method(videos.only(place), question=one, budget=budget) for place, one in enumerate(questions)]
+            return [
+                method(with_question(videos.only(place), method, prompt), question=question, budget=budget)
+                for place, (prompt, question) in enumerate(zip(self.prompts, questions, strict=True))
+            ]
         asked = torch.stack([one for one in questions if one is not None]) if method.uses_question else None
         if not method.replayable:
             made = method.mix(videos, question=asked, budget=budget)

@@ -89,6 +89,24 @@ class Compressed:
         own = self.tokens[index]
         return Compressed(own, self.grid, lambda: self.positions[index], mixture, frame_times=self.frame_times)
 
+    def on_grid(self, grid: tuple[int, int]) -> "Compressed":
+        """Return the same tokens with rows and columns of another grid over the same frames.
+
+        Sources keep their numbers: the mixture is unchanged.
+        """
+        if grid == self.grid:
+            return self
+
+        def positions() -> Tensor:
+            time, *cells = self.positions.unbind(1)
+            moved = [
+                ((cell + 0.5) * (new / old) - 0.5).clamp(0, new - 1)
+                for cell, old, new in zip(cells, self.grid, grid, strict=True)
+            ]
+            return torch.stack((time, *moved), 1)
+
+        return replace(self, grid=grid, _positions=positions, _mixture=lambda: self.mixture)
+
     @classmethod
     def kept(cls, video: VideoFeatures, index: Int[Tensor, "n"]) -> Self:
         """Return unchanged source tokens, selected by flat index (frame * patches + patch)."""
@@ -166,6 +184,7 @@ class Method(ABC):
     compresses: ClassVar[bool] = True  # False if all tokens stay unchanged
     uses_times: ClassVar[bool] = False  # True if it reads `VideoFeatures.times`; a CUDA graph would not notice others
     replayable: ClassVar[bool] = True  # False if a CUDA graph cannot repeat a call
+    before_pooling: ClassVar[bool] = False  # True if it reads projected tokens before the backbone pools them
 
     @property
     def replay_key(self) -> tuple[Hashable, ...]:
@@ -200,8 +219,7 @@ class Method(ABC):
             raise TypeError(f"method {self.name!r} must return a Compressed, got {type(made).__name__}")
         if not len(made):
             raise ValueError(f"method {self.name!r} made no tokens; a method must keep at least one")
-        allowed = video.limit(limit)
-        if self.point == "tokens" and len(made) > allowed:
+        if self.point == "tokens" and len(made) > (allowed := video.limit(limit)):
             logger.warning("method %s made %d tokens of a budget of %d", self.name, len(made), allowed)
         return made
 

@@ -11,20 +11,52 @@ from aviot.budget import Budget
 
 
 @dataclass(frozen=True)
+class Structure:
+    """The structure tokens that a layout adds to a method's tokens: after each frame that has some, and after the last.
+
+    An uncompressed video and whole frames keep the model's own layout, which may have others.
+    """
+
+    per_frame: int = 0
+    per_video: int = 0
+
+    def room(self, limit: int, frames: int) -> int:
+        """Return the most tokens that a limit allows beside the structure tokens, wherever the tokens are.
+
+        Raises ValueError if not even one token has room.
+        """
+        left, scattered = limit - self.per_video, 1 + self.per_frame
+        count = left - frames * self.per_frame if left >= frames * scattered else left // scattered
+        if count < 1:
+            least = scattered + self.per_video
+            raise ValueError(
+                f"a budget of {limit:,} leaves no room for one token and its separators; give at least {least:,} tokens"
+            )
+        return count
+
+
+NO_STRUCTURE = Structure()
+
+
+@dataclass(frozen=True)
 class VideoFeatures:
     """One encoded video, or a batch of equally long ones, frame by frame on a grid of patches.
 
     `features` are encoder features or projected tokens, depending on the point at which a method acts. `times` are
     seconds, one per frame. `tokens_per_frame` is the number of decoder tokens of a whole frame, including separators;
-    by default the size of the grid. `extras` has tensors by name: those that a method named in `needs`, and
-    `deepstack_0`, `deepstack_1`, ... [T,S,d] of families that have them.
+    by default the size of the grid. `structure` has those of a compressed video. `extras` has tensors by name: those
+    that a method named in `needs`, and `deepstack_0`, `deepstack_1`, ... [T,S,d] of families that have them.
 
     - `before_positions` [*B,T,S,D]: features before positions were added
     - `frame_means` [*B,T,d]: each frame's mean in the decoder's space
     - `attention` [T,S]: attention that each token receives in the last encoder layer in use: softmax weights, averaged
-      over heads and over the queries of its frame, pooled as the tokens are
+      over heads and over the queries of its frame (with a class token, if there is one), pooled as the tokens are
     - `attention_keys` [T,S,h]: that layer's keys before rotary embeddings, averaged over heads, pooled alike
-    - `question_tokens` [L,d]: input embeddings of the question's own tokens
+    - `question_tokens` [L,d]: input embeddings of the question's own tokens, without its options
+    - of methods with `before_pooling`, whose features [T,P,D] are projected tokens on the grid before pooling:
+      `pooling` [rows,columns,P], the weight of each in every pooled cell, and `attention_shallow` and `attention_deep`
+      [T,P], attention received, summed over queries and averaged over heads, in a layer at a fifth of the encoder's
+      depth and in the last but one in use
     """
 
     features: Float[Tensor, "*B T S D"]
@@ -32,6 +64,7 @@ class VideoFeatures:
     times: tuple[float, ...] = ()
     tokens_per_frame: int = 0
     extras: Mapping[str, Tensor] = field(default_factory=dict)
+    structure: Structure = NO_STRUCTURE
 
     def __post_init__(self) -> None:
         rows, columns = self.grid
@@ -62,9 +95,24 @@ class VideoFeatures:
         """True if there is a leading axis of videos."""
         return self.features.ndim == 4
 
+    @property
+    def cells(self) -> int:
+        """The number of decoder tokens of a whole frame without separators: fewer than `patches` before pooling."""
+        pooling = self.extras.get("pooling")
+        return self.patches if pooling is None else pooling.shape[-3] * pooling.shape[-2]
+
     def limit(self, budget: Budget) -> int:
-        """Return the number of tokens that a method on single tokens may return under a budget."""
-        return budget.count(self.frames, self.patches)
+        """Return the number of tokens that a method on single tokens may return under a budget.
+
+        With the structure tokens that the layout adds, wherever those tokens are, they are within the budget. A budget
+        of all tokens returns all; any other leaves at least one out.
+        """
+        whole, every = self.frames * self.tokens_per_frame, self.frames * self.cells
+        allowed = budget.count(self.frames, self.tokens_per_frame)
+        asked = allowed if budget.tokens is None else budget.tokens - self.structure.per_video
+        if min(asked, allowed) >= whole:
+            return every
+        return min(self.structure.room(allowed, self.frames), max(1, every - 1))
 
     def flat(self) -> Float[Tensor, "T*S D"]:
         """Return the tokens of one video, frame by frame, each frame row by row."""

@@ -12,6 +12,6 @@ class EveryNth(TokenMethod):
 
     def compress(self, video, *, question, budget):
         """Pick tokens by their flat index: frame by frame, row by row."""
-        count = budget.count(video.frames, video.patches)
+        count = video.limit(budget)
         index = torch.linspace(0, video.frames * video.patches - 1, count).round().long()
         return Compressed.kept(video, index.to(video.features.device))

@@ -6,7 +6,7 @@ A family encodes a video into projected tokens on a grid, and says how they are 
 
 import logging
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +19,7 @@ from transformers import AutoModelForImageTextToText
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from aviot.accounting import Backbone as DecoderShape
+from aviot.backbones.attention import EXTRAS, EncoderAttention, cached, unpooled
 from aviot.backbones.base import (
     Backbone,
     CompressionRequest,
@@ -27,10 +28,12 @@ from aviot.backbones.base import (
     Prompt,
     StoredBackbone,
     VideoInPrompt,
+    with_question,
 )
 from aviot.backbones.checkpoints.folder import CheckpointError, reason_of, shown
 from aviot.backbones.huggingface.layout import TokenLayout, layout_of, runs_of
 from aviot.backbones.huggingface.processing import Processing
+from aviot.backbones.questions import question_tokens
 from aviot.budget import Budget, one_per_prompt
 from aviot.config import CompressorConfig
 from aviot.engine.base import DecoderInput
@@ -205,7 +208,8 @@ class HuggingFaceBackbone(Backbone):
         asked = self.tokenizer(question[first:last] or question, add_special_tokens=False)["input_ids"]
         embedding = self.model.get_input_embeddings()
         ids = torch.tensor(asked, device=embedding.weight.device)
-        return Prompt(question, (text, video), embedding(ids).mean(0))
+        own = question_tokens(self.tokenizer, embedding, question, (first, last))
+        return Prompt(question, (text, video), embedding(ids).mean(0), question_tokens=own)
 
     @cached_property
     def parts(self) -> Mapping[str, nn.Module]:
@@ -229,13 +233,62 @@ class HuggingFaceBackbone(Backbone):
     _warned = False
 
     def features(self, encoded: EncodedVideo, method: Method, *, conditioned: bool) -> VideoFeatures:
-        """Return projected tokens, which methods at every point read."""
-        extras = {"frame_means": encoded.features.mean(1)} if "frame_means" in method.needs else {}
-        return VideoFeatures(encoded.features, encoded.grid, encoded.times, encoded.tokens_per_frame, extras)
+        """Return projected tokens, which methods at every point read, with the extras that a method needs."""
+        extras = dict(encoded.extras)
+        if "frame_means" in method.needs:
+            extras["frame_means"] = encoded.features.mean(1)
+        if conditioned or not method.uses_question:
+            extras |= self.attention(encoded, method.needs)
+        tokens, grid = encoded.features, encoded.grid
+        if method.before_pooling:
+            tokens, grid = self.unpooled_tokens(encoded)
+            extras["pooling"] = self.pooling(encoded).to(tokens.device)
+        return VideoFeatures(tokens, grid, encoded.times, encoded.tokens_per_frame, extras, encoded.structure)
 
-    def project(self, made: Compressed, method: Method) -> VideoInPrompt:
-        """Return the method's tokens in the order of the prompt."""
-        return self._laid_out(made, {})
+    @torch.inference_mode()
+    def attention(self, encoded: EncodedVideo, needs: Collection[str]) -> dict[str, Tensor]:
+        """Return those of a method's needs that the encoder's attention supplies; computed once per video."""
+        modules = self.encoder_layers()
+        if not modules or not EXTRAS & set(needs):
+            return {}
+        supply = EncoderAttention(
+            modules,
+            run=lambda: self.encode_one(encoded.video, self.pixels_of(encoded.video)),
+            frames=len(encoded.times),
+            to_tokens=lambda values: self.patches_to_tokens(values, encoded),
+            pooling=self.pooling(encoded),
+        )
+        return cached(encoded.cache, EXTRAS & set(needs), supply.extras)
+
+    def encoder_layers(self) -> Sequence[nn.Module]:
+        """Return the attention modules of the encoder's layers in use, in order; by default none.
+
+        Methods that need the encoder's attention are refused without them.
+        """
+        return ()
+
+    def patches_to_tokens(self, values: Float[Tensor, "n c"], encoded: EncodedVideo) -> Float[Tensor, "T P c"]:
+        """Return values of patches, in the order in which `encoder_layers` read them, on the grid of projected tokens.
+
+        By default each token is a patch, and patches come row by row.
+        """
+        return values.unflatten(0, (len(encoded.times), -1))
+
+    def pooling(self, encoded: EncodedVideo) -> Float[Tensor, "rows columns P"]:
+        """Return the weight of every projected token in each pooled cell; by default tokens are not pooled."""
+        return unpooled(*encoded.grid)
+
+    def unpooled_tokens(self, encoded: EncodedVideo) -> tuple[Float[Tensor, "T P d"], tuple[int, int]]:
+        """Return projected tokens before pooling, and their grid."""
+        return encoded.features, encoded.grid
+
+    def project(self, made: Compressed, method: Method, encoded: EncodedVideo | None = None) -> VideoInPrompt:
+        """Return the method's tokens in the order of the prompt; extras are mixed if the encoded video is given."""
+        extras, placed = ({}, made) if encoded is None else (encoded.extras, made.on_grid(encoded.grid))
+        layout = layout_of(placed, extras)
+        order = layout.order.to(made.tokens.device)
+        tokens, own = self.with_structure(made.tokens[order], order)
+        return VideoInPrompt(tokens, made, order=own, layout=layout)
 
     @torch.inference_mode()
     def compress(
@@ -248,19 +301,13 @@ class HuggingFaceBackbone(Backbone):
         for prompt, budget in zip(prompts, one_per_prompt(request.budget, len(prompts)), strict=True):
             video = encoded[prompt.video]
             features = self.features(video, method, conditioned=prompt.question is not None)
-            made = self.shortened(method(features, question=prompt.question, budget=budget), method, video)
-            done.append(self._laid_out(made, video.extras))
+            made = method(with_question(features, method, prompt), question=prompt.question, budget=budget)
+            done.append(self.project(self.shortened(made, method, video), method, video))
         return done
 
     def shortened(self, made: Compressed, method: Method, encoded: EncodedVideo) -> Compressed:
         """Return what the family itself leaves of a method's result; by default all of it."""
         return made
-
-    def _laid_out(self, made: Compressed, extras: Mapping[str, Tensor]) -> VideoInPrompt:
-        layout = layout_of(made, extras)
-        order = layout.order.to(made.tokens.device)
-        tokens, own = self.with_structure(made.tokens[order], order)
-        return VideoInPrompt(tokens, made, order=own, layout=layout)
 
     def with_structure(
         self, tokens: Float[Tensor, "n d"], order: Int[Tensor, "n"]

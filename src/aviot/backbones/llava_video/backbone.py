@@ -1,6 +1,7 @@
 """LLaVA-Video as a backbone: our layout, the published AVIOT one and LLaVA-NeXT's all load as one model."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -10,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from aviot.accounting import Backbone as DecoderShape
+from aviot.backbones.attention import EXTRAS, EncoderAttention, attention_modules, cached
 from aviot.backbones.base import (
     Backbone,
     CompressionRequest,
@@ -21,11 +23,13 @@ from aviot.backbones.base import (
 )
 from aviot.backbones.checkpoints.folder import CheckpointError
 from aviot.backbones.llava_video.checkpoint import read_source
+from aviot.backbones.llava_video.features_to_tokens import STRUCTURE
 from aviot.backbones.llava_video.layouts import LAYOUT_OF_TYPE
 from aviot.backbones.llava_video.modeling import AviotForConditionalGeneration
 from aviot.backbones.llava_video.processing import AviotProcessor, as_pixels
-from aviot.backbones.llava_video.prompt import chat_prompt
+from aviot.backbones.llava_video.prompt import chat_prompt, question_range
 from aviot.backbones.llava_video.prompt_batch import EmbeddedPrompt, Prompts
+from aviot.backbones.questions import question_tokens
 from aviot.budget import Budget
 from aviot.engine.base import DecoderInput
 from aviot.methods.aviot.method import frame_relevance
@@ -134,7 +138,7 @@ class LlavaVideo(Backbone):
         """Run the vision tower."""
         features = self.model.encode(self.pixels(videos) if pixels is None else pixels, [len(one) for one in videos])
         return [
-            EncodedVideo(video, one, self.grid, self.tokens_per_frame)
+            EncodedVideo(video, one, self.grid, self.tokens_per_frame, structure=STRUCTURE)
             for video, one in zip(videos, features, strict=True)
         ]
 
@@ -143,7 +147,11 @@ class LlavaVideo(Backbone):
     ) -> Prompt:
         """Build the chat prompt and embed it."""
         tokens = self._processor.encode_prompt(self._processor.prompt(question, video, history, span))
-        return self._embedded(question, self._processor.pad_prompts([tokens]))
+        found = self._embedded(question, self._processor.pad_prompts([tokens]))
+        own = question_tokens(
+            self.tokenizer, self.model.get_input_embeddings(), question, span or question_range(question)
+        )
+        return replace(found, question_tokens=own)
 
     def benchmark_prompt(self, video: Video) -> Prompt:
         """Return a prompt of usual length; without a tokenizer, one of the first token ids."""
@@ -173,7 +181,25 @@ class LlavaVideo(Backbone):
         prepared = model.prepare(encoded.features, relevance=relevance)
         if isinstance(method, FrameMethod):
             return model.features_of(prepared, times)
-        return model.frame_tokens(prepared.batch_of_one(), times).only(0)
+        found = model.unpooled_tokens if method.before_pooling else model.frame_tokens
+        features = found(prepared.batch_of_one(), times).only(0)
+        if method.uses_question and not conditioned:
+            return features
+        return replace(features, extras={**features.extras, **self.attention(encoded, method.needs)})
+
+    def attention(self, encoded: EncodedVideo, needs: Collection[str]) -> dict[str, Tensor]:
+        """Return those of a method's needs that the encoder's attention supplies; computed once per video."""
+        if not EXTRAS & set(needs):
+            return {}
+        frames = len(encoded.video)
+        supply = EncoderAttention(
+            attention_modules(self.model.model.vision_tower),
+            run=lambda: self.encode([encoded.video]),
+            frames=frames,
+            to_tokens=lambda values: values.unflatten(0, (frames, -1)),
+            pooling=self.model.model.connector.pooling,
+        )
+        return cached(encoded.cache, EXTRAS & set(needs), supply.extras)
 
     @torch.inference_mode()
     def project(self, made: Compressed, method: Method) -> VideoInPrompt:
@@ -189,7 +215,9 @@ class LlavaVideo(Backbone):
     def compress(
         self, encoded: Sequence[EncodedVideo], prompts: Sequence[Prompt], request: CompressionRequest
     ) -> list[VideoInPrompt]:
-        """Compress the videos of all prompts together."""
+        """Compress the videos of all prompts together; those of single tokens one after another."""
+        if request.step is None and not isinstance(self.method(request.method), FrameMethod):
+            return super().compress(encoded, prompts, request)
         features = [one.features for one in encoded]
         done = dict(self.model.model.compress_prompts(_embedded_prompts(prompts), features, request))
         return [done[number] for number in range(len(prompts))]

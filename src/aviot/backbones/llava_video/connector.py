@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from aviot.backbones.attention import pooling_of
 from aviot.ot.device import on_gpu
 
 # Bounds memory, since a frame is three times as large in the decoder's width. 56 frames of 729 patches in a width of
@@ -39,6 +40,17 @@ class Connector(nn.Module):
         tokens = self.projector[2](_joined(pooled))  # [K,h,w+1,d]
         tokens[:, :, -1] = self.row_separator
         return tokens.flatten(0, 2)
+
+    def unpooled(self, features: Float[Tensor, "K S D"]) -> Float[Tensor, "K S d"]:
+        """Return projected tokens before pooling; `pool` of them are those of `forward`."""
+        each = [self.projector[2](self._activation(self._hidden(chunk))) for chunk in self._chunks(features)]
+        return _joined(each)
+
+    @property
+    def pooling(self) -> Float[Tensor, "rows columns P"]:
+        """The weight of every token before pooling in each pooled cell."""
+        patches = self.grid[0] * self.grid[1]
+        return pooling_of(lambda unit: pool(unit, self.grid, self.pooled).flatten(1, 2), patches, self.pooled)
 
     def frame_means(self, features: Float[Tensor, "T S D"]) -> Float[Tensor, "T d"]:
         """Return the spatial mean of each projected frame, taken before the last linear map, with which it commutes."""

@@ -1,5 +1,6 @@
 """From vision features to decoder tokens: positions, relevance, compression, projection and pooling."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +18,12 @@ from aviot.methods import Compressed, FrameMethod, Method, VideoFeatures
 from aviot.methods.aviot import Compression, Compressor, PositionEncoder
 from aviot.methods.aviot.finite import FiniteFlags
 from aviot.methods.aviot.replay import Replays
+from aviot.methods.features import Structure
 from aviot.methods.registry import DEFAULT
+
+# One separator after each frame that has tokens left. After every row that has some, as an uncompressed video has them,
+# they would be half of the tokens at a tenth, and the bundled demo model answers no better (docs/methods.md).
+STRUCTURE = Structure(per_frame=1)
 
 
 @dataclass(frozen=True)
@@ -125,14 +131,25 @@ class FeaturesToTokens:
         """Return every frame's projected tokens on the pooled grid, without row separators."""
         rows, columns = self.connector.pooled
         tokens = self.project(video.x).unflatten(1, (-1, rows, columns + 1))[..., :columns, :].flatten(2, 3)
-        return VideoFeatures(tokens, (rows, columns), tuple(times), self.connector.tokens_per_support)
+        return VideoFeatures(
+            tokens, (rows, columns), tuple(times), self.connector.tokens_per_support, structure=STRUCTURE
+        )
+
+    def unpooled_tokens(self, video: PositionedVideo, times: Sequence[float] = ()) -> VideoFeatures:
+        """Return every frame's projected tokens before pooling, and the weights of the pooling."""
+        tokens = self.connector.unpooled(video.x.flatten(0, 1)).unflatten(0, video.x.shape[:2])
+        extras = {"pooling": self.connector.pooling.to(tokens.device).expand(len(tokens), -1, -1, -1)}
+        return VideoFeatures(
+            tokens, self.connector.grid, tuple(times), self.connector.tokens_per_support, extras, STRUCTURE
+        )
 
     def with_separators(self, made: Compressed) -> tuple[Float[Tensor, "v d"], Int[Tensor, "v"]]:
-        """Return a method's tokens in reading order with a separator after each row, and each one's index.
+        """Return a method's tokens in reading order with separators, and each one's index.
 
         A merged token stands in the frame and row that are nearest to its mean position. A separator follows the last
-        token of every row that has some left; its index is -1.
+        token of every frame that has some left; of a video with all its tokens, the last of every row. Its index is -1.
         """
+        made = made.on_grid(self.connector.pooled)
         frame, (_, row, column) = made.nearest_frame, made.positions.unbind(1)
         row = row.round()
         by_position = column.argsort(stable=True)
@@ -140,7 +157,9 @@ class FeaturesToTokens:
         by_position = by_position[frame[by_position].argsort(stable=True)]
         frame, row = frame[by_position], row[by_position]
         ends = torch.ones(len(made), dtype=torch.bool, device=row.device)
-        ends[:-1] = (frame[1:] != frame[:-1]) | (row[1:] != row[:-1])
+        ends[:-1] = frame[1:] != frame[:-1]
+        if len(made) == len(made.frame_times) * math.prod(self.connector.pooled):
+            ends[:-1] |= row[1:] != row[:-1]
         order = torch.full((len(made) + int(ends.sum()),), -1, device=row.device)
         order[torch.arange(len(made), device=row.device) + ends.cumsum(0) - ends.long()] = by_position
         tokens = self.connector.row_separator.to(made.tokens).repeat(len(order), 1)

@@ -211,6 +211,8 @@ class AviotModel(FeaturesToTokens, AviotPreTrainedModel):
             raise ValueError(
                 f"method {method.name!r} acts on {method.point} and is not trained; choose one that is trained"
             )
+        if method.before_pooling:
+            raise ValueError(f"method {method.name!r} reads tokens before they are pooled; ask by a VideoLM")
         every = self.frame_tokens(videos, request.times)
         for index in range(len(group.prompts)):
             question = None if group.questions is None else group.questions[index]
