@@ -12,18 +12,6 @@ from aviot.backbones.huggingface.processing import Processing
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "checkpoint"
 LLAVA_VIDEO = "llava-video"
-QWEN3 = {"shortest_edge": 32 * 32 * 8, "longest_edge": 32 * 32 * 64}  # of the whole video
-SETTINGS = {
-    "qwen2-vl": {"size": tiny.SIZE},
-    "qwen2.5-vl": {"size": tiny.SIZE},
-    "qwen3-vl": {"size": QWEN3},
-    "qwen3-vl-moe": {"size": QWEN3},
-    "qwen3.5": {"size": QWEN3},
-    "llava-onevision": {"size": {"height": 42, "width": 42}},
-    "internvl": {"size": {"height": 48, "width": 48}},
-    "video-llama3": {"size": {"shortest_edge": 28 * 28 * 2, "longest_edge": 28 * 28 * 60}},
-    "smolvlm": {"size": {"longest_edge": 96}, "max_image_size": {"longest_edge": 48}},
-}
 FAMILIES = (*tiny.FAMILIES, LLAVA_VIDEO)
 
 
@@ -34,7 +22,7 @@ def lm_of(family: str) -> VideoLM:
         return VideoLM.from_pretrained(GOLDEN, device="cpu")
     model, tokenizer = tiny.FAMILIES[family]()
     found = registry.wrap(model, tokenizer)
-    processing = Processing(tokenizer, tokenizer.chat_template, {}, SETTINGS[family])
+    processing = Processing(tokenizer, tokenizer.chat_template, {}, tiny.VIDEO_SETTINGS[family])
     return VideoLM(type(found)(model, processing))
 
 

@@ -72,8 +72,11 @@ class Group:
     own: list = field(default_factory=list)  # each token's time, if they differ
 
 
-def groups_of(name, encoded, keep, made):
-    """Return the groups of tokens that a method makes of an encoded video; AVIOT's from its own coefficients."""
+def groups_of(name, encoded, keep, made, separators=0):
+    """Return the groups of tokens that a method makes of an encoded video; AVIOT's from its own coefficients.
+
+    `separators` is the number of those that the layout adds to a whole video.
+    """
     frames, patches = encoded.features.shape[:2]
     times = np.array(encoded.times)
     sources = {"": encoded.features, **encoded.extras}
@@ -81,7 +84,8 @@ def groups_of(name, encoded, keep, made):
     columns = encoded.grid[1]
     if name in ("random-tokens", "none"):
         total = frames * patches
-        kept = sorted(drawn(total, -(-total // round(1 / keep)))) if name == "random-tokens" else range(total)
+        count = -(-total // round(1 / keep)) - separators  # a budget counts them, too
+        kept = sorted(drawn(total, count)) if name == "random-tokens" else range(total)
         kept = [divmod(int(one), patches) for one in kept]
         return [
             _group(
