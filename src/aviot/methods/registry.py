@@ -26,6 +26,8 @@ _OWN = {
     "segment-mean": "aviot.methods.baselines:IntervalMean",
     "random": "aviot.methods.baselines:Random",
     "low-resolution": "aviot.methods.baselines:LowResolution",
+    "fastv": "aviot.methods.peers.fastv:FastV",
+    "framefusion": "aviot.methods.peers.framefusion:FrameFusion",
     UNCOMPRESSED: "aviot.methods.baselines:Uncompressed",
 }
 _registered: "dict[str, Callable[[], Method]]" = {}

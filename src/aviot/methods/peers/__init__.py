@@ -1,0 +1,1 @@
+"""Methods that others have published, one per file, implemented from their specifications."""
