@@ -28,12 +28,8 @@ def taken(hidden, start, kept, count):
 def test_fastv(name):
     case = golden_arrays.load("fastv", name)
     start, count, k = (case.params[key] for key in ("image_token_start_index", "image_token_length", "fastv_k"))
-
-    class AtLayer(fastv.FastV):
-        layer = k
-
     left = fastv.kept_count(count, case.params["fastv_r"])
-    reduction = AtLayer().start(entering(1, count, case.params["num_layers"], limit=left))
+    reduction = fastv.FastV(k).start(entering(1, count, case.params["num_layers"], limit=left))
     hidden, rows = case["hidden"][0], case["attention_last_row"][0, :, :, start : start + count]
     for layer, weight in enumerate(case["layer_weights"]):
         asked = layer and reduction.queries(layer - 1)

@@ -49,7 +49,7 @@ class DecoderMethod(InsideMethod):
     The layers before it read every token. `budget` counts the tokens that the layers after it read.
     """
 
-    layer: ClassVar[int]
+    layer: int
     needs_attention: ClassVar[bool] = False  # True if `select` needs the last token's attention in the layer before
 
     @abstractmethod

@@ -22,15 +22,17 @@ def attended(attention: Float[Tensor, "heads n"], count: int) -> Int[Tensor, "co
 class FastV(DecoderMethod):
     """FastV (ECCV 2024, arXiv 2403.06764): keep the tokens that the last prompt token attends to most in layer K - 1.
 
-    K is 2, the paper's default. "R" in the paper is the share that is pruned; others quote the share that is left in
-    layers K and later. Our budget counts the latter; the layers before K read every token. Selection happens once, in
-    the prefill; the first published code, without a cache, selects again for every generated token.
+    K is `layer`, 2 by the paper's default. "R" in the paper is the share that is pruned; others quote the share that is
+    left in layers K and later. Our budget counts the latter; the layers before K read every token. Selection happens
+    once, in the prefill; the first published code, without a cache, selects again for every generated token.
     """
 
     name = "fastv"
     title = "FastV"
-    layer = LAYER
     needs_attention = True
+
+    def __init__(self, layer: int = LAYER) -> None:
+        self.layer = layer
 
     def select(
         self, hidden: Float[Tensor, "n d"], attention: Float[Tensor, "heads n"] | None, count: int
