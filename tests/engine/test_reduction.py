@@ -1,5 +1,6 @@
 """Tokens that leave inside the decoder, in every family, against its layers run by hand on what is left."""
 
+import re
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -42,12 +43,13 @@ NEW = 4  # tokens to generate
 
 
 @cache
-def opened(family):
+def opened(family, dtype=torch.float32):
     """Return a session of a tiny model about a video of five frames."""
     frames = np.random.default_rng(0).integers(0, 255, (5, 56, 84, 3), dtype=np.uint8)
     if family == "llava-video":
         return aviot.VideoLM.from_pretrained(GOLDEN, device="cpu").open(frames, source_fps=2)
     model, tokenizer = tiny.FAMILIES[family]()
+    model = model.to(dtype)
     kind = type(aviot.VideoLM(model, tokenizer).backbone)
     lm = aviot.VideoLM(kind(model, Processing(tokenizer, None, {}, SETTINGS[family])))
     return lm.open(frames, source_fps=2, fps=2)
@@ -453,6 +455,48 @@ def test_steps_that_are_none_are_refused(kept, sentence):
 
     with pytest.raises(ValueError, match=sentence):
         opened("internvl").ask("What?", budget=2, method=Wrong([], merge=False), max_new_tokens=2)
+
+
+def test_the_example_of_the_documentation_leaves_a_quarter():
+    page = (Path(__file__).parents[2] / "docs" / "methods.md").read_text()
+    names = {"torch": torch}
+    (block,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.S) if "InsideMethod" in block]
+    exec(compile(block, "docs/methods.md", "exec"), names)
+    session = opened("qwen2.5-vl")
+    inputs, reducing = placed(session, names["Pairs"]())
+    with torch.inference_mode():
+        generated(session.backbone.model, inputs, reducing)
+    before = reducing.counts[0]
+    assert reducing.counts == [before, -(-before // 2), -(-before // 4)]
+    weights = reducing.record.weights
+    assert weights[0] == 0.25
+    sums = torch.bincount(reducing.record.place, weights).float()
+    torch.testing.assert_close(sums, torch.ones(reducing.record.left))
+
+
+@pytest.mark.parametrize("name", METHODS)
+@torch.inference_mode()
+def test_half_precision_answers(name):
+    found = []
+    for dtype in (torch.float32, torch.bfloat16):
+        session = opened("qwen2.5-vl", dtype)
+        inputs, reducing = placed(session, method_named(name))
+        found.append((reducing, generated(session.backbone.model, inputs, reducing)[1]))
+    (whole, expected), (half, logits) = found
+    assert logits.isfinite().all()
+    assert half.made.tokens.dtype == torch.bfloat16
+    assert half.counts[0] == whole.counts[0]
+    assert half.record.result(half.made, half.order).tokens.dtype == torch.bfloat16
+    if name != "framefusion":  # whose counts depend on similarities
+        assert half.counts == whole.counts
+        assert (logits[0] - expected[0]).abs().max() < 0.5 * expected[0].std()
+
+
+@torch.inference_mode()
+def test_static_caches_are_refused():
+    session = opened("internvl")
+    with pytest.raises(ValueError, match="which a static cache cannot hold; generate with a DynamicCache"):
+        generated(session.backbone.model, *placed(session, FastV()), cache_implementation="static")
 
 
 @torch.inference_mode()

@@ -44,8 +44,9 @@ def reduced_decoder(model: Any, inputs: DecoderInput, reducing: Reducing) -> Ite
         hook(decoder, state.begin)
         for layer in state.layers_of(decoder):
             hook(layer.module, layer.before)
-            hook(layer.module.post_attention_layernorm, layer.within)
-            if hasattr(layer.module, "self_attn"):
+            if _overrides(state.reduction, "within"):
+                hook(layer.module.post_attention_layernorm, layer.within)
+            if _overrides(state.reduction, "queries") and hasattr(layer.module, "self_attn"):
                 hook(layer.module.self_attn, layer.note_attention)
         yield
 
@@ -70,7 +71,17 @@ def start(model: Any, inputs: DecoderInput, reducing: Reducing) -> Reduction:
         )
     attends = tuple(hasattr(layer, "self_attn") for layer in decoder.layers)
     text = inputs.length - 1 - int(_positions(inputs)[-1])
-    return reducing.method.start(Entering(reducing.made, reducing.order, reducing.limit, attends, text))
+    reduction = reducing.method.start(Entering(reducing.made, reducing.order, reducing.limit, attends, text))
+    if _overrides(reduction, "within") and not all(hasattr(one, "post_attention_layernorm") for one in decoder.layers):
+        raise ValueError(
+            f"method {name!r} acts before the feed-forward part of a layer, which is not found in "
+            f"{type(decoder.layers[0]).__name__}; choose a method that acts before layers"
+        )
+    return reduction
+
+
+def _overrides(reduction: Reduction, name: str) -> bool:
+    return getattr(type(reduction), name) is not getattr(Reduction, name)
 
 
 def _positions(inputs: DecoderInput) -> Int[Tensor, "n"]:
@@ -113,6 +124,11 @@ class _State:
             )
         if not self.whole:
             return args, kwargs
+        if getattr(kwargs.get("past_key_values"), "is_compileable", False):
+            raise ValueError(
+                f"method {self.reducing.method.name!r} leaves layers with caches of different lengths, which a static "
+                "cache cannot hold; generate with a DynamicCache"
+            )
         if self.first:
             self.steps = {}
         assert self.steps is not None  # set by the first pass
