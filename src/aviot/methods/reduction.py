@@ -155,7 +155,8 @@ class Reduced:
         tokens = mix_groups(made.tokens[indices], group, weights, count).to(made.tokens.dtype)
 
         def positions() -> Tensor:
-            return mix_groups(made.positions[indices], group, weights, count).to(made.positions.dtype)
+            means = mix_groups(made.positions[indices], group, weights, count) / _sums(group, weights, count)[:, None]
+            return means.to(made.positions.dtype)
 
         def mixture() -> TokenMixture:
             return _joined(made.mixture, indices, group, weights)
