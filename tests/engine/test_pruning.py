@@ -159,3 +159,9 @@ def test_what_cannot_be_dropped_is_refused(session):
         session.ask("What is it?", budget=4, method=TooDeep(), max_new_tokens=2)
     with pytest.raises(ValueError, match="drops tokens before layer 99"):
         session.ask("What is it?", budget=4, method=TooDeep(), stream=True)
+
+
+def test_the_model_alone_refuses_methods_that_an_engine_carries_out(lm, session):
+    inputs = lm.backbone.processor(videos=np.asarray(session.video.frames), source_fps=2, questions=["What is it?"])
+    with pytest.raises(ValueError, match="'keep-loudest' drops tokens inside the decoder; ask by a VideoLM instead"):
+        lm.backbone.model.generate(**inputs, ratio=4.0, compressor=KeepLoudest(), max_new_tokens=2)
