@@ -135,7 +135,8 @@ class ByHand:
         self.deeper = call.get("deepstack_visual_embeds") or []
         ((first, count),) = inputs.visual
         self.visual = inputs.scattered[0] if inputs.scattered else torch.arange(first, first + count)
-        self.weights = None
+        self.weights = self.choosing = None
+        self.unseen = {}
         self.length, self.hidden_from_answer = inputs.length, set(hidden_from_answer)
 
     def __call__(self, answer):
@@ -153,6 +154,12 @@ class ByHand:
                 sees = at[:, None] >= at[None]
                 if answer and number in self.hidden_from_answer:
                     sees &= ~((at[:, None] >= self.length) & self.gone(at)[None])
+                if self.choosing is not None and number + 1 == self.choosing.layer:
+                    weights = eager_weights(self.decoder, layer, normed, (cos, sin)).mean(0)
+                    self.choose(weights[self.length :, visual], visual)
+                for row, unseen in self.unseen.items():
+                    if number >= self.choosing.layer:
+                        sees[row, unseen] = False
                 mixed, _ = layer.self_attn(normed, position_embeddings=(cos, sin), attention_mask=sees[None, None])
                 if self.reduction is not None and (queries := self.reduction.queries(number)):
                     self.weights = eager_weights(self.decoder, layer, normed, (cos, sin))[:, -queries:]
@@ -167,10 +174,20 @@ class ByHand:
         self.left, self.reduction = at, None
         return self.model.lm_head(self.decoder.norm(hidden))[0, -1]
 
+    def choose(self, rows, visual):
+        """Note what each decoded token does not see from a layer on, by its attention and that of the one before."""
+        for number, row in enumerate(rows):
+            if number and torch.nn.functional.cosine_similarity(row, rows[number - 1], dim=0) >= self.choosing.change:
+                continue
+            count = max(1, int((len(row) - 1) * (1 - self.choosing.hidden)))
+            self.unseen[self.length + number] = visual[row.argsort()[: len(row) - count]]
+
     def gone(self, at):
-        """Return which of these tokens leave later, in the only step."""
-        (kept,) = self.steps.values()
-        return torch.isin(at, self.visual) & ~torch.isin(at, self.visual[kept.index])
+        """Return which of these tokens leave in some layer."""
+        left = self.visual
+        for kept in self.steps.values():
+            left = left[kept.index]
+        return torch.isin(at, self.visual) & ~torch.isin(at, left)
 
     def step(self, point, hidden, at, visual, extras, cos, sin):
         if self.reduction is not None and point != ("before", 0):

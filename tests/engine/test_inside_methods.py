@@ -5,13 +5,15 @@ import torch
 from by_hand import FAMILIES, NEW, ByHand, generated, opened, placed
 
 import aviot
-from aviot.engine.reduction import start
+from aviot.engine.fitting import start
 from aviot.methods import TwoStage
 from aviot.methods.baselines import LowResolution, Uniform
 from aviot.methods.peers.fastv import FastV
 from aviot.methods.peers.framefusion import FrameFusion, Parameters
 from aviot.methods.peers.inside.attention import LatePruning
 from aviot.methods.peers.inside.attention import Parameters as LateParameters
+from aviot.methods.peers.inside.decoding import Choosing
+from aviot.methods.peers.inside.decoding import Parameters as ChoosingParameters
 from aviot.methods.peers.inside.folding import Folding
 from aviot.methods.peers.inside.folding import Parameters as FoldingParameters
 from aviot.methods.peers.inside.question import Parameters as QuestionParameters
@@ -56,6 +58,32 @@ def test_published_methods_decide_as_they_do_by_hand(family, name):
     assert reducing.record.left == len(list(by_hand.steps.values())[-1].index)
 
 
+@pytest.mark.parametrize("change", [0.9, 2.0])
+@pytest.mark.parametrize("family", FAMILIES)
+@torch.inference_mode()
+def test_decoded_tokens_see_what_they_choose(family, change):
+    """DyCoke's second stage, against masks by hand; with a change of 2 every token chooses."""
+    session, parameters = opened(family), ChoosingParameters(layer=1, hidden=0.8, change=change)
+    model = session.backbone.model
+    inputs, reducing = placed(session, TwoStage("two", LowResolution(), Choosing(parameters)))
+    reducing.limit = None
+    if family == "qwen3.5":
+        with pytest.raises(ValueError, match="the attention of layer 0, which is a linear-attention layer"):
+            generated(model, inputs, reducing)
+        return
+    answer, logits, _ = generated(model, inputs, reducing)
+    by_hand = ByHand(model, inputs, {})
+    by_hand.choosing = parameters
+    expected = torch.stack([by_hand(answer[:number]) for number in range(NEW)])
+    torch.testing.assert_close(logits, expected, atol=2e-5, rtol=2e-5)
+    assert by_hand.unseen.keys() >= {inputs.length}
+    assert change < 1 or len(by_hand.unseen) == NEW - 1
+    assert reducing.record.left == len(reducing.order)
+    if family != "llava-video":  # whose class keeps a cache in any case
+        with pytest.raises(ValueError, match="needs the decoder's cache for this prompt; generate with a cache"):
+            generated(model, *placed(session, TwoStage("two", LowResolution(), Choosing(parameters))), use_cache=False)
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_sessions_answer_and_stream_with_them(name):
     session, method = opened("qwen2.5-vl"), method_named(name)
@@ -68,6 +96,15 @@ def test_sessions_answer_and_stream_with_them(name):
     assert answer.tokens_entering == answer.layer_tokens[0] > answer.tokens_after == len(answer.provenance.weights)
     assert (answer.tokens_entering == answer.tokens_before) == (method.inside is method)
     assert answer.as_dict()["layer_tokens"] == answer.layer_tokens
+
+
+def test_several_prompts_are_answered_one_after_another():
+    session = opened("smolvlm")
+    prompts = [session.prompt(question) for question in ("What happens?", "Who is there, and where?")]
+    together = session.answer_all(prompts, budget=4, method="fastv", max_new_tokens=4)
+    alone = [session.ask(prompt.text, budget=4, method="fastv", max_new_tokens=4) for prompt in prompts]
+    assert [each.text for each in together] == [each.text for each in alone]
+    assert [each.tokens_after for each in together] == [each.tokens_after for each in alone]
 
 
 def test_shares_that_leave_everything_answer_as_the_first_stage_alone():

@@ -19,6 +19,7 @@ PLANS = {
     "merge within 0 and 1": (Plan([("within", 0), ("within", 1)], merge=True), ()),
     "merge within 0, drop within 2": (Plan([("within", 0), ("within", 2)], merge=True), ()),
     "cut after 1": (Plan([("before", 2)], merge=False, cut=True), (0, 1)),
+    "cut twice": (Plan([("before", 1), ("before", 2)], merge=True, cut=True), (0, 1)),
     "merge and cut after 0": (Plan([("before", 1)], merge=True, cut=True), (0,)),
 }
 
@@ -61,7 +62,7 @@ def test_answers_without_a_cache_are_the_same(family, plan):
 @torch.inference_mode()
 def test_what_is_cut_from_caches_needs_them():
     session, (method, _) = opened("internvl"), PLANS["cut after 1"]
-    with pytest.raises(ValueError, match="'plan' removes tokens from the decoder's cache; generate with a cache"):
+    with pytest.raises(ValueError, match="'plan' needs the decoder's cache for this prompt; generate with a cache"):
         generated(session.backbone.model, *placed(session, method), use_cache=False)
 
 
@@ -124,6 +125,7 @@ def test_attention_rows_are_the_layers_own(family, queries):
         (Kept(torch.tensor([], dtype=torch.long)), "must keep 1 to"),
         (Kept(torch.tensor([0, 10**6])), "must keep ascending indices below"),
         (Kept(torch.tensor([0.5])), "must keep 1 to"),
+        (Kept(torch.tensor([0]), torch.ones(45).long(), torch.ones(45)), "must merge tokens into those 1 that stay"),
         (Kept(torch.tensor([0]), into=torch.tensor([0])), "must give a place and a weight for each of"),
         (Kept(torch.tensor([0]), torch.tensor([0]), torch.tensor([1.0])), "must give a place and a weight for each of"),
     ],

@@ -185,3 +185,29 @@ def test_folding_is_one_mean_after_another(count):
     assert kept.index.tolist() == sorted(ranked)
     mixed = Reduced.nothing(40, hidden.device).after(kept).mix(hidden)
     torch.testing.assert_close(mixed.double(), expected[kept.index], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("kind", ["equal", "zero", "one", "two"])
+def test_awkward_tokens_are_reduced_to_finite_ones(kind, dtype):
+    count = {"one": 1, "two": 2}.get(kind, 24)
+    hidden = torch.full((count, 6), 0.0 if kind == "zero" else 3.0, dtype=dtype)
+    rows = torch.full((2, 1, count), 1 / count)
+    start = entering(count, 1, 12, limit=max(1, count // 3))
+    for method in (
+        fastv.FastV(),
+        framefusion.FrameFusion(),
+        attention.LatePruning(attention.Parameters(layer=2)),
+        folding.Folding(folding.Parameters(layer=2)),
+        question.QuestionPruning(question.Parameters(layer=1)),
+    ):
+        reduction, values = method.start(start), hidden
+        for layer in range(12):
+            for ask in (reduction.before, reduction.within):
+                kept = ask(layer, values, rows[..., : len(values)])
+                if kept is not None:
+                    kept.check(method.name, len(values))
+                    values, _ = taken(values, 0, kept, len(values))
+        assert 1 <= len(values) <= start.limit
+        assert values.dtype == dtype
+        torch.testing.assert_close(values, hidden[: len(values)])

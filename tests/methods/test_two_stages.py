@@ -37,7 +37,7 @@ def test_needs_are_the_first_stages():
         both(video(), question=torch.ones(8), budget=4)
 
 
-@pytest.mark.parametrize("name", ["holitom", "flashvid", "prunevid"])
+@pytest.mark.parametrize("name", ["dycoke", "holitom", "flashvid", "prunevid"])
 def test_published_pairs_take_their_first_stage_from_the_registry(name, monkeypatch):
     monkeypatch.setattr(registry, "_OWN", {key: at for key, at in registry._OWN.items() if key != name})
     monkeypatch.setattr(registry, "_registered", {})

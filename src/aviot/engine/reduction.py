@@ -18,9 +18,8 @@ from transformers.cache_utils import DynamicLayer
 
 from aviot.engine.attention_rows import attention_rows
 from aviot.engine.base import DecoderInput, Reducing
-from aviot.methods.reduction import Entering, Kept, Reduced, Reduction, mix_groups
-
-LAYER_KINDS = {"full_attention", "linear_attention"}
+from aviot.engine.fitting import overrides, places_of, start
+from aviot.methods.reduction import Kept, Reduced, Reduction, mix_groups
 
 
 @contextmanager
@@ -30,7 +29,7 @@ def reduced_decoder(model: Any, inputs: DecoderInput, reducing: Reducing) -> Ite
     Raises ValueError if the method cannot act inside this decoder.
     """
     decoder = model.get_decoder()
-    state, owner = _State(inputs, reducing, start(model, inputs, reducing)), threading.get_ident()
+    state, owner = _State(inputs, reducing, start(model, inputs, reducing), decoder), threading.get_ident()
     with ExitStack() as hooks:
 
         def hook(module: nn.Module, function: Callable[..., Any]) -> None:
@@ -44,59 +43,22 @@ def reduced_decoder(model: Any, inputs: DecoderInput, reducing: Reducing) -> Ite
         hook(decoder, state.begin)
         for layer in state.layers_of(decoder):
             hook(layer.module, layer.before)
-            if _overrides(state.reduction, "within"):
+            if overrides(state.reduction, "within"):
                 hook(layer.module.post_attention_layernorm, layer.within)
-            if _overrides(state.reduction, "queries") and hasattr(layer.module, "self_attn"):
+            reads = any(overrides(state.reduction, name) for name in ("queries", "looks"))
+            if reads and hasattr(layer.module, "self_attn"):
                 hook(layer.module.self_attn, layer.note_attention)
         yield
-
-
-def start(model: Any, inputs: DecoderInput, reducing: Reducing) -> Reduction:
-    """Return a method's reduction of one prompt; raise ValueError if it cannot act inside this decoder."""
-    decoder, name = model.get_decoder(), reducing.method.name
-    if len(inputs.visual) != 1:
-        raise ValueError(f"tokens are dropped inside the decoder for one prompt at a time, got {len(inputs.visual)}")
-    others = sorted(set(getattr(decoder.config, "layer_types", None) or ()) - LAYER_KINDS)
-    if others:
-        raise ValueError(
-            f"method {name!r} drops tokens inside the decoder, which works for layers of "
-            f"{' and '.join(sorted(LAYER_KINDS))}, and this one has {', '.join(others)}; choose a method that acts "
-            "before the decoder"
-        )
-    implementation = str(decoder.config._attn_implementation)
-    if "flex" in implementation:
-        raise ValueError(
-            f"method {name!r} shortens attention masks, which {implementation!r} cannot; load the model with sdpa, "
-            "eager or flash attention"
-        )
-    attends = tuple(hasattr(layer, "self_attn") for layer in decoder.layers)
-    text = inputs.length - 1 - int(_positions(inputs)[-1])
-    reduction = reducing.method.start(Entering(reducing.made, reducing.order, reducing.limit, attends, text))
-    if _overrides(reduction, "within") and not all(hasattr(one, "post_attention_layernorm") for one in decoder.layers):
-        raise ValueError(
-            f"method {name!r} acts before the feed-forward part of a layer, which is not found in "
-            f"{type(decoder.layers[0]).__name__}; choose a method that acts before layers"
-        )
-    return reduction
-
-
-def _overrides(reduction: Reduction, name: str) -> bool:
-    return getattr(type(reduction), name) is not getattr(Reduction, name)
-
-
-def _positions(inputs: DecoderInput) -> Int[Tensor, "n"]:
-    """Return the places of the visual tokens in the sequence of a single prompt."""
-    ((first, count),) = inputs.visual
-    (places,) = inputs.scattered or (torch.arange(first, first + count),)
-    return places
 
 
 class _State:
     """One prompt on its way through the layers: what is left of the sequence, and the steps that have been taken."""
 
-    def __init__(self, inputs: DecoderInput, reducing: Reducing, reduction: Reduction) -> None:
+    def __init__(self, inputs: DecoderInput, reducing: Reducing, reduction: Reduction, decoder: Any) -> None:
         self.length, self.reducing, self.reduction = inputs.length, reducing, reduction
-        self.places = _positions(inputs)
+        self.layers = len(decoder.layers)
+        self.chooses = overrides(reduction, "sees")
+        self.places = places_of(inputs)
         self.steps: dict[tuple[str, int], Kept] | None = None  # of the prefill, once it is under way
         self.whole = self.first = False  # whether this pass reads the whole prompt, and whether it is the prefill
         self.attention: Tensor | None = None
@@ -104,7 +66,8 @@ class _State:
         self.index = torch.empty(0, dtype=torch.long)  # in the sequence, of what is left of it
         self.visual = self.index  # among what is left, of its visual tokens
         self.reduced = Reduced.nothing(0, self.index.device)
-        self.entered: list[Tensor] = []  # the sequence that each layer so far has read
+        self.entered: list[Tensor] = []  # the sequence that each layer so far has read, or still has in its cache
+        self.hidden: Tensor | None = None  # the places in the sequence that the token decoded now does not see
 
     def layers_of(self, decoder: Any) -> list["_Layer"]:
         """Return the state's hooks for each layer."""
@@ -122,7 +85,9 @@ class _State:
                 f"tokens are dropped inside the decoder in one prefill of {self.length} tokens, followed by one token "
                 f"at a time, got a pass over {length}; turn chunked prefill and assisted decoding off"
             )
+        self.attention = self.hidden = None
         if not self.whole:
+            self._check_cache(kwargs.get("past_key_values") is not None)
             return args, kwargs
         if getattr(kwargs.get("past_key_values"), "is_compileable", False):
             raise ValueError(
@@ -132,18 +97,27 @@ class _State:
         if self.first:
             self.steps = {}
         assert self.steps is not None  # set by the first pass
-        if length > self.length and any(step.cut for step in self.steps.values()):
-            raise ValueError(
-                f"method {self.reducing.method.name!r} removes tokens from the decoder's cache; generate with a cache"
-            )
+        self._check_cache(length == self.length or not (self.chooses or any(one.cut for one in self.steps.values())))
         self.index = torch.arange(length, device=device)
         self.visual = self.places.to(device)
         self.reduced = Reduced.nothing(len(self.places), device)
-        self.attention, self.entered = None, []
+        self.entered = []
         self.deeper = tuple(kwargs.get("deepstack_visual_embeds") or ())
+        if len(self.deeper) >= self.layers:
+            raise ValueError(
+                f"method {self.reducing.method.name!r} needs a layer after the last that deepstack adds features to, "
+                f"and this decoder adds {len(self.deeper)} to {self.layers} layers; choose another method"
+            )
         if self.deeper:  # the decoder would add them to tokens that may have left; `_Layer.before` does it instead
             kwargs |= {"deepstack_visual_embeds": None, "visual_pos_masks": None}
         return args, kwargs
+
+    def _check_cache(self, fits: bool) -> None:
+        """Raise ValueError for a pass without a cache that cannot repeat what the prefill did."""
+        if not fits:
+            raise ValueError(
+                f"method {self.reducing.method.name!r} needs the decoder's cache for this prompt; generate with a cache"
+            )
 
     def step(self, at: tuple[str, int], hidden: Float[Tensor, "1 l d"]) -> Kept | None:
         """Return what stays at a point: the method's decision in the prefill, the same again in later passes."""
@@ -154,7 +128,7 @@ class _State:
         attention = None if self.attention is None else self.attention[..., self.visual]
         kept = ask(at[1], hidden[0, self.visual], attention)
         if kept is not None:
-            _check(self.reducing.method.name, kept, len(self.visual))
+            kept.check(self.reducing.method.name, len(self.visual))
             self.steps[at] = kept
         return kept
 
@@ -176,7 +150,7 @@ class _State:
 
     def cut(self, cache: Any) -> None:
         """Remove the tokens that have left from the caches of the layers so far; linear attention holds none."""
-        for layer, entered in zip([] if cache is None else cache.layers, self.entered, strict=False):
+        for number, layer in enumerate([] if cache is None else cache.layers[: len(self.entered)]):
             keys = getattr(layer, "keys", None)
             if not isinstance(keys, Tensor):
                 continue
@@ -185,8 +159,13 @@ class _State:
                     f"method {self.reducing.method.name!r} removes tokens from the decoder's cache, which a "
                     f"{type(layer).__name__} cannot; generate with a DynamicCache"
                 )
-            stays = torch.isin(entered, self.index).nonzero()[:, 0].to(keys.device)
+            stays = torch.isin(self.entered[number], self.index).nonzero()[:, 0].to(keys.device)
             layer.keys, layer.values = keys[..., stays, :], layer.values[..., stays, :]
+            self.entered[number] = self.entered[number][stays]
+
+    def left_in(self, layer: int) -> Int[Tensor, "k"]:
+        """Return the places in a layer's cache of the visual tokens that are left in the end."""
+        return torch.isin(self.entered[layer], self.index[self.visual]).nonzero()[:, 0]
 
 
 class _Layer:
@@ -199,7 +178,7 @@ class _Layer:
         """Shorten what the layer reads."""
         state = self.state
         if not state.whole:
-            return args, kwargs | {"attention_mask": None}  # one new token sees all that its layer's cache holds
+            return args, kwargs | {"attention_mask": self._seen(args, kwargs)}
         hidden = args[0] if args else kwargs.pop("hidden_states")
         if self.number:
             hidden = self._with_deeper(hidden)
@@ -230,10 +209,35 @@ class _Layer:
     def note_attention(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Compute the attention rows that the method needs of this layer, from the layer's own weights."""
         state = self.state
-        queries = state.reduction.queries(self.number) if state.whole and state.first else 0
-        if queries:
-            hidden = args[0] if args else kwargs["hidden_states"]
-            state.attention = attention_rows(self.module.self_attn, hidden, kwargs["position_embeddings"], queries)
+        hidden, rotary = args[0] if args else kwargs["hidden_states"], kwargs["position_embeddings"]
+        if not state.whole:
+            if state.chooses and state.reduction.looks(self.number):
+                past = kwargs["past_key_values"].layers[self.number].keys
+                rows = attention_rows(self.module.self_attn, hidden, rotary, past=past)
+                state.attention = rows[:, 0, state.left_in(self.number)]
+        elif state.first and (queries := state.reduction.queries(self.number)):
+            state.attention = attention_rows(self.module.self_attn, hidden, rotary, queries)
+
+    def _seen(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+        """Return the mask of one decoded token: it sees all that its layer's cache holds, unless the method chooses."""
+        state = self.state
+        if not state.chooses:
+            return None
+        if state.attention is not None:
+            seen, state.attention = state.reduction.sees(self.number, state.attention), None
+            if seen is not None:
+                left = state.index[state.visual]
+                unseen = torch.ones(len(left), dtype=torch.bool, device=left.device)
+                unseen[seen] = False
+                state.hidden = left[unseen]
+        if state.hidden is None:
+            return None
+        hidden_states, entered = args[0] if args else kwargs["hidden_states"], state.entered[self.number]
+        held = kwargs["past_key_values"].layers[self.number].keys.shape[-2]
+        mask = hidden_states.new_zeros((1, 1, 1, held + 1))
+        columns = torch.isin(entered, state.hidden).nonzero()[:, 0]
+        mask[..., columns.to(mask.device)] = torch.finfo(mask.dtype).min
+        return mask
 
     def _with_deeper(self, hidden: Float[Tensor, "1 l d"]) -> Float[Tensor, "1 l d"]:
         """Add what deepstack adds after the layer before; a merged token gets the same mixture of it."""
@@ -259,16 +263,3 @@ class _Layer:
         if isinstance(mask, Tensor):
             shorter["attention_mask"] = mask[..., index, :][..., index] if mask.ndim == 4 else mask[..., index]
         return kwargs | shorter
-
-
-def _check(name: str, kept: Kept, count: int) -> None:
-    """Raise ValueError unless what stays is ascending indices of the tokens there, and what is merged fits them."""
-    index, merged = kept.index, (kept.into, kept.weights)
-    if index.ndim != 1 or index.dtype != torch.int64 or not len(index) or len(index) > count:
-        raise ValueError(
-            f"method {name!r} must keep 1 to {count} visual tokens, got {index.dtype} {tuple(index.shape)}"
-        )
-    if not bool((index[1:] > index[:-1]).all()) or not 0 <= int(index[0]) <= int(index[-1]) < count:
-        raise ValueError(f"method {name!r} must keep ascending indices below {count}")
-    if any((part is None) != (merged[0] is None) or (part is not None and part.shape != (count,)) for part in merged):
-        raise ValueError(f"method {name!r} must give a place and a weight for each of {count} tokens, or neither")

@@ -10,8 +10,9 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList, TextIteratorStreamer
 
 from aviot.engine.base import DecoderInput, Engine, Reducing, Stopwatch
+from aviot.engine.fitting import start
 from aviot.engine.guard import FiniteGuard, guarded
-from aviot.engine.reduction import reduced_decoder, start
+from aviot.engine.reduction import reduced_decoder
 
 
 class TransformersEngine(Engine):

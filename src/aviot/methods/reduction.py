@@ -62,6 +62,22 @@ class Kept:
     weights: Float[Tensor, "n"] | None = None
     cut: bool = False
 
+    def check(self, name: str, count: int) -> None:
+        """Raise ValueError unless what stays is ascending indices of `count` tokens, and what is merged fits them."""
+        index, merged = self.index, (self.into, self.weights)
+        if index.ndim != 1 or index.dtype != torch.int64 or not len(index) or len(index) > count:
+            raise ValueError(
+                f"method {name!r} must keep 1 to {count} visual tokens, got {index.dtype} {tuple(index.shape)}"
+            )
+        if not bool((index[1:] > index[:-1]).all()) or not 0 <= int(index[0]) <= int(index[-1]) < count:
+            raise ValueError(f"method {name!r} must keep ascending indices below {count}")
+        if any(
+            (part is None) != (merged[0] is None) or (part is not None and part.shape != (count,)) for part in merged
+        ):
+            raise ValueError(f"method {name!r} must give a place and a weight for each of {count} tokens, or neither")
+        if self.into is not None and not -1 <= int(self.into.min()) <= int(self.into.max()) < len(index):
+            raise ValueError(f"method {name!r} must merge tokens into those {len(index)} that stay, or none (-1)")
+
     @classmethod
     def best(cls, scores: Float[Tensor, "n"], count: int) -> "Kept":
         """Keep the tokens with the highest scores."""
@@ -70,6 +86,8 @@ class Kept:
 
 class Reduction:
     """The state of one prompt's reduction inside the decoder, which the engine asks layer by layer in the prefill.
+
+    `looks` and `sees` are asked for every decoded token instead.
 
     `hidden` and `attention` are those of the visual tokens that are left; `attention` has the rows that `queries` asked
     for in the latest layer, None if it asked for none.
@@ -89,6 +107,14 @@ class Reduction:
         self, layer: int, hidden: Float[Tensor, "n d"], attention: Float[Tensor, "heads q n"] | None
     ) -> Kept | None:
         """Return what stays between a layer's attention and its feed-forward part; None: everything."""
+        return None
+
+    def looks(self, layer: int) -> bool:
+        """Return whether a decoded token's attention in this layer is needed, for `sees`; by default not."""
+        return False
+
+    def sees(self, layer: int, attention: Float[Tensor, "heads n"]) -> Int[Tensor, "k"] | None:
+        """Return the visual tokens that the token decoded now sees from this layer on; None: all that are left."""
         return None
 
 

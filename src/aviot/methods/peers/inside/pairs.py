@@ -6,6 +6,7 @@ Each needs its first stage in the registry, under the name without the ending.
 from aviot.methods.base import TokenMethod
 from aviot.methods.inside import InsideMethod, TwoStage
 from aviot.methods.peers.inside.attention import LatePruning
+from aviot.methods.peers.inside.decoding import Choosing
 from aviot.methods.peers.inside.folding import Folding
 from aviot.methods.peers.inside.question import QuestionPruning
 from aviot.methods.registry import get
@@ -22,6 +23,11 @@ def _full(name: str, second: InsideMethod) -> TwoStage:
 def holitom() -> TwoStage:
     """Return HoliTom with its inner merge."""
     return _full("holitom", Folding())
+
+
+def dycoke() -> TwoStage:
+    """Return DyCoke with its choice of visible tokens while decoding."""
+    return _full("dycoke", Choosing())
 
 
 def flashvid() -> TwoStage:
