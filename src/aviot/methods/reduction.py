@@ -41,10 +41,10 @@ class Entering:
                 f"choose a layer from 1 to {self.layers - 1}"
             )
         if attention and not self.attends[layer - 1]:
-            possible = [str(at + 1) for at, softmax in enumerate(self.attends[:-1]) if softmax]
+            possible = [str(at) for at, softmax in enumerate(self.attends[:-1]) if softmax]
             raise ValueError(
                 f"method {name!r} reads the attention of layer {layer - 1}, which is a linear-attention layer here; "
-                f"choose its layer from {', '.join(possible) or 'a decoder with softmax attention'}"
+                f"choose one with softmax attention ({', '.join(possible) or 'this decoder has none'})"
             )
 
 
