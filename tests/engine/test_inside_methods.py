@@ -147,9 +147,7 @@ def test_decoders_that_do_not_fit_are_refused():
         return opened(family).ask("What?", budget=2, method=method, max_new_tokens=2, **more)
 
     linear = TwoStage("two", LowResolution(), Folding(FoldingParameters(layer=1)))
-    with pytest.raises(
-        ValueError, match=r"layer 0, which is a linear-attention layer.*attention \(1\)"
-    ):
+    with pytest.raises(ValueError, match=r"layer 0, which is a linear-attention layer.*attention \(1\)"):
         ask("qwen3.5", linear)
     for second in (Folding(), LatePruning(), QuestionPruning()):
         with pytest.raises(ValueError, match="this decoder has 3; choose a layer from 1 to 2"):

@@ -157,6 +157,29 @@ def test_the_example_of_the_documentation_leaves_a_quarter():
 
 
 @torch.inference_mode()
+def test_flash_attention_is_given_no_gaps_between_positions():
+    """It would take them for borders of packed sequences; rotary embeddings are computed before the layers."""
+    session, seen = opened("internvl"), {}
+    inputs, reducing = placed(session, PLANS["drop before 1"][0])
+    layers = session.backbone.model.get_decoder().layers
+    hooks = [
+        layer.self_attn.register_forward_pre_hook(
+            lambda _, args, kwargs, n=number: seen.update({n: kwargs["position_ids"]}), with_kwargs=True
+        )
+        for number, layer in enumerate(layers)
+    ]
+    try:
+        with reduced_decoder(session.backbone.model, inputs, reducing):
+            session.backbone.model(**inputs.arguments, use_cache=False)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    assert seen[0].shape[-1] == inputs.length
+    assert seen[1] is None
+    assert seen[2] is None
+
+
+@torch.inference_mode()
 def test_static_caches_are_refused():
     session = opened("internvl")
     with pytest.raises(ValueError, match="which a static cache cannot hold; generate with a DynamicCache"):
