@@ -19,7 +19,8 @@ class Budget:
 
     `ratio` is the number of tokens before compression over that after, above 1. `keep` is the share of tokens that
     stays, above 0 and at most 1. `supports` is a number of whole frames' tokens, `tokens` a number of tokens. A limit
-    above the size of a video has no effect on it.
+    above the size of a video has no effect on it. For methods that act inside the decoder, where every token enters, it
+    limits those that are left there.
     """
 
     ratio: float | None = None

@@ -20,10 +20,10 @@ from aviot.backbones.base import Backbone, CompressionRequest, EncodedVideo, His
 from aviot.backbones.checkpoints.folder import ORIGIN, resolve_folder
 from aviot.backbones.checkpoints.shards import write_tensors
 from aviot.budget import Budget
-from aviot.engine.base import DecoderInput, Engine, Pruning, Report, Stopwatch
+from aviot.engine.base import DecoderInput, Engine, Reducing, Report, Stopwatch
 from aviot.engine.transformers import TransformersEngine
 from aviot.methods.aviot.result import Compression
-from aviot.methods.base import Compressed, DecoderMethod, Method
+from aviot.methods.base import Compressed, Method
 from aviot.methods.features import TokenMixture
 from aviot.methods.registry import DEFAULT
 from aviot.request import MAX_NEW_TOKENS, check_question
@@ -93,6 +93,8 @@ class Answer:
 
     `supports` is the number of distinct times among the decoder's tokens. `path` has the number of frames or supports
     at each stage, and `budgets` those of the stages' segments; methods without stages have one entry and none.
+    `layer_tokens` has the number of visual tokens that each decoder layer read, of methods that act inside the decoder;
+    `tokens_after` is then the number that was left when they had done their work.
     """
 
     question: str
@@ -105,6 +107,12 @@ class Answer:
     budgets: tuple[Any, ...]
     milliseconds: dict[str, float]
     compressed: Compressed | None = None  # None without a record
+    layer_tokens: tuple[int, ...] = ()
+
+    @property
+    def tokens_entering(self) -> int:
+        """The number of visual tokens that the first decoder layer read."""
+        return self.layer_tokens[0] if self.layer_tokens else self.tokens_after
 
     @property
     def seconds(self) -> float:
@@ -124,7 +132,9 @@ class Answer:
     def as_dict(self) -> dict[str, Any]:
         """Return the answer as plain data."""
         names = ("question", "text", "frames", "supports", "tokens_before", "tokens_after", "path", "budgets")
-        return {name: getattr(self, name) for name in names} | {"milliseconds": self.milliseconds}
+        inside = {"tokens_entering": self.tokens_entering, "layer_tokens": self.layer_tokens}
+        own = {name: getattr(self, name) for name in names} | (inside if self.layer_tokens else {})
+        return own | {"milliseconds": self.milliseconds}
 
 
 @dataclass(frozen=True)
@@ -194,11 +204,10 @@ class VideoSession:
         prompt = self.prompt(question, history=history)
         if not stream:
             return self.answer_all([prompt], budget=limit, method=found, max_new_tokens=max_new_tokens, record=True)[0]
-        if isinstance(found, DecoderMethod):
-            raise ValueError(f"method {found.name!r} acts inside the decoder and does not stream; ask without stream")
-        videos = self._compress([prompt], CompressionRequest(limit, found, record=False, times=self._times))
-        inputs = self._place([prompt], videos, max_new_tokens)
-        return self.lm.engine.stream(inputs, max_new_tokens)
+        record = found.inside is not None  # which says where its tokens stand
+        (video,) = self._compress([prompt], CompressionRequest(limit, found, record=record, times=self._times))
+        inputs = self._place([prompt], [video], max_new_tokens)
+        return self.lm.engine.stream(inputs, max_new_tokens, self._reducing(found, video, limit))
 
     def prompt(self, question: str, *, history: History = (), span: tuple[int, int] | None = None) -> Prompt:
         """Return a question's prompt; `span` is the range of its characters without instructions."""
@@ -217,8 +226,8 @@ class VideoSession:
         found, limit = methods.get(method), self._budget(budget)
         if not prompts:
             return []
-        if isinstance(found, DecoderMethod):
-            return [self._answer_pruned(prompt, limit, found, max_new_tokens) for prompt in prompts]
+        if found.inside is not None:
+            return [self._answer_reduced(prompt, limit, found, max_new_tokens) for prompt in prompts]
         watch = self._watch()
         with watch.part("compress"):
             request = CompressionRequest(limit, found, record=record, times=self._times)
@@ -234,7 +243,7 @@ class VideoSession:
     ) -> ConditionedVideo:
         """Compress for a question (None: unconditioned), with provenance; `answer` takes the result."""
         found = methods.get(method)
-        if isinstance(found, DecoderMethod):
+        if found.inside is not None:
             raise ValueError(f"method {found.name!r} drops tokens inside the decoder; ask it, or evaluate it, instead")
         self.report("compress")
         prompt = self.prompt("-" if question is None else question)
@@ -271,20 +280,28 @@ class VideoSession:
         self.backbone.check_length(inputs.length, max_new_tokens)
         return inputs
 
-    def _answer_pruned(self, prompt: Prompt, limit: Budget, method: DecoderMethod, max_new_tokens: int) -> Answer:
-        """Answer with all tokens in the first decoder layers, and those that the method selects in later ones."""
+    def _answer_reduced(self, prompt: Prompt, limit: Budget, method: Method, max_new_tokens: int) -> Answer:
+        """Answer with fewer visual tokens in later decoder layers than in the first ones."""
         watch = self._watch()
         with watch.part("compress"):
             (video,) = self._compress([prompt], CompressionRequest(limit, method, times=self._times))
             inputs = self._place([prompt], [video], max_new_tokens)
-        count = len(video.tokens)
-        pruning = Pruning(method, (min(count, limit.count(len(self.encoded.times), self.encoded.tokens_per_frame)),))
-        (text,) = self.lm.engine.generate(inputs, max_new_tokens, watch, pruning)
-        answer = self._answer(prompt, text, video, watch)
+        reducing = self._reducing(method, video, limit)
+        assert reducing is not None  # the method acts inside the decoder
+        (text,) = self.lm.engine.generate(inputs, max_new_tokens, watch, reducing)
+        answer, left = self._answer(prompt, text, video, watch), reducing.record
+        compressed = left.result(reducing.made, reducing.order)
+        return replace(answer, tokens_after=left.left, compressed=compressed, layer_tokens=tuple(reducing.counts))
+
+    def _reducing(self, method: Method, video: VideoInPrompt, limit: Budget) -> Reducing | None:
+        """Return what a method does inside the decoder; the budget of one with a stage before it is that stage's."""
+        if method.inside is None:
+            return None
         assert video.made is not None  # the request has a record
         assert video.order is not None  # methods on single tokens always have it
-        kept = video.order[pruning.kept[0]]
-        return replace(answer, tokens_after=len(kept), compressed=video.made.subset(kept[kept >= 0]))
+        whole = limit.count(len(self.encoded.times), self.encoded.tokens_per_frame)
+        count = min(len(video.tokens), whole) if method.inside is method else None
+        return Reducing(method.inside, video.made, video.order, count)
 
     def _answer(self, prompt: Prompt, text: str, video: VideoInPrompt, watch: Stopwatch) -> Answer:
         made, encoded = video.made, self.encoded

@@ -8,8 +8,9 @@ import torch
 from transformers import DynamicCache
 
 import aviot
-from aviot.engine.base import Pruning
-from aviot.engine.pruning import last_row_attention, pruned_decoder
+from aviot.engine.attention_rows import attention_rows
+from aviot.engine.base import Reducing
+from aviot.engine.reduction import reduced_decoder
 from aviot.methods import DecoderMethod
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "checkpoint"
@@ -77,8 +78,8 @@ def test_the_prefill_is_that_of_the_tokens_that_stay(lm, session, method):
     inputs, video = placed(session, method)
     ((start, count),) = inputs.visual
     assert count == len(video.tokens) == 6 * lm.backbone.tokens_per_frame
-    pruning = Pruning(method, (count // 4,))
-    with pruned_decoder(model, inputs, pruning):
+    reducing = Reducing(method, video.made, video.order, count // 4)
+    with reduced_decoder(model, inputs, reducing):
         found = model(**inputs.arguments, logits_to_keep=1).logits[0, -1]
 
     def select(embeds, visual):
@@ -86,41 +87,23 @@ def test_the_prefill_is_that_of_the_tokens_that_stay(lm, session, method):
         if method.needs_attention:
             layer = model.get_decoder().layers[0]
             rotary = model.get_decoder().rotary_emb(embeds, torch.arange(embeds.shape[1])[None])
-            rows = last_row_attention(layer.self_attn, layer.input_layernorm(embeds), *rotary)[:, start : start + count]
+            rows = attention_rows(layer.self_attn, layer.input_layernorm(embeds), rotary)[:, 0, start : start + count]
         return method.select(visual, rows, count // 4)
 
     expected, kept = reference_logits(model, inputs.arguments["inputs_embeds"], start, count, select)
-    assert torch.equal(pruning.kept[0], kept)
+    assert torch.equal((reducing.record.place >= 0).nonzero()[:, 0], kept)
+    assert reducing.counts == [count] + [count // 4] * (len(reducing.counts) - 1)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
-
-
-@torch.inference_mode()
-def test_attention_of_the_last_token_is_the_layers_own(lm, session):
-    """Against transformers' eager attention, which returns its weights."""
-    model = lm.backbone.model
-    inputs, _ = placed(session, KeepLoudest())
-    decoder, embeds = model.get_decoder(), inputs.arguments["inputs_embeds"]
-    layer, rotary = decoder.layers[0], decoder.rotary_emb(embeds, torch.arange(embeds.shape[1])[None])
-    normed = layer.input_layernorm(embeds)
-    before = decoder.config._attn_implementation
-    decoder.config._attn_implementation = "eager"
-    try:
-        mask = torch.full((embeds.shape[1],) * 2, -torch.inf).triu(1)[None, None]
-        _, weights = layer.self_attn(normed, position_embeddings=rotary, attention_mask=mask)
-    finally:
-        decoder.config._attn_implementation = before
-    found = last_row_attention(layer.self_attn, normed, *rotary)
-    torch.testing.assert_close(found, weights[0, :, -1], atol=1e-6, rtol=1e-5)
 
 
 @torch.inference_mode()
 def test_caches_hold_the_tokens_that_stay_and_steps_after_the_prefill_agree(lm, session):
     """Decoding with caches equals a prefill of prompt and answer, in which the same tokens are dropped."""
     model = lm.backbone.model
-    inputs, _ = placed(session, KeepLoudest())
+    inputs, video = placed(session, KeepLoudest())
     ((_, count),) = inputs.visual
-    cache, pruning = DynamicCache(), Pruning(KeepLoudest(), (count // 4,))
-    with pruned_decoder(model, inputs, pruning):
+    cache, reducing = DynamicCache(), Reducing(KeepLoudest(), video.made, video.order, count // 4)
+    with reduced_decoder(model, inputs, reducing):
         first = model(**inputs.arguments, past_key_values=cache, use_cache=True, logits_to_keep=1).logits
         token = first[:, -1:].argmax(-1)
         mask = torch.ones(1, inputs.length + 1, dtype=torch.long)
@@ -131,7 +114,7 @@ def test_caches_hold_the_tokens_that_stay_and_steps_after_the_prefill_agree(lm, 
     assert lengths == [inputs.length + 1] + [kept + 1] * (len(lengths) - 1)
     longer = torch.cat((inputs.arguments["inputs_embeds"], model.get_input_embeddings()(token)), 1)
     ((start, _),) = inputs.visual
-    expected, _ = reference_logits(model, longer, start, count, lambda *_: pruning.kept[0])
+    expected, _ = reference_logits(model, longer, start, count, lambda *_: (reducing.record.place >= 0).nonzero()[:, 0])
     torch.testing.assert_close(stepped[0, -1], expected, atol=1e-5, rtol=1e-5)
 
 
@@ -143,6 +126,8 @@ def test_a_session_answers_and_says_what_stayed(session):
     mixture = answer.provenance
     assert mixture.weights.tolist() == [[1.0]] * len(mixture.weights)
     assert len(mixture.weights) <= answer.tokens_after  # separators that stayed have no source
+    assert answer.layer_tokens == (answer.tokens_before, *[answer.tokens_after] * (len(answer.layer_tokens) - 1))
+    assert answer.tokens_entering == answer.tokens_before
     everything = session.ask("What is it?", budget=aviot.Budget(keep=1.0), method=KeepLoudest(), max_new_tokens=4)
     assert everything.text == whole.text
     assert not session.backbone.model.get_decoder().layers[1]._forward_pre_hooks
@@ -172,5 +157,11 @@ def test_what_cannot_be_dropped_is_refused(session):
 
     with pytest.raises(ValueError, match="drops tokens before layer 99, and this decoder has"):
         session.ask("What is it?", budget=4, method=TooDeep(), max_new_tokens=2)
-    with pytest.raises(ValueError, match="does not stream"):
-        session.ask("What is it?", budget=4, method=KeepLoudest(), stream=True)
+    with pytest.raises(ValueError, match="drops tokens before layer 99"):
+        session.ask("What is it?", budget=4, method=TooDeep(), stream=True)
+
+
+def test_the_model_alone_refuses_methods_that_an_engine_carries_out(lm, session):
+    inputs = lm.backbone.processor(videos=np.asarray(session.video.frames), source_fps=2, questions=["What is it?"])
+    with pytest.raises(ValueError, match="'keep-loudest' drops tokens inside the decoder; ask by a VideoLM instead"):
+        lm.backbone.model.generate(**inputs, ratio=4.0, compressor=KeepLoudest(), max_new_tokens=2)

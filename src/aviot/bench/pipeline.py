@@ -18,7 +18,7 @@ from aviot.engine.base import DecoderInput, Report
 from aviot.engine.transformers import TransformersEngine
 from aviot.methods.aviot import Compressor
 from aviot.methods.aviot.replay import Replays
-from aviot.methods.base import Compressed, DecoderMethod, FrameMethod, Method
+from aviot.methods.base import Compressed, FrameMethod, Method
 from aviot.methods.features import VideoFeatures
 from aviot.methods.registry import UNCOMPRESSED
 from aviot.session import VideoLM
@@ -129,7 +129,7 @@ def _measure_setting(pipeline: Pipeline, setup: Setup, options: Options, report:
             f"{pipeline.frames} frames, batch {pipeline.batch}: {name}" + ("" if ratio is None else f" at {ratio:g}")
         )
         method = pipeline.backbone.method(name)
-        if isinstance(method, DecoderMethod):
+        if method.inside is not None:
             raise ValueError(f"method {name!r} drops tokens inside the decoder, which is not timed; choose another")
         parts = {"encode": encode} | _method_parts(pipeline, setup, method, ratio)
         rows.append(_row(pipeline, setup, method, ratio, parts))

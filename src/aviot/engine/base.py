@@ -10,7 +10,9 @@ from typing import Any
 import torch
 
 from aviot.methods.aviot.finite import FiniteFlags
-from aviot.methods.base import DecoderMethod
+from aviot.methods.base import Compressed
+from aviot.methods.inside import InsideMethod
+from aviot.methods.reduction import Reduced
 
 Report = Callable[[str], None]
 """A function that is called with the name of each step as it begins."""
@@ -37,13 +39,26 @@ class DecoderInput:
         return self.length if "input_ids" in self.arguments else 0
 
 
-@dataclass(frozen=True)
-class Pruning:
-    """A method that drops visual tokens inside the decoder, and the number that stays in each prompt."""
+@dataclass
+class Reducing:
+    """A method that acts inside the decoder on one prompt, and the record of what it did, set during the prefill.
 
-    method: DecoderMethod
-    counts: tuple[int, ...]
-    kept: list[torch.Tensor] = field(default_factory=list)  # indices of the tokens that stay, set during the prefill
+    `made` and `order` are the tokens that enter: a method's result, and each visual token's index in it (-1 for
+    structure tokens). `limit` is the number of tokens that the budget leaves (None: the method's own share).
+    """
+
+    method: InsideMethod
+    made: Compressed
+    order: torch.Tensor
+    limit: int | None
+    reduced: Reduced | None = None
+    counts: list[int] = field(default_factory=list)  # visual tokens that each layer read
+
+    @property
+    def record(self) -> Reduced:
+        """What became of each token."""
+        assert self.reduced is not None  # the prefill has run
+        return self.reduced
 
 
 @dataclass
@@ -80,13 +95,14 @@ class Engine(ABC):
 
     @abstractmethod
     def generate(
-        self, inputs: DecoderInput, max_new_tokens: int, watch: Stopwatch, pruning: Pruning | None = None
+        self, inputs: DecoderInput, max_new_tokens: int, watch: Stopwatch, reducing: Reducing | None = None
     ) -> Sequence[str]:
         """Return the greedy answer to each prompt; prefill and decoding are timed separately.
 
-        Raises ValueError if logits or values of the compression are not finite.
+        Raises ValueError if logits or values of the compression are not finite, and if a method that acts inside the
+        decoder (`reducing`, for one prompt) does not fit this one.
         """
 
     @abstractmethod
-    def stream(self, inputs: DecoderInput, max_new_tokens: int) -> Iterator[str]:
-        """Yield the greedy answer to one prompt in pieces, as they are decoded."""
+    def stream(self, inputs: DecoderInput, max_new_tokens: int, reducing: Reducing | None = None) -> Iterator[str]:
+        """Return the greedy answer to one prompt in pieces, as they are decoded; arguments are checked at once."""

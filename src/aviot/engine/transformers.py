@@ -2,16 +2,17 @@
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList, TextIteratorStreamer
 
-from aviot.engine.base import DecoderInput, Engine, Pruning, Stopwatch
+from aviot.engine.base import DecoderInput, Engine, Reducing, Stopwatch
+from aviot.engine.fitting import start
 from aviot.engine.guard import FiniteGuard, guarded
-from aviot.engine.pruning import pruned_decoder
+from aviot.engine.reduction import reduced_decoder
 
 
 class TransformersEngine(Engine):
@@ -24,28 +25,32 @@ class TransformersEngine(Engine):
 
     @torch.inference_mode()
     def generate(
-        self, inputs: DecoderInput, max_new_tokens: int, watch: Stopwatch, pruning: Pruning | None = None
+        self, inputs: DecoderInput, max_new_tokens: int, watch: Stopwatch, reducing: Reducing | None = None
     ) -> Sequence[str]:
         """Return the greedy answer to each prompt."""
         first = _FirstToken(watch.now)
         watch.report("generate")
         start = watch.now()
-        dropping = nullcontext() if pruning is None else pruned_decoder(self.model, inputs, pruning)
-        with dropping:
+        with self._reduced(inputs, reducing):
             tokens = self._generate(inputs, max_new_tokens, logits_processor=LogitsProcessorList([first]))
         answers = tokens[:, inputs.prompt_tokens :]
         watch.spent |= {"prefill": 1000 * (first.at - start), "generate": 1000 * (watch.now() - first.at)}
         return [text.strip() for text in self.tokenizer.batch_decode(answers, skip_special_tokens=True)]
 
-    def stream(self, inputs: DecoderInput, max_new_tokens: int) -> Iterator[str]:
-        """Yield the greedy answer to one prompt in pieces; errors of the decoder are raised after the last piece."""
+    def stream(self, inputs: DecoderInput, max_new_tokens: int, reducing: Reducing | None = None) -> Iterator[str]:
+        """Return the greedy answer to one prompt in pieces; errors of the decoder are raised after the last piece."""
+        if reducing is not None:
+            start(self.model, inputs, reducing)  # refuses what does not fit before anything runs
+        return self._pieces(inputs, max_new_tokens, reducing)
+
+    def _pieces(self, inputs: DecoderInput, max_new_tokens: int, reducing: Reducing | None) -> Iterator[str]:
         pieces = TextIteratorStreamer(self.tokenizer, skip_prompt=inputs.prompt_tokens > 0, skip_special_tokens=True)
         errors: list[BaseException] = []
         abandoned = threading.Event()
 
         def work() -> None:
             try:
-                with torch.inference_mode():
+                with torch.inference_mode(), self._reduced(inputs, reducing):
                     self._generate(inputs, max_new_tokens, streamer=pieces, stopping_criteria=[_stop_at(abandoned)])
             except BaseException as error:
                 errors.append(error)
@@ -75,6 +80,9 @@ class TransformersEngine(Engine):
             return self.model(input_ids=token, position_ids=positions, past_key_values=cache, use_cache=True)
 
         return step
+
+    def _reduced(self, inputs: DecoderInput, reducing: Reducing | None) -> AbstractContextManager[None]:
+        return nullcontext() if reducing is None else reduced_decoder(self.model, inputs, reducing)
 
     def _generate(self, inputs: DecoderInput, max_new_tokens: int, **options: Any) -> Tensor:
         with guarded(self.model, FiniteGuard(inputs.finite)) as guard:

@@ -13,7 +13,6 @@ from aviot.explain.outputs import Outputs
 from aviot.explain.outputs import explain as write_explanation
 from aviot.explain.pictures import Pictures
 from aviot.explain.study import Asking, ModelInfo
-from aviot.methods.base import DecoderMethod
 from aviot.session import VideoSession
 from aviot.utils.files import atomic_write, explain_write_errors
 
@@ -115,7 +114,7 @@ def write_comparison(
     written = []
     for entry in entries:
         method = methods.get(entry.method)
-        if entry.refused or not method.compresses or isinstance(method, DecoderMethod):
+        if entry.refused or not method.compresses or method.inside is not None:
             written.append(entry)
             continue
         asking = Asking((comparison.question,), comparison.budget, entry.method, comparison.max_new_tokens)

@@ -1,11 +1,16 @@
 from aviot.methods.base import Compressed as Compressed
-from aviot.methods.base import DecoderMethod as DecoderMethod
 from aviot.methods.base import FrameMethod as FrameMethod
 from aviot.methods.base import Method as Method
 from aviot.methods.base import TokenMethod as TokenMethod
 from aviot.methods.baselines import mix_by_weights as mix_by_weights
 from aviot.methods.features import TokenMixture as TokenMixture
 from aviot.methods.features import VideoFeatures as VideoFeatures
+from aviot.methods.inside import DecoderMethod as DecoderMethod
+from aviot.methods.inside import InsideMethod as InsideMethod
+from aviot.methods.inside import TwoStage as TwoStage
+from aviot.methods.reduction import Entering as Entering
+from aviot.methods.reduction import Kept as Kept
+from aviot.methods.reduction import Reduction as Reduction
 from aviot.methods.registry import get as get
 from aviot.methods.registry import names as names
 from aviot.methods.registry import register as register

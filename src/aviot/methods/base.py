@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import torch
 from jaxtyping import Float, Int
@@ -15,6 +15,9 @@ from aviot.budget import Budget
 from aviot.methods.aviot.numerics import summary_of
 from aviot.methods.aviot.result import Compression
 from aviot.methods.features import TokenMixture, VideoFeatures
+
+if TYPE_CHECKING:
+    from aviot.methods.inside import InsideMethod
 
 logger = logging.getLogger(__name__)
 
@@ -191,6 +194,11 @@ class Method(ABC):
         """What a CUDA graph of a call depends on besides shapes and weights; a method with parameters adds them."""
         return type(self), self.name
 
+    @property
+    def inside(self) -> "InsideMethod | None":
+        """The part of the method that acts inside the decoder; by default none."""
+        return None
+
     def bind(self, parts: Mapping[str, nn.Module]) -> "Method":
         """Return the method with a model's trained parts; by default the method itself, which has none."""
         return self
@@ -259,25 +267,3 @@ class TokenMethod(Method):
     """A method that keeps or merges individual projected tokens, those that the decoder would read."""
 
     point = "tokens"
-
-
-class DecoderMethod(Method):
-    """A method that drops visual tokens inside the decoder, before layer `layer`, except those that `select` returns.
-
-    The layers before it read every token. `budget` counts the tokens that the layers after it read.
-    """
-
-    point = "decoder"
-    layer: ClassVar[int]
-    needs_attention: ClassVar[bool] = False  # True if `select` needs the last token's attention in the layer before
-
-    @abstractmethod
-    def select(
-        self, hidden: Float[Tensor, "n d"], attention: Float[Tensor, "heads n"] | None, count: int
-    ) -> Int[Tensor, "count"]:
-        """Return the indices of the visual tokens that stay, in ascending order."""
-
-    def compress(self, video: VideoFeatures, *, question: Float[Tensor, "d"] | None, budget: Budget) -> Compressed:
-        """Return every token; tokens are dropped later, inside the decoder."""
-        every = torch.arange(video.frames * video.patches, device=video.features.device)
-        return Compressed.kept(video, every)

@@ -35,6 +35,8 @@ _OWN = {
     "ottvid": "aviot.methods.peers.ottvid:OttVid",
     "prunevid": "aviot.methods.peers.prunevid:PruneVid",
     "semvid": "aviot.methods.peers.semvid:SemVid",
+    "fastv": "aviot.methods.peers.fastv:FastV",
+    "framefusion": "aviot.methods.peers.framefusion:FrameFusion",
     UNCOMPRESSED: "aviot.methods.baselines:Uncompressed",
 }
 _registered: "dict[str, Callable[[], Method]]" = {}

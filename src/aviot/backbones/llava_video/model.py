@@ -140,8 +140,11 @@ class AviotModel(FeaturesToTokens, AviotPreTrainedModel):
         Prompts whose videos have the same length and budget (one for all, or one per prompt) are compressed together.
         Without a record only tokens are computed.
         """
+        method = self.method(request.method)
+        if method.inside is not None:
+            raise ValueError(f"method {method.name!r} drops tokens inside the decoder; ask by a VideoLM instead")
         embedded = self.embed_prompts(prompts)
-        done = dict(self.compress_prompts(embedded, encoded, request))
+        done = dict(self.compress_prompts(embedded, encoded, replace(request, method=method)))
         videos = [done[number] for number in range(len(embedded))]
         compressions = [None if video.made is None else video.made.compression for video in videos]
         return self.place(embedded, videos), compressions
