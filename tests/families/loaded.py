@@ -12,10 +12,11 @@ from aviot.backbones.huggingface.processing import Processing
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "checkpoint"
 LLAVA_VIDEO = "llava-video"
+QWEN2 = {"shortest_edge": 28 * 28 * 2, "longest_edge": 28 * 28 * 12}  # of a frame, in pixels
 QWEN3 = {"shortest_edge": 32 * 32 * 8, "longest_edge": 32 * 32 * 64}  # of the whole video
 SETTINGS = {
-    "qwen2-vl": {"size": tiny.SIZE},
-    "qwen2.5-vl": {"size": tiny.SIZE},
+    "qwen2-vl": {"size": QWEN2},
+    "qwen2.5-vl": {"size": QWEN2},
     "qwen3-vl": {"size": QWEN3},
     "qwen3-vl-moe": {"size": QWEN3},
     "qwen3.5": {"size": QWEN3},
