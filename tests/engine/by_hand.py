@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from families import tiny
+from families import tiny_models as tiny
 
 import aviot
 from aviot.backbones.base import CompressionRequest
