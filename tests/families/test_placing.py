@@ -21,7 +21,7 @@ EVEN, FRAMES = 2.0, 11
 UNEVEN = (0.0, 0.15, 0.35, 1.0, 1.05, 2.75, 2.8, 4.0, 4.45, 7.65, 8.1)
 HOUR = tuple(900.0 * (frame // 2) + 0.3 * (frame % 2) for frame in range(FRAMES))
 QUESTION = "What happens next?"
-NEW = 8
+NEW = 6
 
 
 @cache
@@ -61,13 +61,19 @@ def arguments_of(inputs):
     return {**inputs.arguments, "mm_encoder_outputs": {key: copy(value) for key, value in outputs.items()}}
 
 
-@pytest.mark.parametrize("times", [None, UNEVEN], ids=["even", "uneven"])
-@pytest.mark.parametrize(
-    ("name", "label"), [(name, label) for name in METHODS for label in BUDGETS if name not in SINGLE or label == "2"]
-)
+CASES = [
+    (name, label, times)
+    for name in METHODS
+    for label in BUDGETS
+    for times in ("even", "uneven")
+    if label == "2" or (times == "uneven" and name not in SINGLE)
+]
+
+
+@pytest.mark.parametrize(("name", "label", "times"), CASES)
 @pytest.mark.parametrize("family", tiny.FAMILIES)
 def test_prompts_tokens_and_positions(family, name, label, times):
-    backbone, encoded = loaded(family), encoded_video(family, times)
+    backbone, encoded = loaded(family), encoded_video(family, UNEVEN if times == "uneven" else None)
     prompt, made = compressed(backbone, encoded, name, budget_of(label))
     check(family, backbone, encoded, prompt, made, groups_of(family, name, encoded, BUDGETS[label], made))
 
@@ -196,7 +202,8 @@ def test_batches_are_their_members(family, name):
     assert together.arguments["attention_mask"][:, 0].tolist() != [1, 1]
     single = [generated(backbone, one)[0] for one in alone]
     assert generated(backbone, together) == single
-    assert generated(backbone, together, use_cache=False) == single
+    if name == "random-tokens":
+        assert generated(backbone, together, use_cache=False) == single
     with torch.inference_mode():
         both = backbone.model(**arguments_of(together)).logits
         for row, one in enumerate(alone):

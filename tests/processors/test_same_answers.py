@@ -90,6 +90,32 @@ def test_long_videos_equal_the_models(family):
     check(loaded(family), [clip(40, SIZES[0])])
 
 
+def test_temporal_positions_are_true_times_where_the_processors_drift():
+    """Qwen2.5-VL's own processor divides the length by the number of frames: 121 are 11 of 0.44 s, not 0.48 s."""
+    lm, model, processor = loaded("qwen2.5-vl")
+    whole, fps, per_second = clip(121, (56, 56)), 25.0, 2
+    assert model.config.vision_config.tokens_per_second == per_second
+    video = lm.backbone.read(whole, source_fps=fps, fps=2.0)
+    assert video.times == pytest.approx([0.48 * frame for frame in range(11)])
+    shown = whole[list(video.indices)]
+    about = [metadata(shown, fps, video.indices, len(whole))]
+    inputs = dict(processed(processor, [shown], ["What?"], about=about))
+    assert inputs["second_per_grid_ts"] == pytest.approx([0.88])
+    ours = placed(lm, [video], ["What?"]).arguments
+    assert torch.equal(ours["input_ids"], inputs["input_ids"])
+    visual = inputs["mm_token_type_ids"][0] == 2
+
+    def ticks(positions):
+        return positions[0, 0, visual].unique() - int(visual.nonzero()[0, 0])
+
+    assert ticks(ours["position_ids"][1:]).tolist() == [int(0.96 * pair * per_second) for pair in range(6)]
+    own = {name: inputs[name] for name in ("input_ids", "mm_token_type_ids", "video_grid_thw", "attention_mask")}
+    drifted, _ = model.model.get_rope_index(**own, second_per_grid_ts=torch.as_tensor(inputs["second_per_grid_ts"]))
+    assert ticks(drifted).tolist() == [int(0.88 * pair * per_second) for pair in range(6)]
+    exact, _ = model.model.get_rope_index(**own, second_per_grid_ts=torch.tensor([0.96]))
+    assert torch.equal(ours["position_ids"][1:], exact)
+
+
 @pytest.mark.parametrize("compression", [True, False])
 def test_unchanged_tokens_of_videollama3(compression):
     """The family drops tokens whose pixels hardly change; of a frame without change it keeps the first."""

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aviot.methods.base import TIME_DIGITS, Compressed
+from aviot.methods.base import TIME_DIGITS, Compressed, grid_positions
 
 AfterVideo = Literal["grid", "maximum"]
 """Where text continues after a video: past the longer side of its grid, or past its largest position."""
@@ -41,8 +41,7 @@ def layout_of(made: Compressed, extras: Mapping[str, Float[Tensor, "T S d"]]) ->
 
     The tokens of one frame are in the order of the uncompressed video, by row and column.
     """
-    positions = made.positions.detach().cpu().double()
-    positions[:, 0] = _seconds(made)
+    positions = _positions(made)
     if made.compression is not None:
         size = made.grid[0] * made.grid[1]
         order, counts = torch.arange(len(made)), (size,) * (len(made) // size)
@@ -64,14 +63,18 @@ def _sorted(*keys: Float[Tensor, "n"]) -> Int[Tensor, "n"]:
     return order
 
 
-def _seconds(made: Compressed) -> Float[Tensor, "n"]:
-    """Return each token's time: the mean of its sources' times."""
+def _positions(made: Compressed) -> Float[Tensor, "n 3"]:
+    """Return each token's time, the mean of its sources' times, and its row and column."""
     frame_times = torch.tensor(made.frame_times, dtype=torch.float64)
     if made.compression is not None:
-        supports = _mean_time(made.compression.provenance().frames().detach().cpu(), frame_times)
-        return supports.repeat_interleave(len(made) // len(supports))
+        seconds = _mean_time(made.compression.provenance().frames().detach().cpu(), frame_times)
+        cells = torch.stack(grid_positions(made.grid, torch.arange(made.grid[0] * made.grid[1])), 1).double()
+        cells = cells.repeat(len(seconds), 1)
+        return torch.cat((seconds.repeat_interleave(len(cells) // len(seconds))[:, None], cells), 1)
+    positions = made.positions.detach().cpu().double()
     sources = (made.mixture.indices // made.mixture.patches).cpu()
-    return _mean_time(made.mixture.weights.detach().cpu(), frame_times[sources])
+    positions[:, 0] = _mean_time(made.mixture.weights.detach().cpu(), frame_times[sources])
+    return positions
 
 
 def _mean_time(weights: Float[Tensor, "n m"], seconds: Float[Tensor, "*n m"]) -> Float[Tensor, "n"]:
