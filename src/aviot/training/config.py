@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from aviot.backbones.checkpoints.lora import LoraSettings as LoraSettings  # other packages import it from here
 from aviot.data import DataConfig
 from aviot.utils.values import (
     as_tuple,
@@ -89,25 +90,6 @@ class VideoConfig:
     def __post_init__(self) -> None:
         require_positive(self, "fps")
         require_whole(self, "max_frames")
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoraSettings:
-    """Settings of low-rank adapters on the decoder's linear layers, whose own weights are frozen."""
-
-    rank: int = 64
-    alpha: float = 128.0
-    dropout: float = 0.0
-    targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-
-    def __post_init__(self) -> None:
-        require_whole(self, "rank")
-        require_positive(self, "alpha")
-        require_fraction(self, "dropout")
-        targets = as_tuple("targets", self.targets)
-        if not targets or not all(isinstance(target, str) for target in targets):
-            raise ValueError(f"targets must name the decoder's linear layers, such as q_proj, got {self.targets!r}")
-        object.__setattr__(self, "targets", targets)
 
 
 @dataclass(frozen=True, kw_only=True)

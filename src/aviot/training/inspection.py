@@ -14,6 +14,7 @@ from transformers import TrainerState
 from transformers.trainer import OPTIMIZER_NAME, OPTIMIZER_NAME_BIN, SCHEDULER_NAME, TRAINER_STATE_NAME
 from transformers.utils import ADAPTER_CONFIG_NAME, CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
+from aviot.backbones.checkpoints.lora import ADAPTER_FOLDER, ADAPTER_WEIGHTS
 from aviot.training.identity import IDENTITY_FILE
 from aviot.training.manifest import (
     MANIFEST_FILE,
@@ -25,7 +26,6 @@ from aviot.training.manifest import (
     hash_files,
     read_manifest,
 )
-from aviot.training.model_setup import ADAPTER_FOLDER, ADAPTER_WEIGHTS
 from aviot.training.saving import step_of
 
 MAX_LISTED = 6  # problems that a message lists

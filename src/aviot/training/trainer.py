@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainingArguments
 from transformers.trainer import SCHEDULER_NAME, TRAINER_STATE_NAME
 
+from aviot.backbones.checkpoints.lora import save_adapters
 from aviot.data import Batch, FailureTally, keep_features, model_inputs
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.training import saving
@@ -28,7 +29,7 @@ from aviot.training.loss import (
     require_finite,
 )
 from aviot.training.manifest import Manifest, RunReference, hash_own_files, write_manifest
-from aviot.training.model_setup import feature_dtype, merge_adapters, save_adapters
+from aviot.training.model_setup import decoder_weights, feature_dtype, merge_adapters
 from aviot.training.progress import Meters
 
 
@@ -214,7 +215,7 @@ class AviotTrainer(Trainer):
     def _write_weights(self, folder: Path, state: dict[str, Tensor]) -> None:
         settings: LoraSettings | None = self.data.config.lora
         if settings is not None:
-            save_adapters(folder, state, settings, self.data.config.model)
+            save_adapters(folder, decoder_weights(state), settings, self.data.config.model)
             state = merge_adapters(state, settings)
         self.accelerator.unwrap_model(self.model).save_pretrained(folder, state_dict=state)
         self.processor.save_pretrained(folder)
