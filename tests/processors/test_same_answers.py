@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-import tiny
+import tiny_models as tiny
 import torch
 
 import aviot

@@ -14,8 +14,10 @@ from transformers import TrainerState
 from transformers.trainer import OPTIMIZER_NAME, OPTIMIZER_NAME_BIN, SCHEDULER_NAME, TRAINER_STATE_NAME
 from transformers.utils import ADAPTER_CONFIG_NAME, CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
+from aviot.backbones.checkpoints.adapter import PARTS_FILE
 from aviot.backbones.checkpoints.lora import ADAPTER_FOLDER, ADAPTER_WEIGHTS
-from aviot.training.identity import IDENTITY_FILE
+from aviot.request import ADAPTER_FILE
+from aviot.training.identity import FAMILY, IDENTITY_FILE
 from aviot.training.manifest import (
     MANIFEST_FILE,
     THREADS,
@@ -139,8 +141,12 @@ def missing_files(names: Set[str], settings: Mapping[str, Any], processes: int |
 
 def _needed(settings: Mapping[str, Any], processes: int | None) -> Iterator[tuple[str, ...]]:
     """Yield the needed files, each as alternatives; an alternative is a name or a pattern of names."""
-    yield from ((name,) for name in (CONFIG_NAME, TRAINER_STATE_NAME, IDENTITY_FILE))
-    yield SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME
+    yield from ((name,) for name in (TRAINER_STATE_NAME, IDENTITY_FILE))
+    if settings.get(FAMILY) is not None:
+        yield from ((name,) for name in (ADAPTER_FILE, PARTS_FILE))
+    else:
+        yield (CONFIG_NAME,)
+        yield SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME
     engine = str(settings.get("engine"))
     if engine.startswith("zero"):  # its files may include the schedule
         yield ("latest",)

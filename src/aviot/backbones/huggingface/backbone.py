@@ -7,6 +7,7 @@ A family encodes a video into projected tokens on a grid, and says how they are 
 import logging
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -125,6 +126,13 @@ class HuggingFaceBackbone(Backbone):
         if getattr(getattr(model, "config", None), "model_type", None) not in cls.model_types:
             return None
         return cls(model.eval(), Processing.from_processor(processor))
+
+    def without_model(self) -> Self:
+        """Return a copy that reads videos and texts alone, and can be sent to other processes."""
+        other = copy(self)
+        other.model = None
+        other.__dict__.pop("parts", None)
+        return other
 
     @classmethod
     def stored(cls, folder: Path) -> StoredBackbone:
