@@ -14,7 +14,7 @@ import tiny_models
 
 SETTINGS = {
     "qwen2.5-vl": {"size": {"shortest_edge": 28 * 28, "longest_edge": 28 * 28 * 6}},
-    "qwen3-vl": {"size": {"shortest_edge": 32 * 32 * 8, "longest_edge": 32 * 32 * 40}},
+    "qwen3-vl": {"size": {"shortest_edge": 32 * 32 * 8, "longest_edge": 32 * 32 * 120}},
     "llava-onevision": {"size": {"height": 42, "width": 42}},
     "internvl": {"size": {"height": 48, "width": 48}},
     "video-llama3": {"size": {"shortest_edge": 28 * 28, "longest_edge": 28 * 28 * 40}},
@@ -35,13 +35,14 @@ def save_model(family: str, folder: Path) -> Path:
 
 
 def save_records(folder: Path) -> Path:
-    """Write videos of 5 to 9 sampled frames, one brightening and one of another shape, with one or two questions."""
+    """Write videos of 12 to 18 sampled frames of two shapes, a patch of colour on changing noise, and conversations."""
     generator, records = np.random.default_rng(0), []
     for number, (name, colour) in enumerate(COLOURS.items()):
         size = (56, 84) if number % 2 else (84, 60)
-        noise = generator.integers(-15, 15, (10 + 2 * number, *size, 3))
-        bright = np.linspace(0.5, 1, len(noise))[:, None, None, None]
-        write_video(folder / f"{name}.mp4", list(np.clip(np.array(colour) * bright + noise, 0, 255).astype(np.uint8)))
+        coarse = generator.integers(0, 256, (24 + 4 * number, size[0] // 14, size[1] // 12, 3), dtype=np.uint8)
+        frames = coarse.repeat(14, 1).repeat(12, 2)
+        frames[:, :28, :36] = colour
+        write_video(folder / f"{name}.mp4", list(frames))
         messages = [
             {"role": "user", "content": "<video>Which colour is it?"},
             {"role": "assistant", "content": f"It is {name}."},
@@ -65,7 +66,7 @@ def values(folder: Path, family: str, **changes) -> dict:
         "stage": "compressor",
         "compressor": COMPRESSOR,
         "gradient_checkpointing": False,
-        "data": {"records": str(folder / "set" / "train.json"), "ratios": [2.0, 3.0]},
+        "data": {"records": str(folder / "set" / "train.json"), "ratios": [1.5]},
         "optimization": {"steps": 4, "global_batch": 4, "micro_batch": 2, "learning_rate": 1e-2},
     }
     for name, value in changes.items():
