@@ -53,24 +53,19 @@ def test_training_has_the_engines_logits(folder, family):
     batch = batch_of(data, ONE, LONGEST)
     with torch.no_grad():
         out = forward(model, data, batch)
-    for number, clip in enumerate(batch["clips"]):
-        turns = batch["conversations"][number].turns
+    for number in range(2):
         answer = [token for token in batch["labels"][number].tolist() if token != -100]
-        expected = forced_logits(
-            VideoLM(model.backbone), folder, batch["ids"][number], turns[0][0], answer, batch, number
-        )
+        expected = forced_logits(VideoLM(model.backbone), folder, batch, number, answer)
         found = out.logits[number, -len(answer) - 1 : -1]
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
-        assert len(clip) > 4
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
-def forced_logits(lm, folder, name, question, answer, batch, number):
+def forced_logits(lm, folder, batch, number, answer):
     """Return the logits before each token of an answer while `generate` is made to give it."""
-    session = lm.open(str(folder / "set" / f"{name}.mp4"))
-    prompt = session.prompt(question)
-    videos = lm.backbone.compress(
-        [session.encoded], [prompt], CompressionRequest(Budget(ratio=batch["ratios"][number]))
-    )
+    session = lm.open(str(folder / "set" / f"{batch['ids'][number]}.mp4"))
+    prompt = session.prompt(batch["conversations"][number].turns[0][0])
+    request = CompressionRequest(Budget(ratio=batch["ratios"][number]))
+    videos = lm.backbone.compress([session.encoded], [prompt], request)
     inputs = lm.backbone.place([prompt], videos)
     given = lm.backbone.model.generate(
         **inputs.arguments,
@@ -113,7 +108,7 @@ def placed_ids(model, data, batch):
 
 @pytest.mark.parametrize("family", ["qwen2.5-vl", "qwen3-vl"])
 def test_gradients_are_those_of_finite_differences(folder, family):
-    """The language model's loss alone, through mixed tokens and, on Qwen3-VL, mixed deepstack features; in float64."""
+    """Through mixed tokens and, on Qwen3-VL, mixed deepstack features; in float64."""
     model, data = loaded(folder, family)
     model.double()
     batch = batch_of(data, LONGEST)
