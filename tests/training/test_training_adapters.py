@@ -9,7 +9,7 @@ import torch
 import yaml
 from adapting import config, save_model, save_records, values
 from safetensors.torch import load_file, save_file
-from tiny import lines
+from tiny import forked, lines
 from typer.testing import CliRunner
 
 from aviot import VideoLM
@@ -87,6 +87,16 @@ def test_resuming_is_exact(which, request, folder, tmp_path):
     assert all(torch.equal(states[0][n]["exp_avg"], states[1][n]["exp_avg"]) for n in states[0])
 
 
+def test_two_processes_have_the_losses_of_one(run, folder):
+    changes = {"optimization": {"steps": 6, "micro_batch": 1}, "saving": {"every": 6}}
+    path = folder / "two.yaml"
+    path.write_text(yaml.safe_dump(values(folder, QWEN2, output=str(folder / "two"), **changes)))
+    ended = forked(path, processes=2)
+    assert [each.returncode for each in ended] == [0, 0], ended[0].stderr
+    losses = [line["loss"] for line in lines(folder / "two" / "checkpoint-6")]
+    assert losses == pytest.approx([line["loss"] for line in lines(run[1])], rel=1e-6)
+
+
 @pytest.mark.parametrize("which", ["run", "lora_run"])
 def test_a_loaded_adapter_is_the_trained_model(which, request, folder, caplog):
     """The loaded model has the logits of the one that was trained, and does not say that it is untrained."""
@@ -114,7 +124,9 @@ def test_a_loaded_adapter_is_the_trained_model(which, request, folder, caplog):
 
 def test_another_base_is_refused_by_name(run, lora_run, folder, tmp_path):
     _, last = run
-    with pytest.raises(CheckpointError, match=f"trained for a qwen2.5-vl model .* and .*{QWEN3} is a qwen3-vl model; "):
+    with pytest.raises(
+        CheckpointError, match=rf"trained for the family {QWEN2} and .* and .*{QWEN3} is of the family {QWEN3}; "
+    ):
         VideoLM.from_pretrained(last, base=folder / QWEN3)
     other = shutil.copytree(folder / QWEN2, tmp_path / "other")
     weights = load_file(other / "model.safetensors")
@@ -126,7 +138,7 @@ def test_another_base_is_refused_by_name(run, lora_run, folder, tmp_path):
     about = json.loads((moved / "aviot_adapter.json").read_text())
     about["base"]["path"] = str(tmp_path / "gone")
     (moved / "aviot_adapter.json").write_text(json.dumps(about))
-    with pytest.raises(CheckpointError, match=r"adapter for a qwen2.5-vl model, which was not found: .*\(base\)"):
+    with pytest.raises(CheckpointError, match=r"family qwen2.5-vl, which was not found: .*\(base\)"):
         VideoLM.from_pretrained(moved)
     assert VideoLM.from_pretrained(moved, base=folder / QWEN2, device="cpu").backbone.family == QWEN2
     with pytest.raises(CheckpointError, match="is a whole model, not an adapter"):
@@ -243,3 +255,6 @@ def test_the_commands_train_and_answer(folder, tmp_path):
     told = json.loads(answered.stdout)
     assert told["tokens_after"] < told["tokens_before"]
     assert told["method"] == "aviot"
+    refused = CliRunner().invoke(app, [*words, "--base", str(folder / QWEN2)])
+    assert refused.exit_code == 2
+    assert "was trained for the family internvl" in refused.output.replace("\n", " ")

@@ -84,10 +84,10 @@ class Adapter:
     def check_base(self, folder: Path, base: Path, family: str) -> None:
         """Refuse a base of another family, or with other weights, than the adapter in `folder` was trained for."""
         weights = _short(self.base.weights_sha256)
-        wanted = f"the adapter in {folder} was trained for a {self.base.family} model with the weights {weights}"
+        wanted = f"the adapter in {folder} was trained for the family {self.base.family} and the weights {weights}"
         fix = f"name that model as the base (it was {shown(self.base.path)}), or train an adapter for this one"
         if family != self.base.family:
-            raise CheckpointError(f"{wanted}, and {base} is a {family} model; {fix}")
+            raise CheckpointError(f"{wanted}, and {base} is of the family {family}; {fix}")
         found = weights_digest(base)
         if found != self.base.weights_sha256:
             raise CheckpointError(f"{wanted}, and the weights in {base} are {_short(found)}; {fix}")
