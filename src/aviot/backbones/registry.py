@@ -100,8 +100,8 @@ def _base_folder(folder: Path, adapter: Adapter, base: str | Path | None, origin
         return resolve_folder(adapter.base.path if base is None else base, **origin)
     except CheckpointError as error:
         raise CheckpointError(
-            f"{folder} is an adapter for a model of the family {adapter.base.family}, which was not found: {error}; name the folder "
-            "of its base model (base)"
+            f"{folder} is an adapter for a model of the family {adapter.base.family}, which was not found: {error}; "
+            "name the folder of its base model (base)"
         ) from error
 
 
