@@ -9,15 +9,18 @@ import torch
 import yaml
 from adapting import config, save_model, save_records, values
 from safetensors.torch import load_file, save_file
+from tiny import config as whole_config
 from tiny import forked, lines
 from typer.testing import CliRunner
 
 from aviot import VideoLM
 from aviot.backbones.checkpoints.adapter import weights_digest
 from aviot.backbones.checkpoints.folder import CheckpointError
+from aviot.backbones.qwen2_vl import Qwen2_5VL
 from aviot.cli import app
 from aviot.data import BatchLayout, Corpus
-from aviot.training.adapted_setup import Source, load_adapted
+from aviot.training.adapted_setup import Source, check_trainable, load_adapted
+from aviot.training.config_files import Engine
 from aviot.training.datasets import training_data
 from aviot.training.run import train
 
@@ -214,6 +217,23 @@ def test_wrong_settings_are_refused_before_weights_are_read(folder, tmp_path, mo
     with pytest.raises(ValueError, match=message):
         train(config(folder, QWEN2, output=str(tmp_path / "run"), **{"compressor": None} | changes))
     assert not (tmp_path / "run").exists()
+
+
+def test_other_kinds_of_parallelism_are_refused(folder, tmp_path):
+    chosen = config(folder, QWEN2, output=str(tmp_path / "run"))
+    with pytest.raises(ValueError, match=r"fsdp is not supported for qwen2\.5-vl models"):
+        check_trainable(chosen, Engine("fsdp"))
+
+
+def test_a_family_that_is_not_trained_is_refused(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(Qwen2_5VL, "trained", None)
+    with pytest.raises(ValueError, match=r"models of qwen2\.5-vl cannot be trained; .* one of llava-video"):
+        train(config(folder, QWEN2, output=str(tmp_path / "run")))
+
+
+def test_a_compressor_of_the_models_own_is_not_set(made):
+    with pytest.raises(ValueError, match="compressor must be left out"):
+        train(whole_config(made, compressor={"segments": 2}))
 
 
 def test_missing_peft_is_refused(folder, tmp_path, monkeypatch):

@@ -19,6 +19,7 @@ from aviot.backbones.llava_video.modeling import AviotOutput
 from aviot.config import CompressorConfig
 from aviot.data import Clip
 from aviot.methods.aviot import Compression
+from aviot.methods.aviot.numerics import idle
 from aviot.training.adapted_data import FamilyConversation
 from aviot.video import Video
 
@@ -108,7 +109,7 @@ class AdaptedModel(nn.Module):
         lm_loss = self.base.loss_function(logits=logits, labels=labels[:, -keep:], vocab_size=vocabulary)
         compressions = [cast(Compression, video.made.compression) for video in videos if video.made is not None]
         transport = torch.stack([compression.loss for compression in compressions]).mean()
-        lm_loss = lm_loss + self._idle_weights()
+        lm_loss = lm_loss + idle(self.parameters(), self.backbone.device)  # a short video does not use all of them
         loss = lm_loss + self.config.transport_loss_weight * transport
         return AviotOutput(
             loss=loss,
@@ -131,11 +132,6 @@ class AdaptedModel(nn.Module):
         rows, columns = clip.extras[GRID].tolist()
         times = tuple(clip.extras[TIMES].tolist())
         return EncodedVideo(video_of(clip), clip.features.to(device), (rows, columns), times=times, extras=extras)
-
-    def _idle_weights(self) -> Tensor:
-        """Return zero with a zero gradient for every trained weight: a short video does not use all of them."""
-        weights = [weight for weight in self.parameters() if weight.requires_grad]
-        return sum((weight.flatten()[:0].sum() for weight in weights), torch.zeros((), device=self.backbone.device))
 
     def save_pretrained(self, folder: Path, state_dict: Mapping[str, Tensor]) -> None:
         """Write what was trained, and the file that identifies the base."""
