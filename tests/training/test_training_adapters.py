@@ -90,6 +90,19 @@ def test_resuming_is_exact(which, request, folder, tmp_path):
     assert all(torch.equal(states[0][n]["exp_avg"], states[1][n]["exp_avg"]) for n in states[0])
 
 
+def test_a_checkpoint_without_what_was_trained_is_not_resumed_from(run, tmp_path):
+    """Neither with its manifest nor without one."""
+    chosen, last = run
+    output = shutil.copytree(last.parent, tmp_path / "run")
+    (output / last.name / "aviot.safetensors").unlink()
+    again = type(chosen).from_dict(chosen.to_dict() | {"output": str(output)})
+    with pytest.raises(ValueError, match=r"checkpoint-6 is damaged: aviot\.safetensors is missing"):
+        train(again, resume=True)
+    (output / last.name / "manifest.json").unlink()
+    with pytest.raises(ValueError, match=r"checkpoint-6 is damaged: aviot\.safetensors is missing"):
+        train(again, resume=output / last.name)
+
+
 def test_two_processes_have_the_losses_of_one(run, folder):
     changes = {"optimization": {"steps": 6, "micro_batch": 1}, "saving": {"every": 6}}
     path = folder / "two.yaml"

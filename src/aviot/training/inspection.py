@@ -141,12 +141,9 @@ def missing_files(names: Set[str], settings: Mapping[str, Any], processes: int |
 
 def _needed(settings: Mapping[str, Any], processes: int | None) -> Iterator[tuple[str, ...]]:
     """Yield the needed files, each as alternatives; an alternative is a name or a pattern of names."""
-    yield from ((name,) for name in (TRAINER_STATE_NAME, IDENTITY_FILE))
-    if settings.get(FAMILY) is not None:
-        yield from ((name,) for name in (ADAPTER_FILE, PARTS_FILE))
-    else:
-        yield (CONFIG_NAME,)
-        yield SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME
+    is_adapter = settings.get(FAMILY) is not None
+    yield from ((name,) for name in (ADAPTER_FILE if is_adapter else CONFIG_NAME, TRAINER_STATE_NAME, IDENTITY_FILE))
+    yield (PARTS_FILE,) if is_adapter else (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME)
     engine = str(settings.get("engine"))
     if engine.startswith("zero"):  # its files may include the schedule
         yield ("latest",)
