@@ -15,6 +15,9 @@ from aviot.video.sampling import Sampling, check_rate
 MAX_NEW_TOKENS = 64
 """Default for the longest answer, in tokens."""
 
+ADAPTER_FILE = "aviot_adapter.json"
+"""The file that makes a folder an adapter for another model, which stands where a whole checkpoint does."""
+
 MOST_QUESTIONS = 4  # that one page of the explorer compares
 
 
@@ -96,6 +99,6 @@ def checkpoint_folder(name: str | Path) -> Path:
     folder = Path(name)
     if not folder.is_dir():
         raise ValueError(f"{folder}: no such folder; name the directory of a checkpoint on this machine")
-    if not (folder / "config.json").is_file():
+    if not (folder / "config.json").is_file() and not (folder / ADAPTER_FILE).is_file():
         raise ValueError(f"{folder} has no config.json; name the directory of a checkpoint, with its safetensors")
     return folder

@@ -51,17 +51,21 @@ class VideoLM:
         self.engine = engine or TransformersEngine(self.backbone.model, self.backbone.tokenizer)
 
     @classmethod
-    def from_pretrained(cls, source: str | Path, *, device: str = "auto", **origin: Any) -> "VideoLM":
+    def from_pretrained(
+        cls, source: str | Path, *, device: str = "auto", base: str | Path | None = None, **origin: Any
+    ) -> "VideoLM":
         """Load a checkpoint of any supported family onto a device: auto, cpu, cuda or cuda:N.
 
-        A name on the hub is fetched only with `download=True`; no code of a checkpoint is run.
+        An adapter that `aviot train` wrote is put on its base model, whose weights must be those that it was trained
+        for; `base` is the model's place if it is not the recorded one. A name on the hub is fetched only with
+        `download=True`; no code of a checkpoint is run.
         """
         unknown = sorted(set(origin) - set(ORIGIN))
         if unknown:
-            raise TypeError(f"unknown arguments {', '.join(unknown)}; expected device, {', '.join(ORIGIN)}")
+            raise TypeError(f"unknown arguments {', '.join(unknown)}; expected device, base, {', '.join(ORIGIN)}")
         target = device_named(device)
         folder = resolve_folder(source, **origin)
-        return cls(backbones.family_of(folder).load(folder, target))
+        return cls(backbones.load(folder, target, base=base, **origin))
 
     def open(
         self,

@@ -36,7 +36,7 @@ def trainer_of(made, **changes):
     layout = BatchLayout(1)
     data = training_data(chosen, Corpus.open(chosen.data), model, processor, layout)
     arguments = training_arguments(chosen, Engine(), layout)
-    return AviotTrainer(model, arguments, data, processor, identity={})
+    return AviotTrainer(model, arguments, data, identity={})
 
 
 def golden_batch():

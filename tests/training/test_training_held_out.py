@@ -32,7 +32,7 @@ def trainer_of(made, path):
     model, processor = load_model(chosen, None), load_processor(chosen, None)
     layout = BatchLayout(4)
     data = training_data(chosen, Corpus.open(chosen.data), model, processor, layout, open_held_out(chosen))
-    return AviotTrainer(model, training_arguments(chosen, Engine(), layout), data, processor, identity={})
+    return AviotTrainer(model, training_arguments(chosen, Engine(), layout), data, identity={})
 
 
 def held_out_lines(checkpoint):

@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from jaxtyping import Float, Int
@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from aviot import methods
 from aviot.accounting import Backbone as DecoderShape
+from aviot.backbones.checkpoints.adapter import Adapter
+from aviot.backbones.checkpoints.folder import CheckpointError
 from aviot.budget import Budget, one_per_prompt
 from aviot.engine.base import DecoderInput
 from aviot.methods.aviot.finite import FiniteFlags
@@ -124,6 +126,7 @@ class Backbone(ABC):
     model: Any
     tokenizer: Any
     image_size: int | None = None  # side of the square that frames are scaled to; None if it depends on the video
+    trained: ClassVar[Literal["model", "adapter"] | None] = None  # what `aviot train` writes; None: it is not trained
 
     @classmethod
     @abstractmethod
@@ -144,6 +147,10 @@ class Backbone(ABC):
     @abstractmethod
     def stored(cls, folder: Path) -> StoredBackbone:
         """Read a checkpoint's small files, without its weights."""
+
+    def adapt(self, folder: Path, adapter: Adapter) -> None:
+        """Put an adapter's trained parts on the model; its base has been checked."""
+        raise CheckpointError(f"{folder} is an adapter, and models of {self.family} take none; name a whole checkpoint")
 
     @property
     @abstractmethod

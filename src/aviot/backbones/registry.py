@@ -4,14 +4,18 @@ A package adds a family by an entry point in the group `aviot.backbones`, whose 
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from aviot.backbones.base import Backbone
-from aviot.backbones.checkpoints.folder import CheckpointError, read_json, shown
+import torch
+
+from aviot.backbones.base import Backbone, StoredBackbone
+from aviot.backbones.checkpoints.adapter import Adapter, is_adapter
+from aviot.backbones.checkpoints.folder import CheckpointError, read_json, resolve_folder, shown
 
 GROUP = "aviot.backbones"
 ADDING = "docs/backbones.md explains how to add a family"
@@ -60,6 +64,50 @@ def family_of(folder: Path) -> type[Backbone]:
     raise CheckpointError(
         f"{folder}: config.json has model_type {kind}, which no family can read ({', '.join(names())}); {ADDING}"
     )
+
+
+def load(folder: Path, device: torch.device, *, base: str | Path | None = None, **origin: Any) -> Backbone:
+    """Load a checkpoint of any family, or an adapter on its base model.
+
+    `base` names another place of an adapter's base than the recorded one; `origin` says how a base on the hub is found.
+    """
+    if not is_adapter(folder):
+        _refuse_base(folder, base)
+        return family_of(folder).load(folder, device)
+    adapter = Adapter.read(folder)
+    place = _base_folder(folder, adapter, base, origin)
+    family = family_of(place)
+    adapter.check_base(folder, place, family.family)
+    backbone = family.load(place, device)
+    backbone.adapt(folder, adapter)
+    return backbone
+
+
+def stored(folder: Path, *, base: str | Path | None = None) -> StoredBackbone:
+    """Read the small files of a checkpoint, or of an adapter's base model, without weights."""
+    if not is_adapter(folder):
+        _refuse_base(folder, base)
+        return family_of(folder).stored(folder)
+    adapter = Adapter.read(folder)
+    place = _base_folder(folder, adapter, base, {})
+    found = family_of(place).stored(place)
+    sampled = {"fps": adapter.sampling.fps, "max_frames": adapter.sampling.max_frames}
+    return replace(found, sampling=found.sampling | sampled)
+
+
+def _base_folder(folder: Path, adapter: Adapter, base: str | Path | None, origin: Mapping[str, Any]) -> Path:
+    try:
+        return resolve_folder(adapter.base.path if base is None else base, **origin)
+    except CheckpointError as error:
+        raise CheckpointError(
+            f"{folder} is an adapter for a model of the family {adapter.base.family}, which was not found: {error}; "
+            "name the folder of its base model (base)"
+        ) from error
+
+
+def _refuse_base(folder: Path, base: str | Path | None) -> None:
+    if base is not None:
+        raise CheckpointError(f"{folder} is a whole model, not an adapter; leave out the base model {base}")
 
 
 def wrap(model: Any, processor: Any) -> Backbone:

@@ -4,6 +4,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from aviot.commands.options import (
+    Base,
     Device,
     Fps,
     Frames,
@@ -31,6 +32,7 @@ def answer(
     video: VideoPath,
     question: Questions,
     model: Model = None,
+    base: Base = None,
     ratio: ModelRatio = None,
     keep: Keep = None,
     method: MethodOption = DEFAULT,
@@ -68,7 +70,7 @@ def answer(
         from aviot.video.files import check_opens
 
         check_opens(video)
-        lm = load_model(model, device, report)
+        lm = load_model(model, device, report, base)
         lm.backbone.method(method)  # refuses one that needs parts which this model does not have
         session = lm.open(video, report=report, **request.sampling)
         answers = [

@@ -6,13 +6,14 @@ from typing import Annotated
 
 import typer
 
-from aviot.commands.options import Device, MaxNewTokens, MethodOption, Model, ReadTimeout
+from aviot.commands.options import Base, Device, MaxNewTokens, MethodOption, Model, ReadTimeout
 from aviot.commands.terminal import load_model, mistakes, say, working
 from aviot.methods.registry import DEFAULT
 
 
 def app(
     model: Model = None,
+    base: Base = None,
     host: Annotated[
         str,
         typer.Option(help="Bind address. Anything but localhost exposes the app to your network and requires a token."),
@@ -58,7 +59,7 @@ def app(
         from aviot.video.checks import ReadLimits
 
         limits = Limits(max_upload * 1_000_000)
-        lm = load_model(model, device, report)
+        lm = load_model(model, device, report, base)
         lm.backbone.method(method)
         videos = Videos(lm, max_new_tokens, ReadLimits(seconds=read_timeout), method)
         with _serving_at(host, port):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from aviot.commands.options import (
+    Base,
     Device,
     Fps,
     Frames,
@@ -34,6 +35,7 @@ def compress(
     question: Question,
     output: Annotated[Path, typer.Option("--output", "-o", help="Safetensors file to write.", show_default=False)],
     model: Model = None,
+    base: Base = None,
     ratio: ModelRatio = None,
     keep: Keep = None,
     method: MethodOption = DEFAULT,
@@ -73,7 +75,7 @@ def compress(
         from aviot.video.files import check_opens
 
         check_opens(video)
-        lm = load_model(model, device, report)
+        lm = load_model(model, device, report, base)
         lm.backbone.method(method)  # refuses one that needs parts which this model does not have
         from aviot.session import save_compression
 

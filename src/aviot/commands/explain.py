@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from aviot.commands.options import (
+    Base,
     Device,
     Fps,
     Frames,
@@ -34,6 +35,7 @@ def explain(
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.", show_default=False)],
     model: Model = None,
+    base: Base = None,
     ratio: ModelRatio = None,
     figures: Annotated[
         Path | None,
@@ -105,7 +107,7 @@ def explain(
         from aviot.video.files import check_opens
 
         check_opens(video)
-        lm = load_model(model, device, report)
+        lm = load_model(model, device, report, base)
         lm.backbone.method(method)  # refuses one that needs parts which this model does not have
         session, pictures = open_with_pictures(lm, video, report=report, **request.sampling)
         asking = Asking(tuple(question), request.budget, method, max_new_tokens)

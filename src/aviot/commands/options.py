@@ -35,6 +35,13 @@ Model = Annotated[
     Path | None,
     typer.Option("--model", "-m", help="A checkpoint folder. Default: the bundled demo model.", show_default=False),
 ]
+Base = Annotated[
+    Path | None,
+    typer.Option(
+        help="The base model's folder, if --model is an adapter that aviot train wrote. Default: the recorded one.",
+        show_default=False,
+    ),
+]
 Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda or cuda:N; auto uses a GPU if there is one.")]
 Fps = Annotated[float | None, typer.Option(help="Frames sampled per second. Default: the checkpoint's rate.")]
 MaxFrames = Annotated[int | None, typer.Option(help="Most frames to sample. Default: the checkpoint's number.")]

@@ -57,8 +57,8 @@ def demo_model() -> Path:
         return embedded_model()
 
 
-def load_model(model: Path | None, device: str, report: Callable[[str], None]) -> "VideoLM":
-    """Load a checkpoint of any model family onto its device."""
+def load_model(model: Path | None, device: str, report: Callable[[str], None], base: Path | None = None) -> "VideoLM":
+    """Load a checkpoint of any model family, or an adapter and its base model, onto its device."""
     from aviot.request import checkpoint_folder
     from aviot.utils.machine import device_named
 
@@ -71,7 +71,7 @@ def load_model(model: Path | None, device: str, report: Callable[[str], None]) -
 
     logging.disable_progress_bar()
     report("load")
-    return VideoLM.from_pretrained(folder, device=str(place))
+    return VideoLM.from_pretrained(folder, device=str(place), base=base)
 
 
 @contextmanager

@@ -1,12 +1,13 @@
 """Collation of examples into batches: the arguments of the model's forward, and data for the training step."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NotRequired, TypedDict
 
 import torch
 from torch import Tensor
 
-from aviot.data.dataset import Clip, Example, Failure
+from aviot.data.dataset import Clip, Example, Failure, Tokens
 from aviot.data.feature_cache import EncodedVideo, FeatureCache
 
 IGNORED = -100  # label of unsupervised positions, torch's default `ignore_index`
@@ -36,6 +37,7 @@ class Batch(TypedDict):
     pixel_values: NotRequired[Tensor]
     frame_counts: NotRequired[Tensor]
     clips: tuple[Clip, ...]
+    conversations: tuple[Tokens, ...]
     ratios: list[float]
     ids: list[str]
     where: list[str]
@@ -44,10 +46,13 @@ class Batch(TypedDict):
 
 
 class Collate:
-    """Collate function that pads on the right; the attention mask marks the padding."""
+    """Collate function that pads on the right; the attention mask marks the padding.
 
-    def __init__(self, pad_token_id: int) -> None:
-        self.pad_token_id = pad_token_id
+    The frames of all videos become one tensor, or (`join_frames` False) stay with their clips, in sizes of their own.
+    """
+
+    def __init__(self, pad_token_id: int, *, join_frames: bool = True) -> None:
+        self.pad_token_id, self.join_frames = pad_token_id, join_frames
 
     def __call__(self, examples: Sequence[Example]) -> Batch:
         """Return a batch of these examples."""
@@ -58,7 +63,8 @@ class Collate:
             labels=_pad([conversation.labels for conversation in tokens], IGNORED),
             question_span=_pad([conversation.questions for conversation in tokens], (0, 0)),
             video_index=torch.arange(len(examples)),
-            clips=tuple(_without_pixels(example.clip) for example in examples),
+            clips=tuple(_without_pixels(example.clip) if self.join_frames else example.clip for example in examples),
+            conversations=tuple(tokens),
             ratios=[example.ratio for example in examples],
             ids=[example.id for example in examples],
             where=[example.where for example in examples],
@@ -66,7 +72,7 @@ class Collate:
             failures=tuple(failure for example in examples for failure in example.failures),
         )
         pixels = [example.clip.pixels for example in examples if example.clip.pixels is not None]
-        if pixels:
+        if pixels and self.join_frames:
             batch["pixel_values"] = torch.cat(pixels)
             batch["frame_counts"] = torch.tensor([len(frames) for frames in pixels])
         return batch
@@ -81,11 +87,17 @@ def model_inputs(batch: Batch) -> dict[str, Any]:
     return arguments | {"ratio": batch["ratios"]}
 
 
-def keep_features(batch: Batch, encoded: Sequence[Tensor], cache: FeatureCache, dtype: torch.dtype) -> None:
-    """Store the features of the batch's videos that were not cached yet."""
-    for clip, features in zip(batch["clips"], encoded, strict=True):
+def keep_features(
+    batch: Batch,
+    encoded: Sequence[Tensor],
+    cache: FeatureCache,
+    dtype: torch.dtype,
+    extras: Sequence[Mapping[str, Tensor]] | None = None,
+) -> None:
+    """Store the features of the batch's videos that were not cached yet, with what else belongs to each."""
+    for clip, features, more in zip(batch["clips"], encoded, extras or [{}] * len(encoded), strict=True):
         if clip.features is None and clip.key is not None:
-            cache.put(clip.key, EncodedVideo(features.to(dtype), clip.times, clip.duration))
+            cache.put(clip.key, EncodedVideo(features.to(dtype), clip.times, clip.duration, more))
 
 
 def _pad(rows: Sequence[Sequence[Any]], value: int | tuple[int, int]) -> Tensor:
@@ -95,4 +107,4 @@ def _pad(rows: Sequence[Sequence[Any]], value: int | tuple[int, int]) -> Tensor:
 
 def _without_pixels(clip: Clip) -> Clip:
     """Return a clip without its frames, so that the worker does not send them to the trainer twice."""
-    return Clip(clip.times, clip.duration, None, clip.features, clip.key)
+    return replace(clip, pixels=None)

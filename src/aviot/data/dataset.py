@@ -3,8 +3,8 @@
 import logging
 import math
 from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -70,9 +70,10 @@ class Clip:
 
     times: tuple[float, ...]
     duration: float
-    pixels: Tensor | None  # uint8 [T,3,H,W]
+    pixels: Tensor | None  # uint8 [T,3,H,W], or another layout of the processor's
     features: Tensor | None  # [T,S,D]
     key: str | None
+    extras: Mapping[str, Tensor] = field(default_factory=dict)  # what is stored with the features
 
     def __len__(self) -> int:
         return len(self.times)
@@ -104,21 +105,33 @@ class Example:
     failures: tuple[Failure, ...]
 
 
+VisualTokens = Callable[[Clip, float], int]
+"""The number of tokens of a video at a ratio, with those of the text between them."""
+
+
 class VideoDataset(Dataset[Example]):
     """Map from positions of a run to examples, the same in every process.
 
     Positions have no end: those past the set's length belong to later epochs. A record that cannot be loaded is
-    replaced by another, determined by the position, at the ratio of the position.
+    replaced by another, determined by the position, at the ratio of the position. `visual_tokens` counts a video's
+    tokens (default: `tokens_per_support` for each support).
     """
 
     def __init__(
-        self, corpus: Corpus, processor: Processor, config: DataConfig, *, features: CachedFeatures | None = None
+        self,
+        corpus: Corpus,
+        processor: Processor,
+        config: DataConfig,
+        *,
+        features: CachedFeatures | None = None,
+        visual_tokens: VisualTokens | None = None,
     ) -> None:
         self.corpus = corpus
         self.order = Order(corpus, config)
         self.processor = processor
         self.config = config
         self.features = features
+        self.visual_tokens = visual_tokens or self._supports_alone
 
     def __len__(self) -> int:
         return len(self.corpus)
@@ -148,19 +161,22 @@ class VideoDataset(Dataset[Example]):
             tokens = self.processor.encode_conversation(record.turns, clip.duration, clip.times, record.system)
         except ValueError as error:
             raise RecordError(str(error)) from error
-        self._check_length(len(tokens.ids), len(clip), ratio)
+        self._check_length(len(tokens.ids), clip, ratio)
         return Example(position, located.record.id, located.where, ratio, tokens, clip, failures)
 
     def _clip(self, path: Path) -> Clip:
         key = None if self.features is None else self.features.keys.key(path)
         if self.features is not None and key is not None and (cached := self.features.cache.get(key)) is not None:
-            return Clip(cached.times, cached.duration, None, cached.features, key)
+            return Clip(cached.times, cached.duration, None, cached.features, key, cached.extras)
         video = self.processor.read(path)
         return Clip(video.times, video.duration, self.processor.pixels(video.frames), None, key)
 
-    def _check_length(self, text: int, frames: int, ratio: float) -> None:
+    def _supports_alone(self, clip: Clip, ratio: float) -> int:
+        return self.config.tokens_per_support * max(1, math.ceil(len(clip) / ratio))
+
+    def _check_length(self, text: int, clip: Clip, ratio: float) -> None:
         limit = self.config.max_tokens
-        length = text - 1 + self.config.tokens_per_support * max(1, math.ceil(frames / ratio))
+        length = text - 1 + self.visual_tokens(clip, ratio)
         if limit is not None and length > limit:
             raise RecordError(f"it has {length:,} tokens at ratio {ratio:g}, more than max_tokens = {limit:,}")
 

@@ -10,7 +10,7 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
@@ -34,6 +34,7 @@ MAX_FILE_HEADER = 512
 """Upper bound of a file's bytes beside its tensors."""
 
 _SUFFIX = ".safetensors"
+_EXTRA = "extra."
 _KEY = re.compile(r"[0-9a-f]{16,128}")
 
 
@@ -95,11 +96,15 @@ def _file_digest(path: Path) -> str:
 
 @dataclass(frozen=True, eq=False)
 class EncodedVideo:
-    """Encoder features of a video, with the times and the duration that its prompt states."""
+    """Encoder features of a video, with the times and the duration that its prompt states.
+
+    `extras` has what else the encoder returned, by name.
+    """
 
     features: Float[Tensor, "T S D"]
     times: tuple[float, ...]
     duration: float
+    extras: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 class FeatureCache:
@@ -143,6 +148,7 @@ class FeatureCache:
             "times": torch.tensor(video.times, dtype=torch.float64),
             "duration": torch.tensor(video.duration, dtype=torch.float64),
         }
+        tensors |= {f"{_EXTRA}{name}": extra.detach().cpu().contiguous() for name, extra in video.extras.items()}
         try:
             if not self._make_room(sum(tensor.nbytes for tensor in tensors.values())):
                 return False
@@ -198,10 +204,14 @@ class _File:
 def _read(path: Path) -> EncodedVideo:
     with safe_open(path, "pt") as file:
         metadata = file.metadata() or {}
-        tensors = {name: file.get_tensor(name) for name in ("features", "times", "duration")}
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is not a mapping
     if metadata.get("crc32") != str(_checksum(tensors)):
         raise ValueError("its checksum is wrong")
-    return EncodedVideo(tensors["features"], tuple(tensors["times"].tolist()), tensors["duration"].item())
+    missing = {"features", "times", "duration"} - set(tensors)
+    if missing:
+        raise ValueError(f"it has no {', '.join(sorted(missing))}")
+    extras = {name.removeprefix(_EXTRA): tensor for name, tensor in tensors.items() if name.startswith(_EXTRA)}
+    return EncodedVideo(tensors["features"], tuple(tensors["times"].tolist()), tensors["duration"].item(), extras)
 
 
 def _checksum(tensors: dict[str, Tensor]) -> int:

@@ -13,6 +13,8 @@ from typing import Any, NoReturn
 import torch
 
 from aviot.backbones.base import StoredBackbone
+from aviot.backbones.checkpoints.adapter import is_adapter
+from aviot.backbones.checkpoints.lora import ADAPTER_FOLDER
 from aviot.backbones.checkpoints.shards import read_shards
 from aviot.evaluation.batching import Shard
 from aviot.evaluation.config import EvaluationConfig, Setting
@@ -124,7 +126,8 @@ def weight_hashes(folder: Path) -> dict[str, str]:
     configurations = [
         path for pattern in ("*.json", "*/config.json", "*.txt", "*.jinja") for path in folder.glob(pattern)
     ]
-    files = {*read_shards(folder).paths, *configurations}
+    adapters = folder.glob(f"{ADAPTER_FOLDER}/*.safetensors") if is_adapter(folder) else ()  # else merged as well
+    files = {*read_shards(folder).paths, *adapters, *configurations}
     return {str(path.relative_to(folder)): _sha256(path) for path in sorted(files)}
 
 

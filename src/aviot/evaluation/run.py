@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
+from aviot.backbones import registry as backbones
 from aviot.backbones.base import StoredBackbone
-from aviot.backbones.registry import family_of
 from aviot.evaluation import manifest
 from aviot.evaluation.batching import RowKey, Shard, VideoBatches, batch_by_video, select_shard
 from aviot.evaluation.benchmarks.benchmark import read_benchmark
@@ -65,7 +65,7 @@ class Prepared:
             config = replace(config, limit=None)
         items = replace(items, items=items.items[: config.limit])
         check_columns(items.items, config.by)
-        stored = family_of(config.model).stored(config.model)
+        stored = backbones.stored(config.model)
         settings = config.settings(stored.default_budget)
         batches = batch_by_video(items.items, items.folder, settings, config.batch)
         return cls(config, items, settings, batches, stored)

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from aviot.backbones.checkpoints.lora import LoraSettings as LoraSettings  # other packages import it from here
+from aviot.config import CompressorConfig
 from aviot.data import DataConfig
 from aviot.utils.values import (
     as_tuple,
@@ -89,25 +91,6 @@ class VideoConfig:
     def __post_init__(self) -> None:
         require_positive(self, "fps")
         require_whole(self, "max_frames")
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoraSettings:
-    """Settings of low-rank adapters on the decoder's linear layers, whose own weights are frozen."""
-
-    rank: int = 64
-    alpha: float = 128.0
-    dropout: float = 0.0
-    targets: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-
-    def __post_init__(self) -> None:
-        require_whole(self, "rank")
-        require_positive(self, "alpha")
-        require_fraction(self, "dropout")
-        targets = as_tuple("targets", self.targets)
-        if not targets or not all(isinstance(target, str) for target in targets):
-            raise ValueError(f"targets must name the decoder's linear layers, such as q_proj, got {self.targets!r}")
-        object.__setattr__(self, "targets", targets)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,7 +181,8 @@ class TrainingConfig:
     `model` is the checkpoint to start from, `output` the run folder. `stage` selects the trained weights: "joint" is
     everything but the vision encoder, "compressor" only the compressor with its position and question projections.
     `engine` names a file that configures FSDP2 or DeepSpeed (None: every process holds a replica of the model). `seed`
-    determines the order of the data, the ratios, and torch's random numbers.
+    determines the order of the data, the ratios, and torch's random numbers. `compressor` has settings of
+    `CompressorConfig` for a model without one of its own.
     """
 
     model: str
@@ -210,6 +194,7 @@ class TrainingConfig:
     gradient_checkpointing: bool = True
     engine: str | None = None
     lora: LoraSettings | None = None
+    compressor: dict[str, Any] | None = None
     cache: CacheConfig | None = None
     held_out: HeldOutConfig | None = None
     video: VideoConfig = field(default_factory=VideoConfig)
@@ -226,6 +211,8 @@ class TrainingConfig:
             require_path(self, "engine")
         if not isinstance(self.gradient_checkpointing, bool):
             raise ValueError(f"gradient_checkpointing must be true or false, got {self.gradient_checkpointing!r}")
+        if self.compressor is not None:
+            _check_compressor(self.compressor)
         if self.lora is not None and self.stage == "compressor":
             raise ValueError('lora adapts the decoder, which stage "compressor" does not train; remove one of them')
 
@@ -289,6 +276,17 @@ def require_path(config: object, *names: str) -> None:
         if not isinstance(value, str | Path) or not str(value):
             raise ValueError(f"{name} must be a path, got {value!r}")
         object.__setattr__(config, name, str(value))
+
+
+def _check_compressor(values: Any) -> None:
+    """Raise ValueError for wrong settings of a compressor, and for those that follow from the model and the video."""
+    derived = sorted({"dim", "grid"} & set(_mapping(values, "compressor")))
+    if derived:
+        raise ValueError(f"compressor.{derived[0]} follows from the model and the video; leave it out")
+    try:
+        CompressorConfig.from_dict(values)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"compressor: {error}") from error
 
 
 def _mapping(value: Any, name: str) -> dict[str, Any]:

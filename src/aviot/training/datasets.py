@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
 from torch.utils.data import DataLoader
 
 from aviot.data import (
@@ -21,13 +20,12 @@ from aviot.data import (
     FeatureKeys,
     StepBatches,
     VideoDataset,
-    fingerprint,
 )
-from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.training.config import TrainingConfig
 from aviot.training.loss import HeldOut
 from aviot.training.model_setup import feature_dtype
 from aviot.training.shutdown import ignore_signals_in_worker
+from aviot.training.trained_model import USUAL_TOKENS, TrainedModel, trained_model
 
 Positions = StepBatches | list[list[int]]
 
@@ -50,7 +48,8 @@ class TrainingData:
     layout: BatchLayout
     cost: CostModel
     config: TrainingConfig
-    pad_token_id: int
+    collate: Collate
+    trained: TrainedModel
     held_out: HeldOut | None = None
 
     @property
@@ -62,23 +61,23 @@ class TrainingData:
         """Return this process's micro batches from a step on; nothing before that step is read or decoded."""
         steps = self.config.optimization.steps
         order = StepBatches(self.dataset.order, self.layout, self.cost, steps=steps, start_step=start_step)
-        return UnsizedLoader(_loader(self.config, self.pad_token_id, self.dataset, order))
+        return UnsizedLoader(_loader(self.config, self.collate, self.dataset, order))
 
 
-def data_config(config: TrainingConfig, model: AviotForConditionalGeneration) -> DataConfig:
+def data_config(config: TrainingConfig, trained: TrainedModel) -> DataConfig:
     """Return the data settings completed from the model: tokens per support, and the longest prompt."""
-    limit = config.data.max_tokens or model.config.text_config.max_position_embeddings
-    return replace(config.data, max_tokens=limit, tokens_per_support=model.model.connector.tokens_per_support)
+    limit = config.data.max_tokens or trained.max_length
+    return replace(config.data, max_tokens=limit, tokens_per_support=trained.tokens_per_support or USUAL_TOKENS)
 
 
-def _loader(config: TrainingConfig, pad_token_id: int, dataset: VideoDataset, positions: Positions) -> DataLoader:
+def _loader(config: TrainingConfig, collate: Collate, dataset: VideoDataset, positions: Positions) -> DataLoader:
     """Return a data loader with its own random generator: the default one is saved and restored with checkpoints."""
     loader = config.loader
     ahead: dict[str, Any] = {"prefetch_factor": loader.ahead} if loader.workers else {}
     return DataLoader(
         dataset,
         batch_sampler=positions,
-        collate_fn=Collate(pad_token_id),
+        collate_fn=collate,
         num_workers=loader.workers,
         worker_init_fn=ignore_signals_in_worker,
         pin_memory=torch.cuda.is_available(),
@@ -99,39 +98,44 @@ def open_held_out(config: TrainingConfig) -> Corpus | None:
 def training_data(
     config: TrainingConfig,
     corpus: Corpus,
-    model: AviotForConditionalGeneration,
-    processor: AviotProcessor,
+    model: Any,
+    processor: Any,
     layout: BatchLayout,
     held_out: Corpus | None = None,
 ) -> TrainingData:
     """Return the training and held-out data of one process."""
-    data = data_config(config, model)
-    features = _cached_features(config, model.model.vision_tower, processor)
+    trained = trained_model(model, processor)
+    data = data_config(config, trained)
     tokenizer = processor.tokenizer
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
-    pad = 0 if pad is None else pad
-    loader = partial(_loader, config, pad)
+    collate = Collate(0 if pad is None else pad, join_frames=trained.joins_frames)
+    about: dict[str, Any] = {
+        "features": _cached_features(config, trained),
+        "visual_tokens": trained.visual_tokens,
+    }
+    loader = partial(_loader, config, collate)
     limit = None if config.held_out is None else config.held_out.limit
     return TrainingData(
-        dataset=VideoDataset(corpus, processor, data, features=features),
+        dataset=VideoDataset(corpus, processor, data, **about),
         layout=layout,
         cost=CostModel(processor.fps, processor.max_frames, data.tokens_per_support),
         config=config,
-        pad_token_id=pad,
+        collate=collate,
+        trained=trained,
         held_out=None
         if held_out is None
-        else HeldOut(VideoDataset(held_out, processor, data, features=features), limit, layout, loader),
+        else HeldOut(VideoDataset(held_out, processor, data, **about), limit, layout, loader),
     )
 
 
-def _cached_features(config: TrainingConfig, encoder: nn.Module, processor: AviotProcessor) -> CachedFeatures | None:
+def _cached_features(config: TrainingConfig, trained: TrainedModel) -> CachedFeatures | None:
     if config.cache is None:
         return None
     keys = FeatureKeys(
-        fps=processor.fps,
-        max_frames=processor.max_frames,
-        image_size=processor.image_size,
-        encoder=fingerprint(encoder.state_dict()),
+        fps=trained.processor.fps,
+        max_frames=trained.processor.max_frames,
+        image_size=trained.processor.image_size,
+        encoder=trained.encoder_key,
         dtype=str(feature_dtype(config)).removeprefix("torch."),
     )
     return CachedFeatures(FeatureCache(config.cache.folder, int(config.cache.gigabytes * 1e9)), keys)

@@ -23,6 +23,7 @@ CONFIG_FILE = "config.yaml"
 RUN_FILE = "run.json"
 IDENTITY_FILE = "training.json"  # in every checkpoint
 MODEL = "model sha256"
+FAMILY = "family"  # of an adapter's base; whole models do not have it
 
 # Settings that may change when a run is resumed: they affect paths, speed and output, not the trained weights.
 _FREE = (
@@ -121,11 +122,9 @@ def record_start(
     return RunReference(starts[-1]["run"], len(starts), digest(starts))
 
 
-def base_model_digest(config: TrainingConfig) -> str | None:
-    """Hash the weights of `config.model` if a resumed run loads them again: with adapters, those of the decoder."""
-    if config.lora is None:
-        return None
-    paths = read_shards(checkpoint_folder(config.model)).paths
+def whole_model_digest(model: str) -> str:
+    """Hash the files of a checkpoint's weights."""
+    paths = read_shards(checkpoint_folder(model)).paths
     return digest([file for path in paths for _, file in hash_files(path.parent, [path.name])])
 
 
@@ -140,6 +139,11 @@ def run_identity(
     if model_digest is not None:
         fixed[MODEL] = model_digest
     return fixed | {"engine": engine.name, "data fingerprint": fingerprint}
+
+
+def adapter_identity(identity: Mapping[str, Any], family: str) -> dict[str, Any]:
+    """Return the identity of a run that trains an adapter: its base is known by its weights, wherever it is."""
+    return {name: value for name, value in identity.items() if name != "model"} | {FAMILY: family}
 
 
 def write_identity(checkpoint: Path, values: Mapping[str, Any]) -> None:

@@ -14,7 +14,10 @@ from transformers import TrainerState
 from transformers.trainer import OPTIMIZER_NAME, OPTIMIZER_NAME_BIN, SCHEDULER_NAME, TRAINER_STATE_NAME
 from transformers.utils import ADAPTER_CONFIG_NAME, CONFIG_NAME, SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
-from aviot.training.identity import IDENTITY_FILE
+from aviot.backbones.checkpoints.adapter import PARTS_FILE
+from aviot.backbones.checkpoints.lora import ADAPTER_FOLDER, ADAPTER_WEIGHTS
+from aviot.request import ADAPTER_FILE
+from aviot.training.identity import FAMILY, IDENTITY_FILE
 from aviot.training.manifest import (
     MANIFEST_FILE,
     THREADS,
@@ -25,7 +28,6 @@ from aviot.training.manifest import (
     hash_files,
     read_manifest,
 )
-from aviot.training.model_setup import ADAPTER_FOLDER, ADAPTER_WEIGHTS
 from aviot.training.saving import step_of
 
 MAX_LISTED = 6  # problems that a message lists
@@ -139,8 +141,9 @@ def missing_files(names: Set[str], settings: Mapping[str, Any], processes: int |
 
 def _needed(settings: Mapping[str, Any], processes: int | None) -> Iterator[tuple[str, ...]]:
     """Yield the needed files, each as alternatives; an alternative is a name or a pattern of names."""
-    yield from ((name,) for name in (CONFIG_NAME, TRAINER_STATE_NAME, IDENTITY_FILE))
-    yield SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME
+    is_adapter = settings.get(FAMILY) is not None
+    yield from ((name,) for name in (ADAPTER_FILE if is_adapter else CONFIG_NAME, TRAINER_STATE_NAME, IDENTITY_FILE))
+    yield (PARTS_FILE,) if is_adapter else (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME)
     engine = str(settings.get("engine"))
     if engine.startswith("zero"):  # its files may include the schedule
         yield ("latest",)

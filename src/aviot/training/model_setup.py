@@ -6,17 +6,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers.integrations.deepspeed import set_hf_deepspeed_config, unset_hf_deepspeed_config
 from transformers.utils import logging
 
+from aviot.backbones.checkpoints.lora import (
+    ADAPTER_FOLDER,
+    ADAPTER_WEIGHTS,
+    LoraSettings,
+    inject,
+    is_adapter_weight,
+    peft_name,
+)
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.request import checkpoint_folder
-from aviot.training.config import LoraSettings, Stage, TrainingConfig
-
-ADAPTER_FOLDER = "adapter"
-ADAPTER_WEIGHTS = "adapter_model.safetensors"
+from aviot.training.config import Stage, TrainingConfig
 
 ENCODER = "model.vision_tower."
 COMPRESSOR = ("model.compressor.", "model.position.", "model.question_projection.")
@@ -43,7 +48,7 @@ def load_model(config: TrainingConfig, checkpoint: Path | None, deepspeed: Any =
         if deepspeed is not None:
             set_hf_deepspeed_config(deepspeed)
     if config.lora is not None:
-        add_adapters(model, config.lora)
+        inject(model.model.language_model, config.lora)
         if checkpoint is not None:
             load_adapters(model, checkpoint)
     freeze_untrained(model, config.stage, adapters=config.lora is not None)
@@ -75,7 +80,7 @@ def is_trained(name: str, stage: Stage, *, adapters: bool = False) -> bool:
     if stage == "compressor":
         return name.startswith(COMPRESSOR)
     if adapters and name.startswith(DECODER):
-        return ".lora_" in name
+        return is_adapter_weight(name)
     return not name.startswith(ENCODER)
 
 
@@ -85,16 +90,9 @@ def freeze_untrained(model: nn.Module, stage: Stage, *, adapters: bool = False) 
         weight.requires_grad_(is_trained(name, stage, adapters=adapters))
 
 
-def add_adapters(model: AviotForConditionalGeneration, settings: LoraSettings) -> None:
-    """Add adapters to the decoder's linear layers in place; the model's class and its other names do not change."""
-    from peft import inject_adapter_in_model
-
-    inject_adapter_in_model(_peft_config(settings), model.model.language_model)
-
-
 def merge_adapters(state: Mapping[str, Tensor], settings: LoraSettings) -> dict[str, Tensor]:
     """Return the state of the same model without adapters, where W + alpha / rank · B A replaces each adapted W."""
-    merged = {_PEFT_SUFFIX.sub(r".\2", name): tensor for name, tensor in state.items() if ".lora_" not in name}
+    merged = {_PEFT_SUFFIX.sub(r".\2", name): tensor for name, tensor in state.items() if not is_adapter_weight(name)}
     for name, down in state.items():
         if ".lora_A." in name:
             up = state[name.replace(".lora_A.", ".lora_B.")]
@@ -104,43 +102,18 @@ def merge_adapters(state: Mapping[str, Tensor], settings: LoraSettings) -> dict[
     return merged
 
 
-def save_adapters(folder: Path, state: Mapping[str, Tensor], settings: LoraSettings, base: str) -> None:
-    """Save the adapters alone in peft's format for the decoder, below a checkpoint's folder."""
-    folder = folder / ADAPTER_FOLDER
-    folder.mkdir()
-    config = _peft_config(settings)
-    config.base_model_name_or_path = base
-    config.save_pretrained(folder)
-    save_file(
-        {_peft_name(name): tensor.contiguous() for name, tensor in state.items() if ".lora_" in name},
-        folder / ADAPTER_WEIGHTS,
-        metadata={"format": "pt"},
-    )
-
-
 def load_adapters(model: AviotForConditionalGeneration, checkpoint: Path) -> None:
     """Load a checkpoint's adapters, and from its merged weights those outside the decoder."""
     adapters = load_file(checkpoint / ADAPTER_FOLDER / ADAPTER_WEIGHTS)
     merged = AviotForConditionalGeneration.from_pretrained(checkpoint, dtype=torch.float32).state_dict()
     with torch.no_grad():
         for name, tensor in model.state_dict().items():
-            if ".lora_" in name:
-                tensor.copy_(adapters[_peft_name(name)])
+            if is_adapter_weight(name):
+                tensor.copy_(adapters[peft_name(name.removeprefix(LANGUAGE_MODEL))])
             elif not name.startswith(DECODER):
                 tensor.copy_(merged[name])
 
 
-def _peft_name(name: str) -> str:
-    """Return the name of an adapter weight in peft's files."""
-    return "base_model.model." + name.removeprefix(LANGUAGE_MODEL).replace(".default.", ".")
-
-
-def _peft_config(settings: LoraSettings) -> Any:
-    from peft import LoraConfig
-
-    return LoraConfig(
-        r=settings.rank,
-        lora_alpha=settings.alpha,
-        lora_dropout=settings.dropout,
-        target_modules=list(settings.targets),
-    )
+def decoder_weights(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the decoder's part of a model's state, by the decoder's own names."""
+    return {name.removeprefix(LANGUAGE_MODEL): each for name, each in state.items() if name.startswith(LANGUAGE_MODEL)}

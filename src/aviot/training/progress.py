@@ -21,9 +21,12 @@ Gather = Callable[[Tensor], Tensor]  # from [n] on each process to [processes, n
 
 
 class Meters:
-    """Sums over micro batches, which stay on the device until a line is logged."""
+    """Sums over micro batches, which stay on the device until a line is logged.
 
-    def __init__(self, levels: Sequence[str], tokens_per_support: int) -> None:
+    `tokens_per_support` of None: the decoder reads the compressor's output, one token for each position.
+    """
+
+    def __init__(self, levels: Sequence[str], tokens_per_support: int | None) -> None:
         self._levels = tuple(levels)
         self._tokens_per_support = tokens_per_support
         self._clear()
@@ -55,7 +58,7 @@ class Meters:
         for compression in compressions:
             for name, term in compression.terms._asdict().items():
                 self._per_step[f"transport/{name}"] += term.detach() / totals.examples
-            self._tokens += compression.path[-1] * self._tokens_per_support
+            self._tokens += compression.path[-1] * (self._tokens_per_support or compression.features.shape[-2])
             if compression.usage is not None:
                 self._compressed += 1
                 self._per_example["budget_entropy"] += compression.usage.budget_entropy

@@ -14,17 +14,20 @@ from transformers import PrinterCallback, TrainerCallback, TrainingArguments
 
 from aviot.data import BatchLayout, Corpus, DataError
 from aviot.training import saving
+from aviot.training.adapted_setup import Source, check_trainable, load_adapted
 from aviot.training.config import TrainingConfig, require_trackers
 from aviot.training.config_files import Engine, read_engine
 from aviot.training.datasets import open_held_out, training_data
 from aviot.training.distributed import GatherPreDecoder, decide_on_rank_zero
 from aviot.training.identity import (
+    MODEL,
     ResumeError,
     StartPoint,
-    base_model_digest,
+    adapter_identity,
     check_identity,
     record_start,
     run_identity,
+    whole_model_digest,
 )
 from aviot.training.model_setup import load_model, load_processor
 from aviot.training.progress import LogLastStep, ProgressDisplay
@@ -43,13 +46,14 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class RunSetup:
-    """A run's configuration with its parallelism, the Trainer's arguments, and its start point."""
+    """A run's configuration with its parallelism, the Trainer's arguments, its start point, and its first model."""
 
     config: TrainingConfig
     engine: Engine
     layout: BatchLayout
     arguments: TrainingArguments
     start: StartPoint
+    source: Source
 
     @property
     def folder(self) -> Path:
@@ -67,10 +71,11 @@ def train(
     """Start or resume a run and return its last checkpoint; TrainingInterrupted if a signal ended the run."""
     require_trackers(config.logging.report_to)
     engine, layout = read_engine(config.engine), layout_here(config)
+    source = check_trainable(config, engine)
     arguments = training_arguments(config, engine, layout)
     with ExitStack() as locks:
         start = decide_on_rank_zero(lambda: _claim(Path(config.output), resume, locks))
-        return _train(RunSetup(config, engine, layout, arguments, start), callbacks, report)
+        return _train(RunSetup(config, engine, layout, arguments, start, source), callbacks, report)
 
 
 def layout_here(config: TrainingConfig) -> BatchLayout:
@@ -137,8 +142,10 @@ def _train(setup: RunSetup, callbacks: Sequence[TrainerCallback], report: Report
     config, start = setup.config, setup.start
     with setup.arguments.main_process_first(local=False, desc="reading records"):
         corpus, held_out = Corpus.open(config.data), open_held_out(config)
-    model_digest = decide_on_rank_zero(lambda: base_model_digest(config))
+    model_digest = decide_on_rank_zero(lambda: base_model_digest(config, setup.source))
     identity = run_identity(config, setup.engine, corpus.fingerprint, model_digest)
+    if setup.source.writes_adapters:
+        identity = adapter_identity(identity, setup.source.family.family)
     if start.checkpoint is not None:
         check_identity(start.checkpoint, identity)
         if start.step == config.optimization.steps:
@@ -153,6 +160,13 @@ def _train(setup: RunSetup, callbacks: Sequence[TrainerCallback], report: Report
     if stop.stopped_by:
         raise TrainingInterrupted(stop.stopped_by, last, config.optimization.steps)
     return last
+
+
+def base_model_digest(config: TrainingConfig, source: Source) -> str | None:
+    """Hash the weights that a resumed run loads again: all of an adapter's base, or with LoRA those of the decoder."""
+    if source.writes_adapters:
+        return source.digest()
+    return None if config.lora is None else whole_model_digest(config.model)
 
 
 def _warn_of_other_processes(setup: RunSetup) -> None:
@@ -181,15 +195,20 @@ def _make_trainer(
 ) -> AviotTrainer:
     """Load the model, prepare the run folder on rank 0, and return the trainer."""
     config, layout, start = setup.config, setup.layout, setup.start
-    processor = load_processor(config, start.checkpoint)
-    model = load_model(config, start.checkpoint, getattr(setup.arguments, "hf_deepspeed_config", None))
+    model: Any
+    processor: Any
+    if setup.source.writes_adapters:
+        model, processor = load_adapted(config, setup.source, identity[MODEL], start.checkpoint)
+    else:
+        processor = load_processor(config, start.checkpoint)
+        model = load_model(config, start.checkpoint, getattr(setup.arguments, "hf_deepspeed_config", None))
     data = training_data(config, corpus, model, processor, layout, held_out)
     run = None
     if layout.rank == 0:
         saving.remove_leftovers(setup.folder)
         set_aside_replaced(setup.folder, start)
         run = record_start(setup.folder, config, identity, start, examples=len(corpus), processes=layout.ranks)
-    trainer = AviotTrainer(model, setup.arguments, data, processor, identity=identity, run=run, callbacks=callbacks)
+    trainer = AviotTrainer(model, setup.arguments, data, identity=identity, run=run, callbacks=callbacks)
     trainer.remove_callback(PrinterCallback)
     if layout.ranks > 1:
         keep_alive(trainer)

@@ -11,10 +11,8 @@ from torch import Tensor, nn
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainingArguments
 from transformers.trainer import SCHEDULER_NAME, TRAINER_STATE_NAME
 
-from aviot.data import Batch, FailureTally, keep_features, model_inputs
-from aviot.models import AviotForConditionalGeneration, AviotProcessor
+from aviot.data import Batch, FailureTally
 from aviot.training import saving
-from aviot.training.config import LoraSettings
 from aviot.training.datasets import TrainingData
 from aviot.training.distributed import fsdp_precision_policy, gather_pre_decoder, weights_only_loading
 from aviot.training.identity import naming_load_failures, write_identity
@@ -28,7 +26,7 @@ from aviot.training.loss import (
     require_finite,
 )
 from aviot.training.manifest import Manifest, RunReference, hash_own_files, write_manifest
-from aviot.training.model_setup import feature_dtype, merge_adapters, save_adapters
+from aviot.training.model_setup import feature_dtype
 from aviot.training.progress import Meters
 
 
@@ -42,10 +40,9 @@ class AviotTrainer(Trainer):
 
     def __init__(
         self,
-        model: AviotForConditionalGeneration,
+        model: Any,
         args: TrainingArguments,
         data: TrainingData,
-        processor: AviotProcessor,
         *,
         identity: dict[str, Any],
         run: RunReference | None = None,
@@ -63,14 +60,13 @@ class AviotTrainer(Trainer):
             self.accelerator.state.fsdp_plugin.mixed_precision_policy = fsdp_precision_policy()
         self.model_accepts_loss_kwargs = True  # the loss is that of the global batch; the Trainer must not scale it
         self.data = data
-        self.processor = processor
         self.identity = identity
         self.run = RunReference() if run is None else run
         self._saved_step = -1
         self._weight = model.config.transport_loss_weight
         self._tally = FailureTally(data.dataset.config)
         levels = [level.name for level in model.config.compressor.active_levels]
-        self._meters = Meters(levels, data.dataset.config.tokens_per_support)
+        self._meters = Meters(levels, data.trained.tokens_per_support)
 
     def get_train_dataloader(self) -> Any:
         """Return this process's micro batches from the resumed step on."""
@@ -113,18 +109,11 @@ class AviotTrainer(Trainer):
         """Run the model on a batch with the warm-ups of the current step, and cache new encoder features."""
         step = self.state.global_step
         try:
-            out = model(
-                **model_inputs(batch),
-                step=step,
-                logits_to_keep=batch["input_ids"].shape[1],
-                output_compression=True,
-                output_encoded=self.data.cache is not None,
-                use_cache=False,
-            )
+            out = model(**self.data.trained.inputs(batch, encoded=self.data.cache is not None), step=step)
         except ValueError as error:
             raise TrainingStopped(f"step {step}: {error}, on {describe_examples(batch)}") from error
         if self.data.cache is not None:
-            keep_features(batch, out.encoded, self.data.cache, feature_dtype(self.data.config))
+            self.data.trained.keep(batch, out.encoded, self.data.cache, feature_dtype(self.data.config))
         return out
 
     def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
@@ -203,21 +192,13 @@ class AviotTrainer(Trainer):
         """Write weights that `from_pretrained` reads, and the states that resuming needs."""
         state = self.accelerator.get_state_dict(self.model_wrapped)
         if self.args.should_save:
-            self._write_weights(folder, state)
+            self.data.trained.write(self.accelerator.unwrap_model(self.model), folder, state, self.data.config)
         del state
         self._save_optimizer_and_scheduler(str(folder))
         self._save_rng_state(str(folder))
         if self.args.should_save:
             self.state.save_to_json(str(folder / TRAINER_STATE_NAME))
             write_identity(folder, self.identity)
-
-    def _write_weights(self, folder: Path, state: dict[str, Tensor]) -> None:
-        settings: LoraSettings | None = self.data.config.lora
-        if settings is not None:
-            save_adapters(folder, state, settings, self.data.config.model)
-            state = merge_adapters(state, settings)
-        self.accelerator.unwrap_model(self.model).save_pretrained(folder, state_dict=state)
-        self.processor.save_pretrained(folder)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         if not self.is_fsdp_enabled:

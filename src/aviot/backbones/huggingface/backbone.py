@@ -7,8 +7,9 @@ A family encodes a video into projected tokens on a grid, and says how they are 
 import logging
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -30,23 +31,25 @@ from aviot.backbones.base import (
     VideoInPrompt,
     with_question,
 )
+from aviot.backbones.checkpoints.adapter import Adapter
 from aviot.backbones.checkpoints.folder import CheckpointError, reason_of, shown
+from aviot.backbones.huggingface.adapters import add_adapters, new_parts, sampled_by, trained_parts
+from aviot.backbones.huggingface.chat import ChatText, Segment, training_segments
 from aviot.backbones.huggingface.layout import TokenLayout, layout_of, runs_of
 from aviot.backbones.huggingface.processing import Processing
 from aviot.backbones.questions import question_tokens
 from aviot.budget import Budget, one_per_prompt
 from aviot.config import CompressorConfig
 from aviot.engine.base import DecoderInput
-from aviot.methods.aviot.compressor import Compressor
 from aviot.methods.aviot.method import frame_relevance
-from aviot.methods.base import Compressed, Method
+from aviot.methods.base import Compressed, FrameMethod, Method
 from aviot.methods.features import VideoFeatures
 from aviot.video import PatchScaling, Transform, Video, read_video
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_RATIO = 4.0
-SEED = 0  # of the parts of an untrained AVIOT
+IGNORED = -100  # label of what is not supervised, torch's default `ignore_index`
 TEMPLATE = (
     "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' }}"
     "{% for part in message['content'] %}{{ 'VIDEO' if part['type'] == 'video' else part['text'] }}{% endfor %}"
@@ -56,16 +59,21 @@ TEMPLATE = (
 
 @dataclass(frozen=True)
 class Row:
-    """One prompt with its placeholders: token ids, and the indices of the visual ones among them."""
+    """One prompt with its placeholders: token ids, and the indices of the visual ones among them.
+
+    `labels` are the ids of what is supervised in training, `IGNORED` elsewhere.
+    """
 
     ids: Int[Tensor, "L"]
     visual: Int[Tensor, "n"]
     positions: Int[Tensor, "3 L"] | None  # of families whose rotary embeddings have three axes
+    labels: Int[Tensor, "L"]
 
 
 class HuggingFaceBackbone(Backbone):
     """A model of transformers' own classes. Each subclass implements one family."""
 
+    trained = "adapter"
     model_types: ClassVar[tuple[str, ...]]  # values of model_type in config.json
     modality: ClassVar[str] = "video"  # the key in `mm_encoder_outputs`
     placeholder: ClassVar[str] = "<|video_pad|>"  # stands for a video in the text of a prompt
@@ -123,6 +131,13 @@ class HuggingFaceBackbone(Backbone):
         if getattr(getattr(model, "config", None), "model_type", None) not in cls.model_types:
             return None
         return cls(model.eval(), Processing.from_processor(processor))
+
+    def without_model(self) -> Self:
+        """Return a copy that reads videos and texts alone, and can be sent to other processes."""
+        other = copy(self)
+        other.model = None
+        other.__dict__.pop("parts", None)
+        return other
 
     @classmethod
     def stored(cls, folder: Path) -> StoredBackbone:
@@ -183,6 +198,10 @@ class HuggingFaceBackbone(Backbone):
     @torch.inference_mode()
     def encode(self, videos: Sequence[Video], pixels: Any = None) -> list[EncodedVideo]:
         """Run the encoder and the projection to the decoder's width, video by video."""
+        return self.encode_each(videos, pixels)
+
+    def encode_each(self, videos: Sequence[Video], pixels: Any = None) -> list[EncodedVideo]:
+        """Do the work of `encode` in the caller's gradient mode."""
         inputs = self.pixels(videos) if pixels is None else pixels
         return [self.encode_one(video, one) for video, one in zip(videos, inputs, strict=True)]
 
@@ -195,30 +214,79 @@ class HuggingFaceBackbone(Backbone):
         self, question: str, video: Video, *, history: History = (), span: tuple[int, int] | None = None
     ) -> Prompt:
         """Apply the checkpoint's chat template; the question is represented by the mean of its embeddings."""
-        for text in (question, *(part for turn in history for part in turn)):
-            if self.placeholder in text or self.token in text:
-                raise ValueError(f"the text contains {self.token!r}, which stands for a video; leave it out")
+        self._refuse_placeholders((question, *(part for turn in history for part in turn)))
         text = self.processing.chat(question, history, self.template_of(self.processing))
+        self._check_template(text)
+        first, last = span or (0, len(question))
+        own = question_tokens(self.tokenizer, self.model.get_input_embeddings(), question, (first, last))
+        mean = self._mean_embedding([question[first:last] or question])
+        return Prompt(question, ChatText(text, video), mean, question_tokens=own)
+
+    def segments(self, turns: History, system: str | None = None) -> tuple[Segment, ...]:
+        """Return a conversation for training in segments of text; ValueError if it cannot be learned.
+
+        The first is the prompt of the first question, with a placeholder for the video.
+        """
+        self._refuse_placeholders((system or "", *(part for turn in turns for part in turn)))
+        render = partial(self.processing.render, self.template_of(self.processing))
+        segments = training_segments(turns, system, render)
+        self._check_template(segments[0].text)
+        return segments
+
+    def conversation(self, turns: History, video: Video, *, system: str | None = None, number: int = 0) -> Prompt:
+        """Return a conversation about a video for training; its tokens are conditioned on all questions together.
+
+        `number` is the video's among several encoded ones.
+        """
+        first, *following = self.segments(turns, system)
+        questions = [question for question, _ in turns]
+        content = ChatText(first.text, video, tuple(following))
+        return Prompt(questions[0], content, self._mean_embedding(questions), number)
+
+    def _refuse_placeholders(self, texts: Sequence[str]) -> None:
+        if any(self.placeholder in text or self.token in text for text in texts):
+            raise ValueError(f"the text contains {self.token!r}, which stands for a video; leave it out")
+
+    def _check_template(self, text: str) -> None:
         if text.count(self.placeholder) != 1:
             raise ValueError(
                 f"the chat template writes {self.placeholder!r} {text.count(self.placeholder)} times for one video; "
                 "use the chat template of the model's own checkpoint"
             )
-        first, last = span or (0, len(question))
-        asked = self.tokenizer(question[first:last] or question, add_special_tokens=False)["input_ids"]
+
+    def token_ids(self, text: str) -> list[int]:
+        """Return the token ids of text inside a prompt."""
+        return self.tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    @torch.no_grad()
+    def _mean_embedding(self, questions: Sequence[str]) -> Float[Tensor, "d"]:
+        """Return the mean input embedding of all questions' tokens."""
         embedding = self.model.get_input_embeddings()
-        ids = torch.tensor(asked, device=embedding.weight.device)
-        own = question_tokens(self.tokenizer, embedding, question, (first, last))
-        return Prompt(question, (text, video), embedding(ids).mean(0), question_tokens=own)
+        asked = [number for question in questions for number in self.token_ids(question)]
+        return embedding(torch.tensor(asked, device=embedding.weight.device)).mean(0)
 
     @cached_property
     def parts(self) -> Mapping[str, nn.Module]:
-        """AVIOT's parts; untrained ones, the same every time, since these checkpoints have no others."""
-        width = self.model.config.get_text_config().hidden_size
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(SEED)
-            compressor = Compressor(CompressorConfig(dim=width)).eval().requires_grad_(False)
+        """AVIOT's parts: untrained ones, the same every time, unless `install` set others."""
+        compressor = new_parts(CompressorConfig(dim=self.width))["compressor"].eval().requires_grad_(False)
         return {"compressor": compressor.to(self.device), "question_projection": nn.Identity()}
+
+    @property
+    def width(self) -> int:
+        """The size of the decoder's embeddings."""
+        return self.model.config.get_text_config().hidden_size
+
+    def install(self, parts: Mapping[str, nn.Module]) -> None:
+        """Use these trained parts of AVIOT from now on."""
+        self.__dict__["parts"] = parts
+        self._warned = True
+
+    def adapt(self, folder: Path, adapter: Adapter) -> None:
+        """Load AVIOT's trained parts and the decoder's low-rank adapters; videos are sampled as in training."""
+        self.install(trained_parts(folder, adapter, self.width, self.device))
+        if adapter.lora is not None:
+            add_adapters(folder, adapter.lora, self.model.get_decoder())
+        self.processing = replace(self.processing, sampled=sampled_by(adapter))
 
     def method(self, name: str | Method) -> Method:
         """Return a method of the registry; the log says if it is used without training."""
@@ -295,13 +363,20 @@ class HuggingFaceBackbone(Backbone):
         self, encoded: Sequence[EncodedVideo], prompts: Sequence[Prompt], request: CompressionRequest
     ) -> list[VideoInPrompt]:
         """Compress each prompt's video for its question; extras are mixed with the same coefficients."""
-        if request.step is not None:
-            raise ValueError(f"{self.family} does not train methods; leave the training step out")
+        return self.compress_each(encoded, prompts, request)
+
+    def compress_each(
+        self, encoded: Sequence[EncodedVideo], prompts: Sequence[Prompt], request: CompressionRequest
+    ) -> list[VideoInPrompt]:
+        """Do the work of `compress` in the caller's gradient mode."""
         method, done = self.method(request.method), []
         for prompt, budget in zip(prompts, one_per_prompt(request.budget, len(prompts)), strict=True):
             video = encoded[prompt.video]
             features = self.features(video, method, conditioned=prompt.question is not None)
-            made = method(with_question(features, method, prompt), question=prompt.question, budget=budget)
+            if request.step is None:
+                made = method(with_question(features, method, prompt), question=prompt.question, budget=budget)
+            else:
+                made = _made_in_training(method, features, prompt.question, budget, request.step)
             done.append(self.project(self.shortened(made, method, video), method, video))
         return done
 
@@ -330,12 +405,12 @@ class HuggingFaceBackbone(Backbone):
 
     def row(self, prompt: Prompt, placed: VideoInPrompt) -> Row:
         """Return one prompt's token ids: as many placeholders as there are tokens, between the family's texts."""
-        text, video = prompt.content
+        content: ChatText = prompt.content
         layout: TokenLayout = placed.layout
-        texts = self.frame_texts(layout.times, video)
+        texts = self.frame_texts(layout.times, content.video)
         counts = layout.counts if len(texts) > 2 or len(layout.counts) == 1 else (sum(layout.counts),)
         counts = (*counts[:-1], counts[-1] + len(placed.tokens) - sum(counts))  # structure tokens come last
-        before, after = text.split(self.placeholder)
+        before, after = content.text.split(self.placeholder)
         tokenized = self.tokenizer(before + self.token.join(texts) + after)["input_ids"]
         ids: list[int] = []
         runs: list[tuple[int, int]] = []
@@ -346,19 +421,32 @@ class HuggingFaceBackbone(Backbone):
                 ids.extend([number] * runs[-1][1])
             else:
                 ids.append(number)
+        labels = [IGNORED] * len(ids)
+        for segment in content.following:
+            more = self.token_ids(segment.text)
+            ids.extend(more)
+            labels.extend(more if segment.supervised else [IGNORED] * len(more))
         visual = torch.cat([torch.arange(start, start + count) for start, count in runs])
-        return Row(torch.tensor(ids), visual, self.rope(len(ids), runs_of(visual), layout, video))
+        positions = self.rope(len(ids), runs_of(visual), layout, content.video)
+        return Row(torch.tensor(ids), visual, positions, torch.tensor(labels))
 
     @torch.inference_mode()
     def place(self, prompts: Sequence[Prompt], videos: Sequence[VideoInPrompt]) -> DecoderInput:
         """Build token ids with placeholders, positions, and the visual tokens that take their place."""
+        return self.place_each(prompts, videos)[0]
+
+    def place_each(
+        self, prompts: Sequence[Prompt], videos: Sequence[VideoInPrompt]
+    ) -> tuple[DecoderInput, Int[Tensor, "B L"]]:
+        """Do the work of `place` in the caller's gradient mode; also return labels for training."""
         rows = [self.row(prompt, video) for prompt, video in zip(prompts, videos, strict=True)]
         length = max(len(row.ids) for row in rows)
         ids = torch.full((len(rows), length), self._pad)
         mask = torch.zeros_like(ids)
+        labels = torch.full_like(ids, IGNORED)
         for place, row in enumerate(rows):
-            ids[place, length - len(row.ids) :] = row.ids
-            mask[place, length - len(row.ids) :] = 1
+            start = length - len(row.ids)
+            ids[place, start:], mask[place, start:], labels[place, start:] = row.ids, 1, row.labels
         arguments: dict[str, Any] = {"input_ids": ids, "attention_mask": mask}
         if rows[0].positions is not None:
             arguments |= self._positions(rows, mask)
@@ -366,7 +454,7 @@ class HuggingFaceBackbone(Backbone):
         arguments["mm_encoder_outputs"] = {self.modality: self.encoder_output(videos)}
         at = tuple(row.visual + length - len(row.ids) for row in rows)
         visual = tuple((int(one[0]), len(one)) for one in at)
-        return DecoderInput(arguments, length, visual, scattered=at)
+        return DecoderInput(arguments, length, visual, scattered=at), labels.to(self.device)
 
     def _positions(self, rows: Sequence[Row], mask: Int[Tensor, "B L"]) -> dict[str, Tensor]:
         """Return positions in the text and on three axes, [4,B,L], zero where a row is padded, and token types."""
@@ -394,3 +482,12 @@ class HuggingFaceBackbone(Backbone):
         """Return the cosine similarity of each frame's mean token to the question's mean embedding."""
         assert prompt.question is not None  # the prompt of a question always has one
         return frame_relevance(encoded.features.mean(1), prompt.question).float().cpu()
+
+
+def _made_in_training(
+    method: Method, features: VideoFeatures, question: Float[Tensor, "d"] | None, budget: Budget, step: int
+) -> Compressed:
+    """Compress one video with the warm-ups of a training step."""
+    if not isinstance(method, FrameMethod) or not method.trained:
+        raise ValueError(f"method {method.name!r} is not trained; leave the training step out")
+    return Compressed.of_frames(method.mix(features, question=question, budget=budget, step=step), features)

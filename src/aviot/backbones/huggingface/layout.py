@@ -94,6 +94,8 @@ def nearest(time: float, frame_times: Sequence[float]) -> int:
 
 def _mixed(made: Compressed, extra: Float[Tensor, "T S d"]) -> Float[Tensor, "n d"]:
     """Mix an extra with the tokens' own coefficients; kept tokens are copied."""
+    if made.compression is not None:
+        return made.compression.mix(extra).flatten(0, 1)
     mixture, sources = made.mixture, extra.flatten(0, 1)
     if mixture.indices.shape[1] == 1:
         return sources[mixture.indices[:, 0]]

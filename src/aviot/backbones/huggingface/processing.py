@@ -1,7 +1,7 @@
 """A family's processor without torchvision: its tokenizer, chat template and the numbers of its preprocessing."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,6 +13,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from aviot.backbones.base import History
 from aviot.backbones.checkpoints.folder import CheckpointError, read_json, reason_of
+from aviot.backbones.huggingface.chat import messages_of
 from aviot.video import Video
 
 FILTERS = {1: "lanczos", 2: "bilinear", 3: "bicubic"}  # Pillow's numbers of resampling filters
@@ -27,6 +28,7 @@ class Processing:
     template: str | None
     settings: Mapping[str, Any]  # of the processor
     video: Mapping[str, Any]  # of the video processor
+    sampled: Mapping[str, Any] = field(default_factory=dict)  # rate and frames of videos that an adapter was trained on
 
     @classmethod
     def from_folder(cls, folder: Path) -> Self:
@@ -68,20 +70,17 @@ class Processing:
         """Return the default frame rate and largest number of frames."""
         fps = self.video.get("fps") or DEFAULT_FPS
         most = self.video.get("max_frames") or DEFAULT_MAX_FRAMES
-        return {"fps": float(fps), "max_frames": min(int(most), DEFAULT_MAX_FRAMES)}
+        return {"fps": float(fps), "max_frames": min(int(most), DEFAULT_MAX_FRAMES), **self.sampled}
 
     def chat(self, question: str, history: History, template: str) -> str:
         """Return the text of a conversation about a video, up to the answer, by a chat template."""
-        turns = [(asked, answered) for asked, answered in history]
-        first, *later = [asked for asked, _ in turns] + [question]
-        messages: list[dict[str, Any]] = [
-            {"role": "user", "content": [{"type": "video"}, {"type": "text", "text": first}]}
-        ]
-        for (_, answered), asked in zip(turns, later, strict=True):
-            messages.append({"role": "assistant", "content": [{"type": "text", "text": answered}]})
-            messages.append({"role": "user", "content": [{"type": "text", "text": asked}]})
+        questions = [*(asked for asked, _ in history), question]
+        return self.render(template, messages_of(questions, [answer for _, answer in history]), True)
+
+    def render(self, template: str, messages: list[dict[str, Any]], prompt: bool) -> str:
+        """Return messages as text by a chat template; a prompt ends with the start of an answer."""
         text = self.tokenizer.apply_chat_template(
-            messages, chat_template=template, add_generation_prompt=True, tokenize=False
+            messages, chat_template=template, add_generation_prompt=prompt, tokenize=False
         )
         assert isinstance(text, str)  # not tokenized
         return text

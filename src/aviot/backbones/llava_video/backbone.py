@@ -44,6 +44,7 @@ class LlavaVideo(Backbone):
     """A model of the LLaVA-Video layout with AVIOT's parts: each frame a pooled grid of tokens, a separator per row."""
 
     family = "llava-video"
+    trained = "model"
 
     def __init__(self, model: AviotForConditionalGeneration, processor: AviotProcessor | None) -> None:
         self.model, self.processor = model, processor

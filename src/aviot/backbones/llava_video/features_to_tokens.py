@@ -17,6 +17,7 @@ from aviot.budget import Budget
 from aviot.methods import Compressed, FrameMethod, Method, VideoFeatures
 from aviot.methods.aviot import Compression, Compressor, PositionEncoder
 from aviot.methods.aviot.finite import FiniteFlags
+from aviot.methods.aviot.numerics import idle
 from aviot.methods.aviot.replay import Replays
 from aviot.methods.features import Structure
 from aviot.methods.registry import DEFAULT
@@ -174,8 +175,7 @@ class FeaturesToTokens:
         result of the forward pass, so its gradients come last, when the weights' other gradients are complete.
         """
         parts = (self.position, self.compressor, self.question_projection)
-        weights = [weight for part in parts for weight in part.parameters() if weight.requires_grad]
-        return sum((weight.flatten()[:0].sum() for weight in weights), torch.zeros((), device=self.device))
+        return idle((weight for part in parts for weight in part.parameters()), self.device)
 
     def project(self, features: Float[Tensor, "B K S D"]) -> Float[Tensor, "B v d"]:
         """Return the decoder tokens of each prompt's features."""

@@ -10,7 +10,7 @@ from lmms_eval.api.instance import GenerationResult, Instance, TokenCounts
 from lmms_eval.api.model import lmms
 from loguru import logger
 
-from aviot.backbones.registry import family_of
+from aviot.backbones import registry as backbones
 from aviot.evaluation.batching import batch_by_video
 from aviot.evaluation.config import EvaluationConfig
 from aviot.evaluation.item import Instructions, Item
@@ -78,7 +78,7 @@ class Aviot(lmms):
         )
         self._device = process_device(device)
         lm = VideoLM.from_pretrained(pretrained, device=str(self._device))
-        self._stored = family_of(checked.model).stored(checked.model)
+        self._stored = backbones.stored(checked.model)
         self._setting = checked.settings(lm.backbone.default_budget)[0]
         self._batch = checked.batch
         self._predictor = Predictor(lm, Instructions(), 1, sampling)

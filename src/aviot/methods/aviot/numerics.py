@@ -1,6 +1,6 @@
 """Numerical helpers of several parts of the compressor: precision, distances, cosine."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -34,6 +34,15 @@ def full_precision(device: torch.device) -> Iterator[None]:
     finally:
         if device.type == "cuda":
             products.fp32_precision = before
+
+
+def idle(weights: Iterable[Tensor], device: torch.device) -> Float[Tensor, ""]:
+    """Return zero, with a zero gradient for every weight that is trained.
+
+    Some batches do not use all weights, but distributed training needs the same gradients from each rank.
+    """
+    trained = (weight.flatten()[:0].sum() for weight in weights if weight.requires_grad)
+    return sum(trained, torch.zeros((), device=device))
 
 
 def squared_distances(a: Float[Tensor, "... N D"], b: Float[Tensor, "... k D"]) -> Float[Tensor, "... N k"]:

@@ -93,7 +93,8 @@ class Provenance:
         stage's gate.
         """
         whole = self.coefficients if self._batched else self.coefficients[None]
-        return _gathered(partial(self._branch_at, name), whole.transpose(1, 2), self._stages, self._batched)
+        with torch.no_grad():
+            return _gathered(partial(self._branch_at, name), whole.transpose(1, 2), self._stages, self._batched)
 
     def branch_mass(self, name: str, patches: slice) -> Float[Tensor, "*B K s T"]:
         """Return `branch(name).mass` at some positions without computing the others."""
@@ -123,7 +124,9 @@ def _place(what: str, value: int, count: int) -> int:
     return place
 
 
-def provenance_of(stages: Sequence[Mixture], features: Float[Tensor, "B K S D"], *, batched: bool) -> Provenance:
+def provenance_of(
+    stages: Sequence[Mixture], features: Float[Tensor, "B K S D"], *, batched: bool, gradient: bool = False
+) -> Provenance:
     """Return C = B_J ... B_2 B_1 at every position (eq:supp_progressive_composition); the identity without stages."""
     batch, outputs, patches = features.shape[:3]
     like = features.new_empty((), dtype=working_dtype(features.dtype))
@@ -137,7 +140,8 @@ def provenance_of(stages: Sequence[Mixture], features: Float[Tensor, "B K S D"],
         return composed, composed.new_ones(composed.shape[:-1])
 
     frames = stages[0].mixture(slice(1)).shape[-1]
-    return _gathered(part, like.expand(batch, patches, outputs, frames), tuple(stages), batched)
+    with torch.set_grad_enabled(gradient):
+        return _gathered(part, like.expand(batch, patches, outputs, frames), tuple(stages), batched)
 
 
 def _over(rows: Float[Tensor, "B s K N"], earlier: Sequence[Mixture], patches: slice) -> Float[Tensor, "B s K T"]:
@@ -150,7 +154,6 @@ def _over(rows: Float[Tensor, "B s K N"], earlier: Sequence[Mixture], patches: s
     return rows
 
 
-@torch.no_grad()
 def _gathered(
     part: Callable[[slice], tuple[Tensor, Tensor]],
     like: Float[Tensor, "B S K T"],

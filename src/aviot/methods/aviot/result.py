@@ -77,6 +77,16 @@ class Compression:
         with full_precision(features.device):
             return provenance_of(self.stages, features, batched=self._batched)
 
+    def mix(self, others: Float[Tensor, "*B T S d"]) -> Float[Tensor, "*B K S d"]:
+        """Mix other tensors of the same frames with the same coefficients, through which gradients flow if enabled."""
+        gradient = self._recording and torch.is_grad_enabled()
+        features = self.features if self._batched else self.features[None]
+        with full_precision(features.device):
+            found = provenance_of(self.stages, features, batched=self._batched, gradient=gradient)
+            dtype = torch.promote_types(others.dtype, torch.float32)
+            mixed = torch.einsum("...kst,...tsd->...ksd", found.coefficients.to(dtype), others.to(dtype))
+        return mixed.to(others.dtype)
+
     def video(self, index: int) -> "Compression":
         """Return one video of a batch, as if compressed alone; a view, which keeps the batch's memory alive.
 
