@@ -226,7 +226,8 @@ class CompressorConfig:
             if any(count > side for count, side in zip(cells, self.grid, strict=True)):
                 raise ValueError(f"regions {cells} have more cells than the grid {self.grid} has patches along a side")
         for coarse, fine in pairwise(self.regions):
-            if any(c > f for c, f in zip(coarse, fine, strict=True)) or coarse == fine:
+            per_patch = any(count == side for count, side in zip(fine, self.grid, strict=True))  # and cannot be finer
+            if any(c > f for c, f in zip(coarse, fine, strict=True)) or (coarse == fine and not per_patch):
                 raise ValueError(f"regions must go from coarse to fine, but {fine} follows {coarse}; reorder them")
         for name in ("epsilons", "rounds") + (("parent_weights",) if len(self.regions) > 1 else ()):
             if not getattr(self, name):

@@ -38,11 +38,15 @@ class Compressor(nn.Module):
         self.gate = build_gate(len(config.levels), config.gate.hidden)
 
     def on_grid(self, grid: tuple[int, int]) -> "Compressor":
-        """Return this compressor, with the same weights, for another grid of patches."""
+        """Return this compressor, with the same weights, for another grid of patches.
+
+        A side of regions that has more cells than the grid has patches becomes one region per patch.
+        """
         if grid == self.config.grid:
             return self
+        regions = tuple((min(rows, grid[0]), min(columns, grid[1])) for rows, columns in self.config.regions)
         other = copy(self)
-        other.config = check_config(replace(self.config, grid=grid))
+        other.config = check_config(replace(self.config, grid=grid, regions=regions))
         return other
 
     def forward(
