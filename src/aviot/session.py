@@ -5,7 +5,7 @@ benchmarks use `VideoSession`.
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +19,7 @@ from aviot.backbones import registry as backbones
 from aviot.backbones.base import Backbone, CompressionRequest, EncodedVideo, History, Prompt, VideoInPrompt
 from aviot.backbones.checkpoints.folder import ORIGIN, resolve_folder
 from aviot.backbones.checkpoints.shards import write_tensors
+from aviot.backbones.loading import LoadOptions
 from aviot.budget import Budget
 from aviot.engine.base import DecoderInput, Engine, Pruning, Report, Stopwatch
 from aviot.engine.transformers import TransformersEngine
@@ -51,17 +52,30 @@ class VideoLM:
         self.engine = engine or TransformersEngine(self.backbone.model, self.backbone.tokenizer)
 
     @classmethod
-    def from_pretrained(cls, source: str | Path, *, device: str = "auto", **origin: Any) -> "VideoLM":
-        """Load a checkpoint of any supported family onto a device: auto, cpu, cuda or cuda:N.
+    def from_pretrained(
+        cls,
+        source: str | Path,
+        *,
+        device: str = "auto",
+        dtype: Any = "auto",
+        device_map: str | Mapping[str, int | str] | None = None,
+        quantization: Literal["4bit", "8bit"] | None = None,
+        **origin: Any,
+    ) -> "VideoLM":
+        """Load a checkpoint of any supported family onto a device (auto, cpu, cuda or cuda:N), or over several.
 
-        A name on the hub is fetched only with `download=True`; no code of a checkpoint is run.
+        `dtype` is float32, bfloat16 or float16; auto is the checkpoint's own. `device_map` is accelerate's: auto, or
+        the device of each module. `quantization` makes bitsandbytes quantise the weights. A name on the hub is looked
+        up in its cache on this machine and fetched only with `download=True`; no code of a checkpoint is run.
         """
         unknown = sorted(set(origin) - set(ORIGIN))
         if unknown:
-            raise TypeError(f"unknown arguments {', '.join(unknown)}; expected device, {', '.join(ORIGIN)}")
+            known = ("device", "dtype", "device_map", "quantization", *ORIGIN)
+            raise TypeError(f"unknown arguments {', '.join(unknown)}; expected {', '.join(known)}")
+        options = LoadOptions(dtype, device_map, quantization)
         target = device_named(device)
         folder = resolve_folder(source, **origin)
-        return cls(backbones.family_of(folder).load(folder, target))
+        return cls(backbones.load(folder, target, options))
 
     def open(
         self,
@@ -324,8 +338,8 @@ def save_compression(path: Path, video: Video, read: ConditionedVideo) -> None:
     and `weights` [n,m] of their mixture, and `positions` [n,3] (seconds, row, column).
     """
     about: dict[str, Any] = {"question": read.question, "name": video.name, "duration": video.duration}
-    about["times"] = video.times
     made = read.made
+    about["times"] = made.frame_times
     if made.compression is not None:
         about |= {"path": made.compression.path, "budgets": made.compression.budgets}
         coefficients = made.compression.provenance().coefficients

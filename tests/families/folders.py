@@ -5,12 +5,14 @@ from pathlib import Path
 
 import tiny
 
+_QWEN2 = {"size": tiny.SIZE, "max_frames": 32}
+_QWEN3 = {"size": {"shortest_edge": 32 * 32 * 8, "longest_edge": 32 * 32 * 40}, "max_frames": 32}
 VIDEO_SETTINGS = {
-    **dict.fromkeys(("qwen2-vl", "qwen2.5-vl"), {"size": tiny.SIZE, "max_frames": 32}),
-    **dict.fromkeys(
-        ("qwen3-vl", "qwen3-vl-moe", "qwen3.5"),
-        {"size": {"shortest_edge": 32 * 32 * 8, "longest_edge": 32 * 32 * 40}, "max_frames": 32},
-    ),
+    "qwen2-vl": _QWEN2,
+    "qwen2.5-vl": _QWEN2,
+    "qwen3-vl": _QWEN3,
+    "qwen3-vl-moe": _QWEN3,
+    "qwen3.5": _QWEN3,
     "llava-onevision": {"size": {"height": 42, "width": 42}},
     "internvl": {"size": {"height": 48, "width": 48}},
     "video-llama3": {"size": {"shortest_edge": 28 * 28 * 2, "longest_edge": 28 * 28 * 60}},

@@ -3,18 +3,22 @@
 A package adds a family by an entry point in the group `aviot.backbones`, whose value is a `Backbone` subclass.
 """
 
-import json
 from collections.abc import Iterator
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aviot.backbones.base import Backbone
-from aviot.backbones.checkpoints.folder import CheckpointError, read_json, shown
+from aviot.backbones.checkpoints.folder import CheckpointError, read_json
+from aviot.backbones.checkpoints.unknown import why_unknown
+from aviot.backbones.loading import LoadOptions
+
+if TYPE_CHECKING:
+    import torch
 
 GROUP = "aviot.backbones"
-ADDING = "docs/backbones.md explains how to add a family"
+ADDING = "docs/backbones.md lists what is read, and explains how to add a family"
 
 _OWN = {
     "llava-video": "aviot.backbones.llava_video.backbone:LlavaVideo",
@@ -56,10 +60,13 @@ def family_of(folder: Path) -> type[Backbone]:
     for family in families():
         if family.handles(config):
             return family
-    kind = shown(json.dumps(config.get("model_type")))
-    raise CheckpointError(
-        f"{folder}: config.json has model_type {kind}, which no family can read ({', '.join(names())}); {ADDING}"
-    )
+    raise CheckpointError(f"{folder}: {why_unknown(config)} ({', '.join(names())}); {ADDING}")
+
+
+def load(folder: Path, device: "torch.device", options: LoadOptions) -> Backbone:
+    """Load a checkpoint of any family."""
+    family = family_of(folder)
+    return family.load(folder, device) if options == LoadOptions() else family.load_with(folder, device, options)
 
 
 def wrap(model: Any, processor: Any) -> Backbone:

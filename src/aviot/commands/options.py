@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from aviot.backbones.loading import DEVICE_MAPS, DTYPES, QUANTIZATIONS
 from aviot.budget import Budget
 from aviot.methods.registry import names
 
@@ -33,7 +34,43 @@ Keep = Annotated[
 MethodOption = Annotated[str, typer.Option("--method", "--compressor", help=f"Compression method: {METHODS}.")]
 Model = Annotated[
     Path | None,
+    typer.Option(
+        "--model",
+        "-m",
+        help="A checkpoint folder, or a name on the Hugging Face hub that is in its cache on this machine (see "
+        "--download). Default: the bundled demo model.",
+        show_default=False,
+    ),
+]
+ModelFolder = Annotated[
+    Path | None,
     typer.Option("--model", "-m", help="A checkpoint folder. Default: the bundled demo model.", show_default=False),
+]
+Download = Annotated[
+    bool, typer.Option("--download", help="Fetch the model from the Hugging Face hub if it is not on this machine.")
+]
+Revision = Annotated[
+    str | None,
+    typer.Option(help="Commit, branch or tag of a model of the hub. Default: its main branch.", show_default=False),
+]
+Dtype = Annotated[
+    str, typer.Option(help=f"Type of the weights: {', '.join(DTYPES)}; auto: the checkpoint's own.", metavar="TYPE")
+]
+DeviceMap = Annotated[
+    str | None,
+    typer.Option(
+        "--device-map",
+        help=f"Spread the model over all devices: {', '.join(DEVICE_MAPS)}. Default: one device.",
+        show_default=False,
+    ),
+]
+Quantize = Annotated[
+    str | None,
+    typer.Option(
+        "--quantize",
+        help=f"Quantise the weights while loading: {' or '.join(QUANTIZATIONS)}; needs bitsandbytes. Default: no.",
+        show_default=False,
+    ),
 ]
 Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda or cuda:N; auto uses a GPU if there is one.")]
 Fps = Annotated[float | None, typer.Option(help="Frames sampled per second. Default: the checkpoint's rate.")]
