@@ -100,6 +100,36 @@ class VideoLM:
             (encoded,) = self.backbone.encode([video])
         return VideoSession(self, encoded, watch)
 
+    def ask_all(
+        self,
+        asked: Sequence[tuple["VideoSession", str]],
+        *,
+        budget: Budget | float | None = None,
+        method: str | Method = DEFAULT,
+        max_new_tokens: int = MAX_NEW_TOKENS,
+    ) -> "list[Answer]":
+        """Answer questions about several opened videos in one batch; each pair is a session and a question."""
+        found, sessions = methods.get(method), list(dict.fromkeys(session for session, _ in asked))
+        for session, question in asked:
+            check_question(question)
+            if session.lm is not self:
+                raise ValueError("a session was opened by another model; open its video with this one")
+        if len(sessions) < 2 or isinstance(found, DecoderMethod):
+            how = AskOptions(budget=budget, method=found, max_new_tokens=max_new_tokens)
+            return [session.ask(question, **how) for session, question in asked]
+        limit = self.backbone.default_budget if budget is None else Budget.of(budget)
+        prompts = [replace(session.prompt(question), video=sessions.index(session)) for session, question in asked]
+        watch = Stopwatch(self.backbone.device)
+        with watch.part("compress"):
+            encoded = [session.encoded for session in sessions]
+            videos = _checked(self.backbone.compress(encoded, prompts, CompressionRequest(limit, found)))
+            inputs = _placed(self.backbone, prompts, videos, max_new_tokens)
+        texts = self.engine.generate(inputs, max_new_tokens, watch)
+        return [
+            session._answer(prompt, text, video, watch)
+            for (session, _), prompt, text, video in zip(asked, prompts, texts, videos, strict=True)
+        ]
+
 
 @dataclass(frozen=True, eq=False)
 class Answer:
@@ -274,16 +304,10 @@ class VideoSession:
         return self.backbone.sources(self.encoded, methods.get(method))
 
     def _compress(self, prompts: Sequence[Prompt], request: CompressionRequest) -> list[VideoInPrompt]:
-        videos = self.backbone.compress([self.encoded], prompts, request)
-        for video in videos:
-            if video.made is not None and video.made.compression is not None:
-                video.made.compression.check()
-        return videos
+        return _checked(self.backbone.compress([self.encoded], prompts, request))
 
     def _place(self, prompts: Sequence[Prompt], videos: Sequence[VideoInPrompt], max_new_tokens: int) -> DecoderInput:
-        inputs = self.backbone.place(prompts, videos)
-        self.backbone.check_length(inputs.length, max_new_tokens)
-        return inputs
+        return _placed(self.backbone, prompts, videos, max_new_tokens)
 
     def _answer_pruned(self, prompt: Prompt, limit: Budget, method: DecoderMethod, max_new_tokens: int) -> Answer:
         """Answer with all tokens in the first decoder layers, and those that the method selects in later ones."""
@@ -329,6 +353,23 @@ class VideoSession:
     @property
     def _times(self) -> tuple[float, ...]:
         return self.encoded.times
+
+
+def _checked(videos: list[VideoInPrompt]) -> list[VideoInPrompt]:
+    """Return compressed videos; raise ValueError if a compression is not finite."""
+    for video in videos:
+        if video.made is not None and video.made.compression is not None:
+            video.made.compression.check()
+    return videos
+
+
+def _placed(
+    backbone: Backbone, prompts: Sequence[Prompt], videos: Sequence[VideoInPrompt], max_new_tokens: int
+) -> DecoderInput:
+    """Return the decoder's input; raise ValueError if it is too long for the answer to fit."""
+    inputs = backbone.place(prompts, videos)
+    backbone.check_length(inputs.length, max_new_tokens)
+    return inputs
 
 
 def save_compression(path: Path, video: Video, read: ConditionedVideo) -> None:

@@ -15,7 +15,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "video"))
 from clips import encode
 
 import aviot
-from aviot.backbones.huggingface.backbone import HuggingFaceBackbone
 from aviot.cli import app
 
 THREE = ("qwen2.5-vl", "qwen3-vl", "internvl")
@@ -105,8 +104,8 @@ def test_evaluate_encodes_each_video_once_and_verifies(stored, family, clip, tmp
     assert "generation.dtype was 'bfloat16', is None" in " ".join(refused.stderr.split())
 
 
-@pytest.mark.parametrize("family", THREE)
-def test_bench_times_every_part(stored, family):
+def test_bench_times_every_part(stored):
+    family = "qwen3-vl"
     arguments = ("--frames", "4", "--repeats", "1", "-r", "2", "--json", "--dtype", "float32")
     rows = json.loads(run("bench", "-m", stored(family), *arguments).stdout)["rows"]
     assert [row["method"] for row in rows] == ["none", "uniform", "random", "aviot"]
@@ -114,6 +113,23 @@ def test_bench_times_every_part(stored, family):
         missing = [name for name, part in row["parts"].items() if "median_ms" not in part]
         assert not missing, row["parts"]
     assert rows[0]["tokens"] > rows[-1]["tokens"] > 0
+
+
+@pytest.mark.parametrize("family", ["qwen2.5-vl", "qwen3.5", "internvl", "smolvlm"])
+def test_bench_runs_each_part(stored, family):
+    """What is timed is what the model runs: the same tokens in parts as in one call."""
+    from aviot.bench.pipeline import Pipeline
+
+    pipeline = Pipeline(aviot.VideoLM.from_pretrained(stored(family)), 2, 4, 0)
+    for name in ("aviot", "low-resolution"):
+        method, budget = pipeline.backbone.method(name), aviot.Budget(ratio=2)
+        made = pipeline.compress(pipeline.features(method), method, budget)
+        parts, whole = pipeline.project(made, method), pipeline.to_tokens(method, budget)
+        for one, other in zip(parts, whole, strict=True):
+            torch.testing.assert_close(one.tokens, other.tokens)
+        with torch.inference_mode():
+            step = pipeline.next_token(pipeline.decoder_input(method, budget))
+            assert step().logits.shape[:2] == step().logits.shape[:2] == (2, 1)
 
 
 @pytest.mark.parametrize("family", THREE)
@@ -128,9 +144,10 @@ def test_account_counts_what_the_model_reads(stored, family, clip):
 
 
 def test_the_app_answers(stored, clip):
+    from aviot.explain.page import readable
     from aviot.explain.videos import Videos
 
-    for family in THREE:
+    for family in (*THREE, "llava-onevision"):
         videos = Videos(aviot.VideoLM.from_pretrained(stored(family)), 3)
         key = videos.add(clip, "clip")["video"]
         report = videos.ask(key, "clip", ["Why?"], 2.0)
@@ -138,5 +155,4 @@ def test_the_app_answers(stored, clip):
         assert report["times"] == session.encoded.times
         assert len(report["pictures"]) == len(report["times"])
         asked = session.ask("Why?", budget=2, max_new_tokens=3).text
-        assert asked in {condition["answer"] for condition in report["conditions"]}
-        assert isinstance(session.backbone, HuggingFaceBackbone)
+        assert readable(asked) in {condition["answer"] for condition in report["conditions"]}
