@@ -3,7 +3,6 @@
 import json
 import re
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -28,7 +27,7 @@ def account(
         list[float], typer.Option("--ratio", "-r", help="Compression ratio, above 1; repeat for several.")
     ] = PAPER_RATIOS,
     model: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "--model",
             "-m",
@@ -78,7 +77,7 @@ def account(
     SafeConsole(width=UNLIMITED).print(_table(accounts, title))
 
 
-def _shape_of(model: Path, frames: int, size: tuple[int, int]) -> tuple[Backbone, int]:
+def _shape_of(model: str, frames: int, size: tuple[int, int]) -> tuple[Backbone, int]:
     """Return a checkpoint's shape for videos of this size, and the number of frames that its encoder makes."""
     if frames < 1:
         raise ValueError(f"frames must be at least 1, got {frames}")

@@ -22,7 +22,7 @@ DEMO_MODEL_ANSWERS = f"{KNOWS}; --model names another."
 class ModelChoice:
     """A model, where it comes from, and how it is loaded; a name of None is the bundled demo model."""
 
-    name: Path | None = None
+    name: str | Path | None = None
     device: str = "auto"
     options: LoadOptions = field(default_factory=LoadOptions)
     download: bool = False
@@ -31,7 +31,7 @@ class ModelChoice:
     @classmethod
     def of(
         cls,
-        name: Path | None,
+        name: str | Path | None,
         device: str,
         *,
         dtype: str = "auto",
@@ -63,7 +63,7 @@ class ModelChoice:
         from aviot.backbones.checkpoints.folder import NotCachedError, is_hub_name, resolve_folder
         from aviot.request import checkpoint_folder
 
-        if self.name.is_dir() or not is_hub_name(self.name):
+        if Path(self.name).is_dir() or not is_hub_name(self.name):
             return checkpoint_folder(self.name)
         with hints({NotCachedError: "--download"}):
             return checkpoint_folder(resolve_folder(self.name, download=self.download, revision=self.revision))

@@ -32,8 +32,8 @@ Keep = Annotated[
     typer.Option(help="Share of the visual tokens to keep, above 0, instead of a ratio.", show_default=False),
 ]
 MethodOption = Annotated[str, typer.Option("--method", "--compressor", help=f"Compression method: {METHODS}.")]
-Model = Annotated[
-    Path | None,
+Model = Annotated[  # text: a path would lose the ./ that says it is none of the hub's names
+    str | None,
     typer.Option(
         "--model",
         "-m",

@@ -31,7 +31,7 @@ from aviot.backbones.base import (
 )
 from aviot.backbones.checkpoints.folder import CheckpointError
 from aviot.backbones.huggingface.layout import TokenLayout, layout_of, runs_of
-from aviot.backbones.huggingface.loading import execution_device, load_model, read_config
+from aviot.backbones.huggingface.loading import execution_device, load_model, read_config, upgrade_advice
 from aviot.backbones.huggingface.processing import Processing
 from aviot.backbones.loading import LoadOptions
 from aviot.budget import Budget, one_per_prompt
@@ -127,7 +127,7 @@ class HuggingFaceBackbone(Backbone):
             return cls(SimpleNamespace(config=config), processing)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
-            raise CheckpointError(f"{folder}: {kind}{error}") from error
+            raise CheckpointError(f"{folder}: {kind}{error}{upgrade_advice(folder)}") from error
 
     @classmethod
     def shape_of(cls, folder: Path, frames: int, size: tuple[int, int]) -> VideoShape:

@@ -10,7 +10,7 @@ import transformers
 from transformers import AutoConfig, AutoModelForImageTextToText, BitsAndBytesConfig
 
 from aviot.backbones.checkpoints.config_fields import MOST_CHANNELS, MOST_HEADS, MOST_LAYERS, MOST_TOKENS
-from aviot.backbones.checkpoints.folder import CheckpointError, quoted, read_json, reason_of, shown
+from aviot.backbones.checkpoints.folder import CheckpointError, read_json, reason_of, shown
 from aviot.backbones.checkpoints.foreign_code import QUANTIZATION, refuse_foreign_code
 from aviot.backbones.checkpoints.shards import read_shards
 from aviot.backbones.checkpoints.versions import newer_version
@@ -39,7 +39,7 @@ def read_config(folder: Path) -> Any:
         return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # of every kind that a damaged or newer file can cause in a config's class
         raise CheckpointError(
-            f"{folder / 'config.json'} does not describe a model ({_reason(error)}){_or_newer(values)}"
+            f"{folder / 'config.json'} does not describe a model ({_reason(error)}){upgrade_advice(folder)}"
         ) from error
 
 
@@ -67,12 +67,13 @@ def load_model(folder: Path, config: Any, device: torch.device, options: LoadOpt
     except torch.OutOfMemoryError:
         raise
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, AttributeError, TypeError) as error:
-        values = read_json(folder / "config.json")
-        raise CheckpointError(f"{folder}: the model cannot be loaded ({_reason(error)}){_or_newer(values)}") from error
+        raise CheckpointError(
+            f"{folder}: the model cannot be loaded ({_reason(error)}){upgrade_advice(folder)}"
+        ) from error
     if missing := sorted(found["missing_keys"]):
         raise CheckpointError(
             f"{folder}: {len(missing)} weights are missing, such as {shown(missing[0])}; copy all safetensors of "
-            f"the checkpoint{_or_newer(read_json(folder / 'config.json'))}"
+            f"the checkpoint{upgrade_advice(folder)}"
         )
     return model.eval() if "device_map" in given else model.eval().to(device)
 
@@ -136,12 +137,12 @@ def _reason(error: Exception) -> str:
     )
 
 
-def _or_newer(values: Mapping[str, Any]) -> str:
-    """Return the advice to upgrade transformers, for a checkpoint that a newer version wrote."""
-    version = newer_version(values)
+def upgrade_advice(folder: Path) -> str:
+    """Return the advice to upgrade transformers, for a checkpoint that a newer version wrote; else nothing."""
+    version = newer_version(read_json(folder / "config.json"))
     if version is None:
         return ""
     return (
-        f"; it was written by transformers {quoted(version)}, newer than the {transformers.__version__} installed "
-        "here: upgrade transformers"
+        f"; it was written by transformers {shown(version)}, newer than the {transformers.__version__} installed here: "
+        "upgrade transformers"
     )

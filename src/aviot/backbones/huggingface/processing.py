@@ -16,6 +16,7 @@ from aviot.backbones.checkpoints.folder import CheckpointError, read_json, reaso
 from aviot.video import Video
 
 FILTERS = {1: "lanczos", 2: "bilinear", 3: "bicubic"}  # Pillow's numbers of resampling filters
+TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")  # one of them holds the vocabulary
 DEFAULT_FPS, DEFAULT_MAX_FRAMES = 2.0, 224
 
 
@@ -31,6 +32,10 @@ class Processing:
     @classmethod
     def from_folder(cls, folder: Path) -> Self:
         """Read a checkpoint's small files."""
+        if not any((folder / name).is_file() for name in TOKENIZERS):
+            raise CheckpointError(
+                f"{folder} has no tokenizer; copy tokenizer.json and tokenizer_config.json from the original checkpoint"
+            )
         try:
             tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         except (OSError, ValueError, KeyError, ImportError) as error:
