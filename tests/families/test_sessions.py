@@ -112,6 +112,11 @@ def test_tokens_are_counted_without_weights(models, stored, family, count, size)
         assert session.ask("Why?", method="none", max_new_tokens=1).tokens_after == session.encoded.tokens_before
 
 
+def test_experts_count_as_the_layers_that_a_token_passes(models):
+    assert models("qwen3-vl-moe").backbone.decoder.feed_forward == 2 * 16
+    assert models("qwen3-vl").backbone.decoder.feed_forward == 48
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_supports_are_whole_frames(session_of, family):
     session = session_of(family)

@@ -168,7 +168,10 @@ class HuggingFaceBackbone(Backbone):
     def decoder(self) -> DecoderShape:
         """The language model's shape; the grid depends on the video."""
         text = self.model.config.get_text_config()
-        feed_forward = getattr(text, "intermediate_size", None) or text.moe_intermediate_size
+        feed_forward: int = getattr(text, "intermediate_size", 0)
+        if experts := getattr(text, "num_experts_per_tok", None):  # those that each token passes
+            shared = getattr(text, "shared_expert_intermediate_size", None) or 0
+            feed_forward = experts * text.moe_intermediate_size + shared
         return DecoderShape(
             layers=text.num_hidden_layers,
             width=text.hidden_size,
