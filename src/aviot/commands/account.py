@@ -12,7 +12,7 @@ from rich.table import Table
 from aviot.accounting import Account, Backbone
 from aviot.accounting import account as account_rows
 from aviot.commands.model import ModelChoice
-from aviot.commands.options import Json
+from aviot.commands.options import Download, Json
 from aviot.commands.terminal import mistakes
 from aviot.utils.printing import SafeConsole
 
@@ -35,6 +35,7 @@ def account(
             show_default=False,
         ),
     ] = None,
+    download: Download = False,
     video_size: Annotated[
         str, typer.Option(help="Width and height of the video's frames; the tokens of some models depend on it.")
     ] = "1280x720",
@@ -66,7 +67,7 @@ def account(
         if model is not None:
             if backbone != _PAPER:
                 raise ValueError("--model has its own shape; leave out the options for layers, sizes and pooling")
-            backbone, merged = _shape_of(model, frames, size)
+            backbone, merged = _shape_of(ModelChoice.of(model, "cpu", download=download), frames, size)
         accounts = account_rows(backbone, merged, ratio)
     if as_json:
         print(json.dumps([asdict(row) for row in accounts], indent=2))
@@ -77,14 +78,13 @@ def account(
     SafeConsole(width=UNLIMITED).print(_table(accounts, title))
 
 
-def _shape_of(model: str, frames: int, size: tuple[int, int]) -> tuple[Backbone, int]:
+def _shape_of(model: ModelChoice, frames: int, size: tuple[int, int]) -> tuple[Backbone, int]:
     """Return a checkpoint's shape for videos of this size, and the number of frames that its encoder makes."""
     if frames < 1:
         raise ValueError(f"frames must be at least 1, got {frames}")
-    folder = ModelChoice.of(model, "cpu").folder
     from aviot.backbones.registry import family_of
 
-    found = family_of(folder).shape_of(folder, frames, size)
+    found = family_of(model.folder).shape_of(model.folder, frames, size)
     return found.decoder, found.frames
 
 

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import is_offline_mode, snapshot_download
+from huggingface_hub import is_offline_mode, snapshot_download, try_to_load_from_cache
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
 ORIGIN = ("revision", "local_files_only", "download")
@@ -33,7 +33,8 @@ def resolve_folder(
     """Return a checkpoint's folder: the one named, or the snapshot of that name in the hub's cache on this machine.
 
     Only `download` sends anything over a network; it fetches configurations, tokenizers and safetensors of one
-    revision, and no code. A name below an existing folder is taken as a mistyped path and is never sent either.
+    revision, and no code; `local_files_only` forbids that again. A name below an existing folder is taken as a
+    mistyped path and is never sent either.
     """
     folder = Path(name)
     if folder.is_dir():
@@ -45,20 +46,27 @@ def resolve_folder(
         raise CheckpointError(
             f"{missing}, though {folder.parent} is a folder here; correct the path (it is not looked for on the hub)"
         )
-    fetch = download and not local_files_only
+    if not (download or local_files_only):
+        return _cached(str(name), revision, missing)
     try:
         snapshot = snapshot_download(
-            str(name), revision=revision, local_files_only=not fetch, allow_patterns=list(_DOWNLOADED)
+            str(name), revision=revision, local_files_only=local_files_only, allow_patterns=list(_DOWNLOADED)
         )
     except Exception as error:  # the hub's own, or its HTTP client's
-        if fetch:
-            raise CheckpointError(f"{missing} here, and {_refusal(str(name), revision, error)}") from error
-        wanted = "" if revision is None else f" at revision {shown(revision)}"
-        raise NotCachedError(
-            f"{missing} here, nor is that name{wanted} in the hub's cache on this machine; correct the path, or pass "
-            "download=True to fetch it from the Hugging Face hub"
-        ) from error
+        raise CheckpointError(f"{missing} here, and {_refusal(str(name), revision, error)}") from error
     return Path(snapshot)
+
+
+def _cached(name: str, revision: str | None, missing: str) -> Path:
+    """Return the snapshot of a name in the hub's cache on this machine; nothing is sent over a network."""
+    config = try_to_load_from_cache(name, "config.json", revision=revision)
+    if isinstance(config, str):
+        return Path(config).parent
+    wanted = "" if revision is None else f" at revision {shown(revision)}"
+    raise NotCachedError(
+        f"{missing} here, nor is that name{wanted} in the hub's cache on this machine; correct the path, or pass "
+        "download=True to fetch it from the Hugging Face hub"
+    )
 
 
 def is_hub_name(name: object) -> bool:
