@@ -5,7 +5,7 @@ benchmarks use `VideoSession`.
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +19,7 @@ from aviot.backbones import registry as backbones
 from aviot.backbones.base import Backbone, CompressionRequest, EncodedVideo, History, Prompt, VideoInPrompt
 from aviot.backbones.checkpoints.folder import ORIGIN, resolve_folder
 from aviot.backbones.checkpoints.shards import write_tensors
+from aviot.backbones.loading import LoadOptions
 from aviot.budget import Budget
 from aviot.engine.base import DecoderInput, Engine, Reducing, Report, Stopwatch
 from aviot.engine.transformers import TransformersEngine
@@ -52,20 +53,32 @@ class VideoLM:
 
     @classmethod
     def from_pretrained(
-        cls, source: str | Path, *, device: str = "auto", base: str | Path | None = None, **origin: Any
+        cls,
+        source: str | Path,
+        *,
+        device: str = "auto",
+        base: str | Path | None = None,
+        dtype: Any = "auto",
+        device_map: str | Mapping[str, int | str] | None = None,
+        quantization: Literal["4bit", "8bit"] | None = None,
+        **origin: Any,
     ) -> "VideoLM":
-        """Load a checkpoint of any supported family onto a device: auto, cpu, cuda or cuda:N.
+        """Load a checkpoint of any supported family onto a device (auto, cpu, cuda or cuda:N), or over several.
 
-        An adapter that `aviot train` wrote is put on its base model, whose weights must be those that it was trained
-        for; `base` is the model's place if it is not the recorded one. A name on the hub is fetched only with
+        `dtype` is float32, bfloat16 or float16; auto is the checkpoint's own. `device_map` is accelerate's: auto, or
+        the device of each module. `quantization` makes bitsandbytes quantise the weights. An adapter that `aviot train`
+        wrote is put on its base model, whose weights must be those that it was trained for; `base` is the model's place
+        if it is not the recorded one. A name on the hub is looked up in its cache on this machine and fetched only with
         `download=True`; no code of a checkpoint is run.
         """
         unknown = sorted(set(origin) - set(ORIGIN))
         if unknown:
-            raise TypeError(f"unknown arguments {', '.join(unknown)}; expected device, base, {', '.join(ORIGIN)}")
+            known = ("device", "base", "dtype", "device_map", "quantization", *ORIGIN)
+            raise TypeError(f"unknown arguments {', '.join(unknown)}; expected {', '.join(known)}")
+        options = LoadOptions(dtype, device_map, quantization)
         target = device_named(device)
         folder = resolve_folder(source, **origin)
-        return cls(backbones.load(folder, target, base=base, **origin))
+        return cls(backbones.load(folder, target, options, base=base, **origin))
 
     def open(
         self,
@@ -89,6 +102,36 @@ class VideoLM:
         with watch.part("encode"):
             (encoded,) = self.backbone.encode([video])
         return VideoSession(self, encoded, watch)
+
+    def ask_all(
+        self,
+        asked: Sequence[tuple["VideoSession", str]],
+        *,
+        budget: Budget | float | None = None,
+        method: str | Method = DEFAULT,
+        max_new_tokens: int = MAX_NEW_TOKENS,
+    ) -> "list[Answer]":
+        """Answer questions about several opened videos in one batch; each pair is a session and a question."""
+        found, sessions = methods.get(method), list(dict.fromkeys(session for session, _ in asked))
+        for session, question in asked:
+            check_question(question)
+            if session.lm is not self:
+                raise ValueError("a session was opened by another model; open its video with this one")
+        if len(sessions) < 2 or found.inside is not None:
+            how = AskOptions(budget=budget, method=found, max_new_tokens=max_new_tokens)
+            return [session.ask(question, **how) for session, question in asked]
+        limit = self.backbone.default_budget if budget is None else Budget.of(budget)
+        prompts = [replace(session.prompt(question), video=sessions.index(session)) for session, question in asked]
+        watch = Stopwatch(self.backbone.device)
+        with watch.part("compress"):
+            encoded = [session.encoded for session in sessions]
+            videos = _checked(self.backbone.compress(encoded, prompts, CompressionRequest(limit, found)))
+            inputs = _placed(self.backbone, prompts, videos, max_new_tokens)
+        texts = self.engine.generate(inputs, max_new_tokens, watch)
+        return [
+            session._answer(prompt, text, video, watch)
+            for (session, _), prompt, text, video in zip(asked, prompts, texts, videos, strict=True)
+        ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -273,16 +316,10 @@ class VideoSession:
         return self.backbone.sources(self.encoded, methods.get(method))
 
     def _compress(self, prompts: Sequence[Prompt], request: CompressionRequest) -> list[VideoInPrompt]:
-        videos = self.backbone.compress([self.encoded], prompts, request)
-        for video in videos:
-            if video.made is not None and video.made.compression is not None:
-                video.made.compression.check()
-        return videos
+        return _checked(self.backbone.compress([self.encoded], prompts, request))
 
     def _place(self, prompts: Sequence[Prompt], videos: Sequence[VideoInPrompt], max_new_tokens: int) -> DecoderInput:
-        inputs = self.backbone.place(prompts, videos)
-        self.backbone.check_length(inputs.length, max_new_tokens)
-        return inputs
+        return _placed(self.backbone, prompts, videos, max_new_tokens)
 
     def _answer_reduced(self, prompt: Prompt, limit: Budget, method: Method, max_new_tokens: int) -> Answer:
         """Answer with fewer visual tokens in later decoder layers than in the first ones."""
@@ -338,6 +375,23 @@ class VideoSession:
         return self.encoded.times
 
 
+def _checked(videos: list[VideoInPrompt]) -> list[VideoInPrompt]:
+    """Return compressed videos; raise ValueError if a compression is not finite."""
+    for video in videos:
+        if video.made is not None and video.made.compression is not None:
+            video.made.compression.check()
+    return videos
+
+
+def _placed(
+    backbone: Backbone, prompts: Sequence[Prompt], videos: Sequence[VideoInPrompt], max_new_tokens: int
+) -> DecoderInput:
+    """Return the decoder's input; raise ValueError if it is too long for the answer to fit."""
+    inputs = backbone.place(prompts, videos)
+    backbone.check_length(inputs.length, max_new_tokens)
+    return inputs
+
+
 def save_compression(path: Path, video: Video, read: ConditionedVideo) -> None:
     """Write tokens and their provenance as one safetensors file, atomically.
 
@@ -345,8 +399,8 @@ def save_compression(path: Path, video: Video, read: ConditionedVideo) -> None:
     and `weights` [n,m] of their mixture, and `positions` [n,3] (seconds, row, column).
     """
     about: dict[str, Any] = {"question": read.question, "name": video.name, "duration": video.duration}
-    about["times"] = video.times
     made = read.made
+    about["times"] = made.frame_times
     if made.compression is not None:
         about |= {"path": made.compression.path, "budgets": made.compression.budgets}
         coefficients = made.compression.provenance().coefficients

@@ -9,7 +9,7 @@ from showing import CHECKPOINT, clip
 
 from aviot.backbones.llava_video.backbone import LlavaVideo
 from aviot.bundled import FOREIGN, KNOWS, embedded_model, is_drawn, is_embedded
-from aviot.commands.terminal import DEMO_MODEL_ANSWERS
+from aviot.commands.model import DEMO_MODEL_ANSWERS
 from aviot.explain.study import ModelInfo
 from aviot.video import read_video
 from aviot.video.frames import Damage

@@ -7,8 +7,6 @@ import numpy as np
 import tiny_models as tiny
 
 from aviot import VideoLM
-from aviot.backbones import registry
-from aviot.backbones.huggingface.processing import Processing
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "checkpoint"
 LLAVA_VIDEO = "llava-video"
@@ -20,10 +18,7 @@ def lm_of(family: str) -> VideoLM:
     """Return a family's tiny model."""
     if family == LLAVA_VIDEO:
         return VideoLM.from_pretrained(GOLDEN, device="cpu")
-    model, tokenizer = tiny.FAMILIES[family]()
-    found = registry.wrap(model, tokenizer)
-    processing = Processing(tokenizer, tokenizer.chat_template, {}, tiny.VIDEO_SETTINGS[family])
-    return VideoLM(type(found)(model, processing))
+    return VideoLM(tiny.backbone(family))
 
 
 def clip(frames: int, size: tuple[int, int] = (64, 98), seed: int = 0) -> np.ndarray:

@@ -97,3 +97,18 @@ def test_nothing_and_no_text(session):
     assert session.answer_all([], budget=4) == []
     with pytest.raises(ValueError, match="a question must be text, got NoneType"):
         session.ask(None)
+
+
+def test_several_videos_in_one_batch(session, frames):
+    other = session.lm.open(frames[:7].copy(), source_fps=2)
+    asked = [(session, "What is it?"), (other, "Why is it so long?"), (session, "When?")]
+    for method in ("aviot", "uniform", "low-resolution"):
+        how = {"budget": 3, "method": method, "max_new_tokens": 5}
+        batch, alone = session.lm.ask_all(asked, **how), [one.ask(question, **how) for one, question in asked]
+        for found, expected in zip(batch, alone, strict=True):
+            assert found.text == expected.text
+            assert (found.supports, found.tokens_before, found.tokens_after) == (
+                expected.supports,
+                expected.tokens_before,
+                expected.tokens_after,
+            )

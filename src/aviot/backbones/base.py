@@ -14,13 +14,14 @@ from aviot import methods
 from aviot.accounting import Backbone as DecoderShape
 from aviot.backbones.checkpoints.adapter import Adapter
 from aviot.backbones.checkpoints.folder import CheckpointError
+from aviot.backbones.loading import LoadOptions
 from aviot.budget import Budget, one_per_prompt
 from aviot.engine.base import DecoderInput
 from aviot.methods.aviot.finite import FiniteFlags
 from aviot.methods.base import Compressed, Method
 from aviot.methods.features import NO_STRUCTURE, Structure, VideoFeatures
 from aviot.methods.registry import DEFAULT
-from aviot.video import Transform, Video, read_video
+from aviot.video import Scaling, Transform, Video, read_video
 
 BENCHMARK_QUESTION = "What happens in this video, and in which order? Answer in a few words."
 
@@ -39,6 +40,14 @@ class StoredBackbone:
     default_budget: Budget
     sampling: dict[str, Any]
     prompt: Callable[[str, tuple[int, int] | None], str]
+
+
+@dataclass(frozen=True)
+class VideoShape:
+    """The decoder of a model for videos of one length and size, and the number of frames that its encoder makes."""
+
+    decoder: DecoderShape
+    frames: int
 
 
 @dataclass(frozen=True)
@@ -114,8 +123,10 @@ class VideoInPrompt:
 
     def supports(self, tokens_per_frame: int) -> int:
         """Return the number of supports: whole frames' worth of tokens, or for single tokens the frames they are in."""
-        if self.made is None or self.made.compression is not None:
+        if self.made is None:
             return -(-len(self.tokens) // tokens_per_frame)
+        if self.made.compression is not None:
+            return len(self.made) // (self.made.grid[0] * self.made.grid[1])
         return len(self.made.moments[0])
 
 
@@ -137,6 +148,21 @@ class Backbone(ABC):
     @abstractmethod
     def load(cls, folder: Path, device: torch.device) -> Self:
         """Load a checkpoint that `handles` accepted, in evaluation mode."""
+
+    @classmethod
+    def load_with(cls, folder: Path, device: torch.device, options: LoadOptions) -> Self:
+        """Load a checkpoint in another type, over several devices, or quantised; by default only the type."""
+        if options.device_map is not None or options.quantization is not None:
+            raise ValueError(f"{cls.family} models are loaded whole onto one device; choose a device and a type only")
+        loaded = cls.load(folder, device)
+        if options.torch_dtype is not None:
+            loaded.model.to(options.torch_dtype)
+        return loaded
+
+    @classmethod
+    def shape_of(cls, folder: Path, frames: int, size: tuple[int, int]) -> VideoShape:
+        """Return the numbers of tokens of a video of that many frames of (height, width), without reading weights."""
+        raise ValueError(f"{cls.family} does not tell its numbers of tokens without its weights")
 
     @classmethod
     @abstractmethod
@@ -166,6 +192,16 @@ class Backbone(ABC):
     @abstractmethod
     def max_length(self) -> int:
         """The longest sequence, in tokens, that the decoder supports."""
+
+    def with_thumbnails(self, largest_side: int) -> Transform:
+        """Return the scaling of frames, with a thumbnail packed behind each; for families with an `image_size`."""
+        if self.image_size is None:
+            raise ValueError(f"{self.family} scales frames to sizes of their own; take its frames as thumbnails")
+        return Scaling(self.image_size, largest_side)
+
+    def frame_size(self, frames: int, size: tuple[int, int]) -> tuple[int, int]:
+        """Return the (height, width) that frames of a size are scaled to in a video of that many frames."""
+        return size if self.image_size is None else (self.image_size, self.image_size)
 
     @property
     def patch_cover(self) -> float:

@@ -27,6 +27,11 @@ class InternVL(SquareFrames):
     placeholder = in_template = "<video>"
     token = "<IMG_CONTEXT>"
 
+    def grid_of(self, size: tuple[int, int]) -> tuple[int, int]:
+        """Return the shuffled patches along each side."""
+        rows, columns = (round(side * self.model.config.downsample_ratio) for side in self.patches)
+        return rows, columns
+
     def encode_one(self, video: Video, pixels: Float[Tensor, "T 3 H W"]) -> EncodedVideo:
         """Return projected tokens of every frame, on the path of images."""
         found = self.model.get_image_features(

@@ -32,9 +32,14 @@ class SquareFrames(HuggingFaceBackbone):
 
     def __init__(self, model: Any, processing: Any) -> None:
         super().__init__(model, processing)
-        size = self.scaling().size
-        assert size is not None  # the scaling of these families has one
-        self.image_size = size[0]
+        height, width = self.frame_size(1, (1, 1))
+        self.image_size = height
+        expected = _sides(model.config.vision_config.image_size)
+        if (height, width) != expected:
+            raise ValueError(
+                f"the processor scales frames to {width}x{height}, and the encoder of this {self.family} model takes "
+                f"{expected[1]}x{expected[0]}; use the processor of the model's own checkpoint"
+            )
 
     def scaling(self) -> PatchScaling:
         """Return the encoder's square."""
@@ -46,6 +51,19 @@ class SquareFrames(HuggingFaceBackbone):
                 "model's own checkpoint"
             )
         return PatchScaling(size=(size["height"], size["width"]), filter=FILTERS[self.settings["resample"]])
+
+    @property
+    def patches(self) -> tuple[int, int]:
+        """Rows and columns of the encoder's patches."""
+        patch = _sides(self.model.config.vision_config.patch_size)
+        rows, columns = (side // one for side, one in zip(self.frame_size(1, (1, 1)), patch, strict=True))
+        return rows, columns
+
+    @property
+    def patch_cover(self) -> float:
+        """Share of a frame's side that the patches cover; the encoder drops last pixels that do not fill a patch."""
+        assert self.image_size is not None  # set when it was made
+        return self.patches[0] * _sides(self.model.config.vision_config.patch_size)[0] / self.image_size
 
     def pixels_of(self, video: Video) -> Float[Tensor, "T 3 H W"]:
         """Return normalised frames."""
@@ -59,12 +77,22 @@ class SquareFrames(HuggingFaceBackbone):
         return Normalisation.of(self.settings)(frames)
 
 
+def _sides(size: int | Sequence[int]) -> tuple[int, int]:
+    """Return height and width, which configs write as one number or two."""
+    return (size, size) if isinstance(size, int) else (size[0], size[1])
+
+
 class LlavaOneVision(SquareFrames):
     """LLaVA-OneVision."""
 
     family = "llava-onevision"
     model_types = ("llava_onevision",)
     placeholder = token = in_template = "<video>"
+    structure_tokens = 1
+
+    def grid_of(self, size: tuple[int, int]) -> tuple[int, int]:
+        """Return half the patches along each side, rounded up."""
+        return -(-self.patches[0] // 2), -(-self.patches[1] // 2)
 
     def encode_one(self, video: Video, pixels: Float[Tensor, "T 3 H W"]) -> EncodedVideo:
         """Return projected and pooled tokens, without the separator."""
@@ -76,7 +104,7 @@ class LlavaOneVision(SquareFrames):
         )
         tokens = found.pooler_output[0, :-1].unflatten(0, (len(video), -1))
         side = round(tokens.shape[1] ** 0.5)
-        return EncodedVideo(video, tokens, (side, side), structure=Structure(per_video=1))
+        return EncodedVideo(video, tokens, (side, side), structure=Structure(per_video=self.structure_tokens))
 
     def encoder_layers(self) -> Sequence[nn.Module]:
         """Return the layers up to the one whose output is projected."""

@@ -6,7 +6,7 @@ text after the video continues where the installed version of transformers conti
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -19,6 +19,7 @@ from aviot.backbones.huggingface.layout import AfterVideo, TokenLayout, rope_pos
 from aviot.backbones.huggingface.processing import (
     FILTERS,
     Normalisation,
+    Processing,
     frames_of,
     in_patches,
     merged_times,
@@ -29,6 +30,20 @@ from aviot.video import PatchScaling, Video
 
 class QwenEncoding(HuggingFaceBackbone):
     """The encoder input and output that the Qwen families share: merged blocks of patches, pairs of frames."""
+
+    def __init__(self, model: Any, processing: Processing) -> None:
+        super().__init__(model, processing)
+        vision = model.config.vision_config
+        self.check_settings(
+            patch_size=vision.patch_size,
+            merge_size=vision.spatial_merge_size,
+            temporal_patch_size=vision.temporal_patch_size,
+        )
+
+    def grid_of(self, size: tuple[int, int]) -> tuple[int, int]:
+        """Return the blocks of patches along each side."""
+        block = self.settings["patch_size"] * self.settings["merge_size"]
+        return size[0] // block, size[1] // block
 
     def pixels_of(self, video: Video) -> tuple[Float[Tensor, "n p"], Int[Tensor, "1 3"]]:
         """Return a video's patches and the numbers of its groups of frames, rows and columns of patches."""

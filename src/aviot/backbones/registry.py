@@ -3,22 +3,24 @@
 A package adds a family by an entry point in the group `aviot.backbones`, whose value is a `Backbone` subclass.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from aviot.backbones.base import Backbone, StoredBackbone
 from aviot.backbones.checkpoints.adapter import Adapter, is_adapter
-from aviot.backbones.checkpoints.folder import CheckpointError, read_json, resolve_folder, shown
+from aviot.backbones.checkpoints.folder import CheckpointError, read_json, resolve_folder
+from aviot.backbones.checkpoints.unknown import why_unknown
+from aviot.backbones.loading import LoadOptions
+
+if TYPE_CHECKING:
+    import torch
 
 GROUP = "aviot.backbones"
-ADDING = "docs/backbones.md explains how to add a family"
+ADDING = "docs/backbones.md lists what is read, and explains how to add a family"
 
 _OWN = {
     "llava-video": "aviot.backbones.llava_video.backbone:LlavaVideo",
@@ -60,27 +62,37 @@ def family_of(folder: Path) -> type[Backbone]:
     for family in families():
         if family.handles(config):
             return family
-    kind = shown(json.dumps(config.get("model_type")))
-    raise CheckpointError(
-        f"{folder}: config.json has model_type {kind}, which no family can read ({', '.join(names())}); {ADDING}"
-    )
+    raise CheckpointError(f"{folder}: {why_unknown(config)} ({', '.join(names())}); {ADDING}")
 
 
-def load(folder: Path, device: torch.device, *, base: str | Path | None = None, **origin: Any) -> Backbone:
+def load(
+    folder: Path,
+    device: "torch.device",
+    options: LoadOptions | None = None,
+    *,
+    base: str | Path | None = None,
+    **origin: Any,
+) -> Backbone:
     """Load a checkpoint of any family, or an adapter on its base model.
 
     `base` names another place of an adapter's base than the recorded one; `origin` says how a base on the hub is found.
     """
     if not is_adapter(folder):
         _refuse_base(folder, base)
-        return family_of(folder).load(folder, device)
+        return _load_with(family_of(folder), folder, device, options)
     adapter = Adapter.read(folder)
     place = _base_folder(folder, adapter, base, origin)
     family = family_of(place)
     adapter.check_base(folder, place, family.family)
-    backbone = family.load(place, device)
+    backbone = _load_with(family, place, device, options)
     backbone.adapt(folder, adapter)
     return backbone
+
+
+def _load_with(family: type[Backbone], folder: Path, device: "torch.device", options: LoadOptions | None) -> Backbone:
+    if options is None or options == LoadOptions():
+        return family.load(folder, device)
+    return family.load_with(folder, device, options)
 
 
 def stored(folder: Path, *, base: str | Path | None = None) -> StoredBackbone:

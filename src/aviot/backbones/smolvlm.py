@@ -63,6 +63,11 @@ class SmolVLM(SquareFrames):
         by_way = min(by_way, LARGEST_SIDE)
         return PatchScaling(size=(side, side), by_way=by_way, filter=FILTERS[self.settings["resample"]])
 
+    def grid_of(self, size: tuple[int, int]) -> tuple[int, int]:
+        """Return the shuffled patches along each side."""
+        rows, columns = (side // self.model.config.scale_factor for side in self.patches)
+        return rows, columns
+
     def encode_one(self, video: Video, pixels: Float[Tensor, "T 3 H W"]) -> EncodedVideo:
         """Return projected tokens of every frame, on the path of images."""
         mask = torch.ones(pixels.shape[0], *pixels.shape[2:], dtype=torch.bool, device=pixels.device)

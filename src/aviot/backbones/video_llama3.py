@@ -6,7 +6,7 @@ videos follow it here too, and methods that compress read every token.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -15,7 +15,14 @@ from torch import Tensor, nn
 from aviot.backbones.attention import attention_modules, mean_of_blocks
 from aviot.backbones.base import EncodedVideo
 from aviot.backbones.huggingface.backbone import HuggingFaceBackbone
-from aviot.backbones.huggingface.processing import FILTERS, Normalisation, frames_of, in_patches, pixel_limits
+from aviot.backbones.huggingface.processing import (
+    FILTERS,
+    Normalisation,
+    Processing,
+    frames_of,
+    in_patches,
+    pixel_limits,
+)
 from aviot.methods.base import Compressed, Method
 from aviot.video import PatchScaling, Video
 
@@ -50,6 +57,10 @@ class VideoLlama3(HuggingFaceBackbone):
         "image_std": (0.5, 0.5, 0.5),
     }
 
+    def __init__(self, model: Any, processing: Processing) -> None:
+        super().__init__(model, processing)
+        self.check_settings(patch_size=model.config.vision_config.patch_size)
+
     def scaling(self) -> PatchScaling:
         """Return multiples of a merged patch's side; the frames share the largest number of pixels."""
         least, most = pixel_limits(self.settings)
@@ -60,6 +71,11 @@ class VideoLlama3(HuggingFaceBackbone):
             limit="shared",
             filter=FILTERS[self.settings["resample"]],
         )
+
+    def grid_of(self, size: tuple[int, int]) -> tuple[int, int]:
+        """Return the blocks of patches along each side."""
+        block = self.settings["patch_size"] * self.settings["merge_size"]
+        return size[0] // block, size[1] // block
 
     def pixels_of(self, video: Video) -> tuple[Float[Tensor, "n p"], Int[Tensor, "1 3"]]:
         """Return a video's patches and the numbers of its frames, rows and columns of patches."""

@@ -20,7 +20,7 @@ from aviot.video import Video, read_video
 if TYPE_CHECKING:
     from aviot.models import AviotForConditionalGeneration
 
-SIDE = 384  # pixels of random frames if the backbone has no fixed size
+SIDE = 384  # pixels of random frames, which the backbone may scale
 CODEC: Literal["libx264"] = "libx264"
 RATE = 30
 WIDTH, HEIGHT = 320, 240
@@ -56,11 +56,11 @@ def load_model(folder: Path, device: torch.device, dtype: torch.dtype | None) ->
 
 def random_videos(backbone: Backbone, batch: int, frames: int, seed: int) -> list[Video]:
     """Return videos of random pixels with two frames per second."""
-    side = backbone.image_size or SIDE
+    height, width = backbone.frame_size(frames, (SIDE, SIDE))
     draw = np.random.default_rng(seed)
     return [
         Video(
-            frames=draw.integers(0, 256, (frames, side, side, 3), dtype=np.uint8),
+            frames=draw.integers(0, 256, (frames, height, width, 3), dtype=np.uint8),
             times=tuple(number / 2 for number in range(frames)),
             indices=tuple(range(frames)),
             duration=frames / 2,

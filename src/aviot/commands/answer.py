@@ -3,9 +3,13 @@
 import json
 from typing import TYPE_CHECKING, Any
 
+from aviot.commands.model import ModelChoice
 from aviot.commands.options import (
     Base,
     Device,
+    DeviceMap,
+    Download,
+    Dtype,
     Fps,
     Frames,
     Json,
@@ -15,13 +19,15 @@ from aviot.commands.options import (
     MethodOption,
     Model,
     ModelRatio,
+    Quantize,
     Questions,
+    Revision,
     SourceFps,
     VideoPath,
     chosen_budget,
     describe,
 )
-from aviot.commands.terminal import counted, load_model, mistakes, say, working
+from aviot.commands.terminal import counted, mistakes, say, working
 from aviot.methods.registry import DEFAULT
 
 if TYPE_CHECKING:
@@ -42,6 +48,11 @@ def answer(
     frames: Frames = None,
     source_fps: SourceFps = None,
     device: Device = "auto",
+    dtype: Dtype = "auto",
+    device_map: DeviceMap = None,
+    quantize: Quantize = None,
+    download: Download = False,
+    revision: Revision = None,
     as_json: Json = False,
 ) -> None:
     """Answer questions about a video from its compressed tokens.
@@ -57,7 +68,6 @@ def answer(
         request = Request(
             video=video,
             questions=question,
-            model=model,
             budget=chosen_budget(ratio, keep),
             method=method,
             max_new_tokens=max_new_tokens,
@@ -67,10 +77,20 @@ def answer(
             source_fps=source_fps,
             device=device,
         )
+        chosen = ModelChoice.of(
+            model,
+            device,
+            dtype=dtype,
+            device_map=device_map,
+            quantize=quantize,
+            download=download,
+            revision=revision,
+            base=base,
+        )
         from aviot.video.files import check_opens
 
         check_opens(video)
-        lm = load_model(model, device, report, base)
+        lm = chosen.load(report)
         lm.backbone.method(method)  # refuses one that needs parts which this model does not have
         session = lm.open(video, report=report, **request.sampling)
         answers = [

@@ -6,8 +6,21 @@ from typing import Annotated
 
 import typer
 
-from aviot.commands.options import Base, Device, MaxNewTokens, MethodOption, Model, ReadTimeout
-from aviot.commands.terminal import load_model, mistakes, say, working
+from aviot.commands.model import ModelChoice
+from aviot.commands.options import (
+    Base,
+    Device,
+    DeviceMap,
+    Download,
+    Dtype,
+    MaxNewTokens,
+    MethodOption,
+    Model,
+    Quantize,
+    ReadTimeout,
+    Revision,
+)
+from aviot.commands.terminal import mistakes, say, working
 from aviot.methods.registry import DEFAULT
 
 
@@ -31,6 +44,11 @@ def app(
     max_new_tokens: MaxNewTokens = 64,
     read_timeout: ReadTimeout = 300.0,
     device: Device = "auto",
+    dtype: Dtype = "auto",
+    device_map: DeviceMap = None,
+    quantize: Quantize = None,
+    download: Download = False,
+    revision: Revision = None,
 ) -> None:
     """Serve a page to upload a video, ask about it, and see which frames and patches the answer was made from.
 
@@ -41,15 +59,21 @@ def app(
     """
     with mistakes(), working() as report:
         from aviot.explain.access import EXPOSED, Access, resolve
-        from aviot.request import check_compresses, checkpoint_folder
-        from aviot.utils.machine import check_device_name
+        from aviot.request import check_compresses
 
         if max_upload < 1:
             raise ValueError(f"--max-upload must be at least 1 MB, got {max_upload}")
-        if model is not None:
-            checkpoint_folder(model)
         check_compresses(method)
-        check_device_name(device)
+        chosen = ModelChoice.of(
+            model,
+            device,
+            dtype=dtype,
+            device_map=device_map,
+            quantize=quantize,
+            download=download,
+            revision=revision,
+            base=base,
+        )
         Access.of(host, port, allow_host)
         with _serving_at(host, port):
             resolve(host, port)
@@ -59,7 +83,7 @@ def app(
         from aviot.video.checks import ReadLimits
 
         limits = Limits(max_upload * 1_000_000)
-        lm = load_model(model, device, report, base)
+        lm = chosen.load(report)
         lm.backbone.method(method)
         videos = Videos(lm, max_new_tokens, ReadLimits(seconds=read_timeout), method)
         with _serving_at(host, port):

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from aviot.commands.options import METHODS, Device, Json
+from aviot.commands.model import ModelChoice
+from aviot.commands.options import METHODS, Device, Download, Json
 from aviot.commands.terminal import mistakes, refuse, working
 from aviot.methods.registry import check_name
 
@@ -18,8 +19,14 @@ def bench(
         typer.Argument(metavar="[VIDEO]", help="Video to time decoding with. Default: a generated clip."),
     ] = None,
     model: Annotated[
-        Path | None, typer.Option("--model", "-m", help="A checkpoint folder. Default: random weights.")
+        str | None,
+        typer.Option(
+            "--model",
+            "-m",
+            help="A checkpoint folder, or a name on the Hugging Face hub that is in its cache. Default: random.",
+        ),
     ] = None,
+    download: Download = False,
     size: Annotated[
         str | None, typer.Option(help="Size of random weights: tiny, small or 7b. Default: tiny on a CPU, 7b on a GPU.")
     ] = None,
@@ -78,7 +85,8 @@ def bench(
 
         clip = _chosen_video(video or [], as_json=as_json)
         read = None if scaling or compressor_only else clip  # `Options` refuses it in those modes
-        _check_early(read, model, ratio, device, output, plot)
+        _check_early(read, ratio, device, output, plot)
+        chosen = None if model is None else ModelChoice.of(model, device, download=download)
         for name in method:
             check_name(name)
         check_settings(frames=frames, batches=batch, repeats=repeats, size=size, dtype=dtype)
@@ -92,7 +100,7 @@ def bench(
         with mistakes(), working() as report:
             options = Options(
                 video=clip,
-                model=model,
+                model=None if chosen is None else chosen.folder,
                 size=size,
                 frames=tuple(frames),
                 ratios=tuple(ratio),
@@ -114,12 +122,9 @@ def bench(
         refuse(str(error), code=1)
 
 
-def _check_early(
-    video: Path | None, model: Path | None, ratios: list[float], device: str, output: Path | None, plot: Path | None
-) -> None:
+def _check_early(video: Path | None, ratios: list[float], device: str, output: Path | None, plot: Path | None) -> None:
     """Raise ValueError for mistakes that can be found without torch; `Options` checks the rest."""
     from aviot.budget import Budget
-    from aviot.request import checkpoint_folder
     from aviot.utils.files import check_outputs_differ
     from aviot.utils.machine import check_device_name
     from aviot.video.checks import check_source
@@ -129,8 +134,6 @@ def _check_early(
     check_device_name(device)
     if video is not None:
         check_source(video)
-    if model is not None:
-        checkpoint_folder(model)
     check_outputs_differ({"the report": output, "the picture": plot}, video)
 
 

@@ -9,9 +9,14 @@ from rich.box import SIMPLE
 from rich.markup import escape
 from rich.table import Table
 
+from aviot.commands.model import ModelChoice
 from aviot.commands.options import (
     METHODS,
+    Base,
     Device,
+    DeviceMap,
+    Download,
+    Dtype,
     Fps,
     Frames,
     Json,
@@ -20,13 +25,15 @@ from aviot.commands.options import (
     MaxNewTokens,
     Model,
     ModelRatio,
+    Quantize,
     Question,
+    Revision,
     SourceFps,
     VideoPath,
     chosen_budget,
     describe,
 )
-from aviot.commands.terminal import load_model, mistakes, say, working
+from aviot.commands.terminal import mistakes, say, working
 from aviot.utils.printing import SafeConsole, one_line
 
 if TYPE_CHECKING:
@@ -40,6 +47,7 @@ def compare(
     video: VideoPath,
     question: Question,
     model: Model = None,
+    base: Base = None,
     method: Annotated[
         list[str] | None,
         typer.Option(
@@ -65,6 +73,11 @@ def compare(
     frames: Frames = None,
     source_fps: SourceFps = None,
     device: Device = "auto",
+    dtype: Dtype = "auto",
+    device_map: DeviceMap = None,
+    quantize: Quantize = None,
+    download: Download = False,
+    revision: Revision = None,
     as_json: Json = False,
 ) -> None:
     """Ask one question with several methods and show answers, tokens, times and where each method looked.
@@ -82,7 +95,6 @@ def compare(
             Request(
                 video=video,
                 questions=(question,),
-                model=model,
                 budget=chosen_budget(ratio, keep),
                 method=name,
                 max_new_tokens=max_new_tokens,
@@ -94,6 +106,16 @@ def compare(
             )
             for name in chosen
         ]
+        model_chosen = ModelChoice.of(
+            model,
+            device,
+            dtype=dtype,
+            device_map=device_map,
+            quantize=quantize,
+            download=download,
+            revision=revision,
+            base=base,
+        )
         if output is not None:
             check_folder(output, "name a folder for the pages")
         from aviot.video.files import check_opens
@@ -103,7 +125,7 @@ def compare(
         from aviot.explain.comparison import compare as ask_all
         from aviot.explain.pictures import open_with_pictures
 
-        lm = load_model(model, device, report)
+        lm = model_chosen.load(report)
         session, pictures = open_with_pictures(lm, video, report=report, **request.sampling)
         comparison = Comparison(question, request.budget, chosen, max_new_tokens)
         entries = list(ask_all(session, comparison))

@@ -6,9 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from aviot.commands.model import ModelChoice
 from aviot.commands.options import (
     Base,
     Device,
+    DeviceMap,
+    Download,
+    Dtype,
     Fps,
     Frames,
     Json,
@@ -17,13 +21,15 @@ from aviot.commands.options import (
     MethodOption,
     Model,
     ModelRatio,
+    Quantize,
     Question,
+    Revision,
     SourceFps,
     VideoPath,
     chosen_budget,
     describe,
 )
-from aviot.commands.terminal import counted, load_model, mistakes, say, working
+from aviot.commands.terminal import counted, mistakes, say, working
 from aviot.methods.registry import DEFAULT
 
 if TYPE_CHECKING:
@@ -44,6 +50,11 @@ def compress(
     frames: Frames = None,
     source_fps: SourceFps = None,
     device: Device = "auto",
+    dtype: Dtype = "auto",
+    device_map: DeviceMap = None,
+    quantize: Quantize = None,
+    download: Download = False,
+    revision: Revision = None,
     as_json: Json = False,
 ) -> None:
     """Write a video's compressed features and their provenance.
@@ -61,7 +72,6 @@ def compress(
         request = Request(
             video=video,
             questions=[question],
-            model=model,
             budget=chosen_budget(ratio, keep),
             method=method,
             fps=fps,
@@ -70,12 +80,22 @@ def compress(
             source_fps=source_fps,
             device=device,
         )
+        chosen = ModelChoice.of(
+            model,
+            device,
+            dtype=dtype,
+            device_map=device_map,
+            quantize=quantize,
+            download=download,
+            revision=revision,
+            base=base,
+        )
         check_outputs_differ({"the features": output}, video)
         check_compresses(method)
         from aviot.video.files import check_opens
 
         check_opens(video)
-        lm = load_model(model, device, report, base)
+        lm = chosen.load(report)
         lm.backbone.method(method)  # refuses one that needs parts which this model does not have
         from aviot.session import save_compression
 

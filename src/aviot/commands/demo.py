@@ -11,8 +11,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from aviot.budget import Budget
-from aviot.commands.options import Device, Json, Model, Ratio
-from aviot.commands.terminal import counted, load_model, mistakes, working
+from aviot.commands.model import ModelChoice
+from aviot.commands.options import Device, Json, ModelFolder, Ratio
+from aviot.commands.terminal import counted, mistakes, working
 from aviot.utils.printing import SafeConsole
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="Directory for the video and the page.")] = Path(
         "aviot-demo"
     ),
-    model: Model = None,
+    model: ModelFolder = None,
     device: Device = "auto",
     as_json: Json = False,
 ) -> None:
@@ -65,7 +66,7 @@ def demo(
         check_device_name(device)
         if model is not None:
             checkpoint_folder(model)
-        lm = load_model(model, device, report)
+        lm = ModelChoice(name=model, device=device).load(report)
         from aviot.demo import PAGE, draw_scene, show
 
         output.mkdir(parents=True, exist_ok=True)

@@ -10,8 +10,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aviot.commands.options import METHODS, Device, Fps, Frames, Json, MaxFrames, Model, ReadTimeout, SourceFps
-from aviot.commands.terminal import chosen_model, demo_model, hints, load_model, mistakes, refuse, say
+from aviot.commands.model import DEMO_MODEL_ANSWERS, ModelChoice
+from aviot.commands.options import (
+    METHODS,
+    Device,
+    DeviceMap,
+    Download,
+    Dtype,
+    Fps,
+    Frames,
+    Json,
+    MaxFrames,
+    Model,
+    Quantize,
+    ReadTimeout,
+    Revision,
+    SourceFps,
+)
+from aviot.commands.terminal import hints, mistakes, refuse, say
 from aviot.methods.registry import DEFAULT
 from aviot.utils.launcher import World
 from aviot.utils.printing import SafeConsole
@@ -112,6 +128,11 @@ def evaluate(
     read_timeout: ReadTimeout = 300.0,
     seed: Annotated[int, typer.Option(help="Seed of the sample of --verify.")] = 0,
     device: Device = "auto",
+    dtype: Dtype = "auto",
+    device_map: DeviceMap = None,
+    quantize: Quantize = None,
+    download: Download = False,
+    revision: Revision = None,
     as_json: Json = False,
 ) -> None:
     """Score your own items at several ratios and with several methods; each video is encoded once.
@@ -124,9 +145,16 @@ def evaluate(
     Example: aviot evaluate items.jsonl -m checkpoints/aviot-7b -r 4 -r 10 --method aviot --method uniform
     """
     with mistakes():
-        from aviot.utils.machine import check_device_name
-
         first = World.here().rank == 0
+        chosen = ModelChoice.of(
+            model,
+            device,
+            dtype=dtype,
+            device_map=device_map,
+            quantize=quantize,
+            download=download,
+            revision=revision,
+        )
         instructed = choice_instruction is not None or open_instruction is not None
         if verify is not None:
             unused = {
@@ -145,13 +173,14 @@ def evaluate(
                 "sampling": any(value is not None for value in (fps, max_frames, frames, source_fps)),
             }
             _refuse_unused("--verify repeats a run's own questions with its own settings", unused)
-            _verify(verify, items, model, videos, device=device, sample=sample, seed=seed, as_json=as_json)
+            _refuse_unused("--verify loads the model as the run did", {"dtype": dtype != "auto", "quantize": quantize})
+            folder = None if model is None else chosen.folder
+            _verify(verify, items, folder, videos, chosen, sample=sample, seed=seed, as_json=as_json)
             return
         if items is None:
             raise ValueError("give ITEMS, or --verify RUN")
         if suite is None and not items.exists():
             raise ValueError(f"{items}: no such file; give JSON, JSONL or a dataset folder")
-        check_device_name(device)
         if retry and not resume:
             raise ValueError("--retry asks the failed questions of a run again; add --resume")
         if suite is not None:
@@ -167,7 +196,7 @@ def evaluate(
         given = {"choice": choice_instruction, "open": open_instruction}
         config = EvaluationConfig(
             items=items,
-            model=model or demo_model(),
+            model=chosen.folder,
             out=output or Path(f"{items.stem}-evaluation"),
             videos=videos,
             split=split,
@@ -182,14 +211,17 @@ def evaluate(
             by=tuple(dict.fromkeys(by)),
             limits=ReadLimits(seconds=read_timeout),
             judge=_endpoint(judge, judge_model, judge_key, judge_timeout, judge_attempts),
+            loading=chosen.options,
         )
         if suite is None:
             _check_items(config)
-        chosen_model(model)  # prints that the bundled model answers, after all options were checked
+        if model is None:
+            say(DEMO_MODEL_ANSWERS)
+            chosen = replace(chosen, name=chosen.folder)
         if suite is not None:
-            _suite(config, device, max_new_tokens, resume=resume, retry=retry, as_json=as_json, first=first)
+            _suite(config, chosen, max_new_tokens, resume=resume, retry=retry, as_json=as_json, first=first)
         else:
-            _evaluate(config, device, resume=resume, retry=retry, as_json=as_json, first=first)
+            _evaluate(config, chosen, resume=resume, retry=retry, as_json=as_json, first=first)
 
 
 def _check_items(config: "EvaluationConfig") -> None:
@@ -213,16 +245,16 @@ def _endpoint(url: str | None, model: str, key: str | None, timeout: float, atte
 
 
 def _evaluate(
-    config: "EvaluationConfig", device: str, *, resume: bool, retry: bool, as_json: bool, first: bool
+    config: "EvaluationConfig", chosen: ModelChoice, *, resume: bool, retry: bool, as_json: bool, first: bool
 ) -> None:
     from aviot.evaluation.report import as_dict, print_summary
     from aviot.evaluation.run import RESULTS, NoRunError, RunExistsError
     from aviot.evaluation.run import evaluate as run_evaluation
     from aviot.utils.machine import process_device
 
-    place = process_device(device)
+    place = process_device(chosen.device)
     report = say if first and sys.stderr.isatty() else _silent
-    load = partial(load_model, config.model, str(place), report)
+    load = partial(chosen.load, report, device=str(place))
     with hints({RunExistsError: "--resume", NoRunError: "without --resume"}):
         summary = run_evaluation(config, load, place, resume=resume, retry=retry, report=report)
     if summary is None:
@@ -252,7 +284,7 @@ def _say_unfinished(out: Path, *, first: bool) -> None:
 
 def _suite(
     config: "EvaluationConfig",
-    device: str,
+    chosen: ModelChoice,
     max_new_tokens: int | None,
     *,
     resume: bool,
@@ -265,14 +297,14 @@ def _suite(
     from aviot.evaluation.suite.suite import paper_ratios, paper_sampling, run_suite
     from aviot.utils.machine import process_device
 
-    place = process_device(device)
+    place = process_device(chosen.device)
     report = say if first and sys.stderr.isatty() else _silent
     sampling = paper_sampling(config.sampling)
     base = replace(config, sampling=sampling, ratios=paper_ratios(config.ratios, sampling))
     with hints({RunExistsError: "--resume", NoRunError: "without --resume"}):
         found = run_suite(
             base,
-            partial(load_model, base.model, str(place), report),
+            partial(chosen.load, report, device=str(place)),
             place,
             max_new_tokens=max_new_tokens,
             resume=resume,
@@ -289,15 +321,24 @@ def _suite(
 
 
 def _verify(
-    run: Path, items: Path | None, model: Path | None, videos: Path | None, *, device: str, as_json: bool, **how: int
+    run: Path,
+    items: Path | None,
+    model: Path | None,
+    videos: Path | None,
+    chosen: ModelChoice,
+    *,
+    as_json: bool,
+    **how: int,
 ) -> None:
     from aviot.evaluation.verify import UnfinishedRunError, recorded_config
     from aviot.evaluation.verify import verify as verify_run
     from aviot.utils.machine import process_device
 
-    config, place = recorded_config(run, items=items, model=model, videos=videos), process_device(device)
+    config, place = recorded_config(run, items=items, model=model, videos=videos), process_device(chosen.device)
+    recorded = replace(chosen.options, dtype=config.loading.dtype, quantization=config.loading.quantization)
+    load = partial(replace(chosen, name=config.model, options=recorded).load, _silent, device=str(place))
     with hints({UnfinishedRunError: "--resume"}):
-        found = verify_run(config, partial(load_model, config.model, str(place), _silent), place, **how)
+        found = verify_run(config, load, place, **how)
     if as_json:
         print(json.dumps(asdict(found) | {"holds": found.holds}, indent=2))
     else:

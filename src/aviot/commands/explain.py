@@ -7,9 +7,13 @@ from typing import Annotated
 
 import typer
 
+from aviot.commands.model import ModelChoice
 from aviot.commands.options import (
     Base,
     Device,
+    DeviceMap,
+    Download,
+    Dtype,
     Fps,
     Frames,
     Json,
@@ -19,12 +23,14 @@ from aviot.commands.options import (
     MethodOption,
     Model,
     ModelRatio,
+    Quantize,
+    Revision,
     SourceFps,
     VideoPath,
     chosen_budget,
     describe,
 )
-from aviot.commands.terminal import counted, load_model, mistakes, say, working
+from aviot.commands.terminal import counted, mistakes, say, working
 from aviot.methods.registry import DEFAULT
 
 
@@ -65,6 +71,11 @@ def explain(
     frames: Frames = None,
     source_fps: SourceFps = None,
     device: Device = "auto",
+    dtype: Dtype = "auto",
+    device_map: DeviceMap = None,
+    quantize: Quantize = None,
+    download: Download = False,
+    revision: Revision = None,
     as_json: Json = False,
 ) -> None:
     """Write a page that shows which frames and patches an answer was made from.
@@ -80,7 +91,6 @@ def explain(
         request = Request(
             video=video,
             questions=question,
-            model=model,
             budget=chosen_budget(ratio, keep),
             method=method,
             max_new_tokens=max_new_tokens,
@@ -89,6 +99,16 @@ def explain(
             frames=frames,
             source_fps=source_fps,
             device=device,
+        )
+        chosen = ModelChoice.of(
+            model,
+            device,
+            dtype=dtype,
+            device_map=device_map,
+            quantize=quantize,
+            download=download,
+            revision=revision,
+            base=base,
         )
         check_questions(question, MOST_QUESTIONS)
         check_outputs_differ({"the page": output, "the data": export}, video)
@@ -107,7 +127,7 @@ def explain(
         from aviot.video.files import check_opens
 
         check_opens(video)
-        lm = load_model(model, device, report, base)
+        lm = chosen.load(report)
         lm.backbone.method(method)  # refuses one that needs parts which this model does not have
         session, pictures = open_with_pictures(lm, video, report=report, **request.sampling)
         asking = Asking(tuple(question), request.budget, method, max_new_tokens)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from aviot.backbones.loading import DEVICE_MAPS, DTYPES, QUANTIZATIONS
 from aviot.budget import Budget
 from aviot.methods.registry import names
 
@@ -31,7 +32,17 @@ Keep = Annotated[
     typer.Option(help="Share of the visual tokens to keep, above 0, instead of a ratio.", show_default=False),
 ]
 MethodOption = Annotated[str, typer.Option("--method", "--compressor", help=f"Compression method: {METHODS}.")]
-Model = Annotated[
+Model = Annotated[  # text: a path would lose the ./ that says it is none of the hub's names
+    str | None,
+    typer.Option(
+        "--model",
+        "-m",
+        help="A checkpoint folder, or a name on the Hugging Face hub that is in its cache on this machine (see "
+        "--download). Default: the bundled demo model.",
+        show_default=False,
+    ),
+]
+ModelFolder = Annotated[
     Path | None,
     typer.Option("--model", "-m", help="A checkpoint folder. Default: the bundled demo model.", show_default=False),
 ]
@@ -39,6 +50,32 @@ Base = Annotated[
     Path | None,
     typer.Option(
         help="The base model's folder, if --model is an adapter that aviot train wrote. Default: the recorded one.",
+        show_default=False,
+    ),
+]
+Download = Annotated[
+    bool, typer.Option("--download", help="Fetch the model from the Hugging Face hub if it is not on this machine.")
+]
+Revision = Annotated[
+    str | None,
+    typer.Option(help="Commit, branch or tag of a model of the hub. Default: its main branch.", show_default=False),
+]
+Dtype = Annotated[
+    str, typer.Option(help=f"Type of the weights: {', '.join(DTYPES)}; auto: the checkpoint's own.", metavar="TYPE")
+]
+DeviceMap = Annotated[
+    str | None,
+    typer.Option(
+        "--device-map",
+        help=f"Spread the model over all devices: {', '.join(DEVICE_MAPS)}. Default: one device.",
+        show_default=False,
+    ),
+]
+Quantize = Annotated[
+    str | None,
+    typer.Option(
+        "--quantize",
+        help=f"Quantise the weights while loading: {' or '.join(QUANTIZATIONS)}; needs bitsandbytes. Default: no.",
         show_default=False,
     ),
 ]

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aviot.commands.options import Device, Json, Model
-from aviot.commands.terminal import chosen_model, load_model, mistakes, say, stderr_console
+from aviot.commands.model import DEMO_MODEL_ANSWERS, ModelChoice, demo_model
+from aviot.commands.options import Device, Json, ModelFolder
+from aviot.commands.terminal import mistakes, say, stderr_console
 
 if TYPE_CHECKING:
     from aviot_lab.reproduce.rows import Weights
@@ -18,7 +19,7 @@ OUT = Path("reproduction")
 
 
 def reproduce(
-    model: Model = None,
+    model: ModelFolder = None,
     uniform: Annotated[
         Path | None, typer.Option(help="Checkpoint fine-tuned with Uniform Keep. Default: none.", show_default=False)
     ] = None,
@@ -59,7 +60,9 @@ def reproduce(
         from aviot_lab.world import WorldConfig
 
         WorldConfig(seed=seed)  # checks the seed
-        folders: dict[Weights, Path] = {"model": chosen_model(model), **named}
+        folders: dict[Weights, Path] = named if model is not None else {"model": demo_model(), **named}
+        if model is None:
+            say(DEMO_MODEL_ANSWERS)
         with RunProgress(stderr_console()) as progress:
             progress.phase(LOADING)
             from aviot_lab.reproduce.run import Options
@@ -73,7 +76,7 @@ def reproduce(
                 out=output,
                 device=device_named(device),
             )
-            report = run(options, lambda folder: load_model(folder, device, lambda _: None), progress)
+            report = run(options, lambda folder: ModelChoice(name=folder, device=device).load(lambda _: None), progress)
         _print_report(report, as_json=as_json)
     asked = report["questions"]
     say(f"{output}: report.html, report.md, report.json; {asked['short']:,} and {asked['long']:,} questions")

@@ -1,22 +1,15 @@
-"""Terminal output of the commands: loading a model, progress, and errors as one sentence."""
+"""Terminal output of the commands: progress, and errors as one sentence."""
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import typer
 
-from aviot.bundled import KNOWS
 from aviot.utils.printing import SafeConsole, SafeProgress
 
-if TYPE_CHECKING:
-    from aviot.session import VideoLM
-
-DEMO_MODEL_ANSWERS = f"{KNOWS}; --model names another."
 INTERRUPTED = 130  # exit code: 128 + SIGINT, as shells report it
 
 EXTRAS = {
@@ -38,40 +31,6 @@ EXTRAS = {
 def stderr_console() -> SafeConsole:
     """Return the only console on stderr: lines printed beside a live spinner must go through its console."""
     return SafeConsole(stderr=True)
-
-
-def chosen_model(model: Path | None) -> Path:
-    """Return the checkpoint that was named, or the bundled demo model after printing what it knows."""
-    if model is not None:
-        return model
-    folder = demo_model()
-    say(DEMO_MODEL_ANSWERS)
-    return folder
-
-
-def demo_model() -> Path:
-    """Return the directory of the bundled demo model, or raise ValueError with the option that names another."""
-    from aviot.bundled import NoDemoModelError, embedded_model
-
-    with hints({NoDemoModelError: "--model"}):
-        return embedded_model()
-
-
-def load_model(model: Path | None, device: str, report: Callable[[str], None], base: Path | None = None) -> "VideoLM":
-    """Load a checkpoint of any model family, or an adapter and its base model, onto its device."""
-    from aviot.request import checkpoint_folder
-    from aviot.utils.machine import device_named
-
-    folder = checkpoint_folder(chosen_model(model))
-    place = device_named(device)
-    os.environ.setdefault("DS_ACCELERATOR", place.type)  # otherwise DeepSpeed, if installed, warns about a missing GPU
-    from transformers.utils import logging
-
-    from aviot.session import VideoLM
-
-    logging.disable_progress_bar()
-    report("load")
-    return VideoLM.from_pretrained(folder, device=str(place), base=base)
 
 
 @contextmanager

@@ -70,9 +70,8 @@ class TransformersEngine(Engine):
         """Run the decoder over whole prompts; return its last logits and its cache."""
         return self.model(**inputs.arguments, logits_to_keep=1, use_cache=True)
 
-    def next_token(self, cache: Any) -> Callable[[], Any]:
+    def next_token(self, cache: Any, batch: int) -> Callable[[], Any]:
         """Return a function that decodes one more token after a prefill per call, and appends it to the cache."""
-        batch = cache.layers[0].keys.shape[0]
         token = torch.zeros(batch, 1, dtype=torch.long, device=self.model.device)
 
         def step() -> Any:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from aviot.backbones.loading import LoadOptions
 from aviot.budget import Budget
 from aviot.evaluation.benchmarks.definitions import BY_NAME
 from aviot.evaluation.endpoint import Endpoint
@@ -40,7 +41,7 @@ class EvaluationConfig:
     `batch` questions of a video go through the decoder at a time. One is the default since then no answer can depend
     on its neighbours; more is faster on a GPU. `benchmark` says whose records `items` is a folder of. `limit` takes the
     first items only, and `by` names columns of the items that scores are reported by. `limits` are those of reading one
-    video; they are no part of what a run is.
+    video; they are no part of what a run is. `loading` is the type and quantisation of the weights.
     """
 
     items: Path
@@ -60,6 +61,7 @@ class EvaluationConfig:
     limit: int | None = None
     by: tuple[str, ...] = ()
     limits: ReadLimits = field(default_factory=ReadLimits)
+    loading: LoadOptions = field(default_factory=LoadOptions)
 
     def __post_init__(self) -> None:
         require_whole(self, "max_new_tokens", "batch", *(("limit",) if self.limit is not None else ()))

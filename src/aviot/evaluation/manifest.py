@@ -61,7 +61,7 @@ IDENTITY_SCHEMA: Mapping[str, Schema] = {
     "settings": list_of(matches({"compressor": is_text, "ratio": or_none(is_nonnegative)}, allow_extra=False)),
     "sampling": mapping_of(or_none(is_nonnegative), "fps", "max_frames", "image_size", "frames", "source_fps"),
     "prompt": {"instructions": mapping_of(is_text, *(field.name for field in fields(Instructions)))},
-    "generation": {"max_new_tokens": is_count, "batch": is_count},
+    "generation": {"max_new_tokens": is_count, "batch": is_count, "dtype?": is_text, "quantization?": is_text},
     "seed": is_count,
 }
 MANIFEST_SCHEMA: Mapping[str, Schema] = {
@@ -111,6 +111,7 @@ def identity(
             "max_new_tokens": config.max_new_tokens,
             "batch": config.batch,
             "checkpoint": _read_generation(generation) if generation.is_file() else {},
+            **config.loading.recorded,
         },
         "seed": config.seed,
     }
@@ -124,7 +125,7 @@ def effective_sampling(stored: StoredBackbone, chosen: Mapping[str, Any]) -> dic
 def weight_hashes(folder: Path) -> dict[str, str]:
     """Return the SHA-256 of every checkpoint file that an answer depends on: weights, configurations, tokenizer."""
     configurations = [
-        path for pattern in ("*.json", "*/config.json", "*.txt", "*.jinja") for path in folder.glob(pattern)
+        path for pattern in ("*.json", "*/config.json", "*.txt", "*.jinja", "*.model") for path in folder.glob(pattern)
     ]
     adapters = folder.glob(f"{ADAPTER_FOLDER}/*.safetensors") if is_adapter(folder) else ()  # else merged as well
     files = {*read_shards(folder).paths, *adapters, *configurations}

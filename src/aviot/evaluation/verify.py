@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from aviot.backbones.loading import LoadOptions
 from aviot.evaluation import manifest
 from aviot.evaluation.batching import Batch, RowKey, VideoBatches
 from aviot.evaluation.config import EvaluationConfig
@@ -66,6 +67,7 @@ def recorded_config(
         batch=identity["generation"]["batch"],
         seed=identity["seed"],
         limit=identity["items"].get("limit"),
+        loading=LoadOptions.of_record(identity["generation"]),
     )
 
 

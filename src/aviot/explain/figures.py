@@ -136,7 +136,7 @@ def paths_figure(study: Study, views: FigureViews) -> "Figure":
         outlined = _outlined(views.maps[level], PATH_COLOURS[level % len(PATH_COLOURS)])
         _boxes(axes[-1], study, outlined, 0.16 * level + 0.06)
     axes[-1].set_title("top 20 %, together")
-    time = study.video.times[views.frame]
+    time = study.times[views.frame]
     figure.suptitle(f"Frame {views.frame} ({time:.2f} s) to support {views.support}. {_summary(found)}", fontsize=8)
     return figure
 
@@ -159,7 +159,7 @@ def support_figure(study: Study, views: FigureViews) -> "Figure":
         outlined = _outlined(views.fields[place], OUTLINE)
         _boxes(axis, study, outlined)
         axis.set_title(
-            f"frame {frame}, {study.video.times[frame]:.2f} s\nω {weights[frame]:.1%}, top 20 %: {outlined.share:.1%}",
+            f"frame {frame}, {study.times[frame]:.2f} s\nω {weights[frame]:.1%}, top 20 %: {outlined.share:.1%}",
             fontsize=7,
         )
     axis = figure.add_subplot(grid[1, -1])

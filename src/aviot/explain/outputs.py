@@ -107,7 +107,7 @@ def write_export(path: Path, study: Study, views: ExportViews) -> None:
         "answers": [[each.question, each.kind, each.answer] for each in study.conditions],
     }
     layout = {
-        "times": torch.tensor(video.times, dtype=torch.float64),
+        "times": torch.tensor(study.times, dtype=torch.float64),
         "boxes": patch_boxes(study.grid, study.cover),
     }
     write_tensors(path, views.tensors | layout, {"aviot": json.dumps(metadata)})

@@ -80,7 +80,7 @@ def report_of(study: Study, views: list[dict[str, Any]]) -> dict[str, Any]:
         "notice": study.notice,
         "name": readable(video.name),
         "duration": video.duration,
-        "times": video.times,
+        "times": study.times,
         "size": study.pictures.size,
         "pictures": as_jpegs(study.pictures),
         "grid": study.grid,

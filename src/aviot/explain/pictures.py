@@ -3,6 +3,7 @@
 import base64
 import io
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,8 +12,9 @@ from PIL import Image
 
 from aviot.backbones.base import Backbone
 from aviot.engine.base import Report
+from aviot.methods.base import TIME_DIGITS
 from aviot.session import VideoLM, VideoSession
-from aviot.video import Scaling, Video
+from aviot.video import Video
 from aviot.video.frames import SIZE_BYTES
 
 LARGEST_SIDE = 360  # pixels of a picture's longer side
@@ -47,11 +49,11 @@ def read_with_pictures(backbone: Backbone, source: Any, **how: Any) -> tuple[Vid
     if side is None:
         video = backbone.read(source, **how)
         return video, pictures_of(video)
-    return split_thumbnails(backbone.read(source, transform=Scaling(side, LARGEST_SIDE), **how), side)
+    return split_thumbnails(backbone.read(source, transform=backbone.with_thumbnails(LARGEST_SIDE), **how), side)
 
 
 def split_thumbnails(video: Video, image_size: int) -> tuple[Video, Pictures]:
-    """Split a video of a `Scaling` with thumbnails into the encoder's squares and the pictures."""
+    """Split a video of squares with thumbnails into the encoder's squares and the pictures."""
     packed = np.asarray(video.frames)
     square = 3 * image_size**2
     sizes = np.ascontiguousarray(packed[:, square : square + SIZE_BYTES]).view("<u2")
@@ -68,6 +70,17 @@ def pictures_of(video: Video) -> Pictures:
     """Return the encoder's own frames as pictures."""
     images = tuple(Image.fromarray(np.asarray(frame)) for frame in video.frames)
     return Pictures(images, images[0].size)
+
+
+def by_moment(pictures: Pictures, video: Video, times: Sequence[float]) -> Pictures:
+    """Return one picture per time of the encoder, that of the nearest frame; an encoder may merge frames."""
+    if len(times) == len(pictures.images):
+        return pictures
+    near = [
+        min(range(len(video)), key=lambda frame: (round(abs(video.times[frame] - time), TIME_DIGITS), frame))
+        for time in times
+    ]
+    return replace(pictures, images=tuple(pictures.images[frame] for frame in near))
 
 
 def as_jpegs(pictures: Pictures) -> list[str]:

@@ -13,7 +13,7 @@ from aviot.accounting import Backbone as DecoderShape
 from aviot.backbones.base import Backbone
 from aviot.budget import Budget
 from aviot.bundled import FOREIGN, NAME, is_drawn, is_embedded
-from aviot.explain.pictures import Pictures
+from aviot.explain.pictures import Pictures, by_moment
 from aviot.explain.view import View, view_of
 from aviot.methods.aviot.analysis import allocation_distance, temporal_divergence
 from aviot.request import MOST_QUESTIONS
@@ -107,7 +107,8 @@ class Study:
     model: ModelInfo
     notice: str | None  # a warning that applies to every answer
     video: Video
-    pictures: Pictures
+    times: tuple[float, ...]  # of the encoder's frames, which may be merged from several of the video's
+    pictures: Pictures  # one per time
     questions: tuple[str, ...]
     ratio: float
     method: str
@@ -184,7 +185,8 @@ def study(session: VideoSession, pictures: Pictures, asking: Asking, use: Callab
         model=model,
         notice=model.notice(session.video),
         video=session.video,
-        pictures=pictures,
+        times=session.encoded.times,
+        pictures=by_moment(pictures, session.video, session.encoded.times),
         questions=asked,
         ratio=budget.ratio or round(tokens[0] / tokens[1], 2),
         method=method.name,

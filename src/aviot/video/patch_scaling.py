@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from aviot.video.checks import VideoError
-from aviot.video.frames import Picture
+from aviot.video.frames import Picture, with_thumbnail
 
 if TYPE_CHECKING:
     import torch
@@ -27,6 +27,7 @@ class PatchScaling:
     Every frame is resized to `size` (height and width) if given; else to multiples of `factor` near its own size,
     within `least` and `most` pixels, counted as `limit` says. `by_way` is the longer side of a first resize before
     that to `size`. `frames` is the number of frames of the video, which some limits depend on; `for_frames` sets it.
+    With `thumbnail`, an image of at most that many pixels per side is packed behind each frame (`with_thumbnail`).
     """
 
     size: tuple[int, int] | None = None
@@ -39,6 +40,7 @@ class PatchScaling:
     temporal: int = 1  # frames that the encoder merges
     filter: str = "bicubic"
     frames: int = 1
+    thumbnail: int | None = None
 
     def for_frames(self, count: int) -> "PatchScaling":
         """Return the scaling for a video of this many frames."""
@@ -52,7 +54,8 @@ class PatchScaling:
         for size in self.sizes(*frame.shape[:2]):
             if size != tuple(pixels.shape[-2:]):
                 pixels = _resized(pixels, size, self.filter)
-        return pixels[0].permute(1, 2, 0).contiguous().numpy()
+        scaled = pixels[0].permute(1, 2, 0).contiguous().numpy()
+        return scaled if self.thumbnail is None else with_thumbnail(scaled, frame, self.thumbnail)
 
     def sizes(self, height: int, width: int) -> tuple[tuple[int, int], ...]:
         """Return the sizes that a frame of this size is resized to, one after another."""

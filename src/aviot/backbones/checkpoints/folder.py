@@ -5,7 +5,8 @@ import re
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import snapshot_download
+from huggingface_hub import is_offline_mode, snapshot_download, try_to_load_from_cache
+from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
 
 ORIGIN = ("revision", "local_files_only", "download")
 """Options of `from_pretrained` that say where a checkpoint comes from."""
@@ -22,36 +23,74 @@ class CheckpointError(ValueError):
     """A checkpoint that cannot be loaded, and why."""
 
 
+class NotCachedError(CheckpointError):
+    """A name on the hub that is neither a folder nor in the hub's cache on this machine, and was not to be fetched."""
+
+
 def resolve_folder(
     name: Any, *, revision: str | None = None, local_files_only: bool = False, download: bool = False
 ) -> Path:
-    """Return a checkpoint's folder: the one named, or the hub's snapshot of that name if `download` asks for it.
+    """Return a checkpoint's folder: the one named, or the snapshot of that name in the hub's cache on this machine.
 
-    Without `download` nothing is sent over the network; `local_files_only` looks in the hub's cache on this machine. A
-    name below an existing folder is taken as a mistyped path and is never sent either.
+    Only `download` sends anything over a network; it fetches configurations, tokenizers and safetensors of one
+    revision, and no code; `local_files_only` forbids that again. A name below an existing folder is taken as a
+    mistyped path and is never sent either.
     """
     folder = Path(name)
     if folder.is_dir():
         return folder
     missing = f"{shown(str(name))}: no such folder"
-    if not _HUB_ID.fullmatch(str(name)):
+    if not is_hub_name(name):
         raise CheckpointError(f"{missing}; expected a checkpoint with config.json and safetensors")
     if folder.parent.is_dir():
         raise CheckpointError(
             f"{missing}, though {folder.parent} is a folder here; correct the path (it is not looked for on the hub)"
         )
     if not (download or local_files_only):
-        raise CheckpointError(
-            f"{missing} here, and nothing is fetched unless asked for; correct the path, or pass download=True to "
-            "from_pretrained to fetch that name from the Hugging Face hub (local_files_only=True: from its cache)"
-        )
+        return _cached(str(name), revision, missing)
     try:
         snapshot = snapshot_download(
             str(name), revision=revision, local_files_only=local_files_only, allow_patterns=list(_DOWNLOADED)
         )
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{missing} here, and the hub did not give it ({reason_of(error)})") from error
+    except Exception as error:  # the hub's own, or its HTTP client's
+        raise CheckpointError(f"{missing} here, and {_refusal(str(name), revision, error)}") from error
     return Path(snapshot)
+
+
+def _cached(name: str, revision: str | None, missing: str) -> Path:
+    """Return the snapshot of a name in the hub's cache on this machine; nothing is sent over a network."""
+    config = try_to_load_from_cache(name, "config.json", revision=revision)
+    if isinstance(config, str):
+        return Path(config).parent
+    wanted = "" if revision is None else f" at revision {shown(revision)}"
+    raise NotCachedError(
+        f"{missing} here, nor is that name{wanted} in the hub's cache on this machine; correct the path, or pass "
+        "download=True to fetch it from the Hugging Face hub"
+    )
+
+
+def is_hub_name(name: object) -> bool:
+    """Return whether a name could be one on the hub: an owner and a model."""
+    return bool(_HUB_ID.fullmatch(str(name)))
+
+
+def _refusal(name: str, revision: str | None, error: Exception) -> str:
+    """Return why the hub did not give a model, and what to do."""
+    if isinstance(error, GatedRepoError):
+        return (
+            f"the hub gives {name} only to accounts that accepted its terms; accept them on the model's page, log in "
+            "with `hf auth login`, and try again"
+        )
+    if isinstance(error, RevisionNotFoundError):
+        return f"{name} has no revision {shown(revision)} on the hub; correct it, or leave it out"
+    if isinstance(error, RepositoryNotFoundError):
+        return (
+            f"the hub has no model {name} that this account may see; correct the name, or log in with "
+            "`hf auth login` if it is private"
+        )
+    if is_offline_mode():
+        return "HF_HUB_OFFLINE forbids to fetch it; unset that variable, or copy the model to a folder here"
+    return f"the hub did not give it ({reason_of(error)}); try again, or copy the model to a folder here"
 
 
 def read_json(path: Path, largest: int = LARGEST_CONFIG) -> dict[str, Any]:

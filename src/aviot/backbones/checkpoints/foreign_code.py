@@ -14,7 +14,8 @@ from aviot.backbones.checkpoints.folder import CheckpointError, quoted, read_jso
 # Keys that name Python code, at any depth of a file.
 _CODE = frozenset({"auto_map", "custom_generate", "custom_pipelines"})
 # Keys that name other weights than the safetensors that are checked, or another form of them.
-_WEIGHTS = frozenset({"compression_config", "quantization_config", "transformers_weights"})
+QUANTIZATION = "quantization_config"
+_WEIGHTS = frozenset({"compression_config", QUANTIZATION, "transformers_weights"})
 # Keys that choose an implementation, which can be a repository of compiled kernels.
 _IMPLEMENTATION = frozenset(
     {
@@ -36,8 +37,8 @@ _SCANNED = ("*config*.json", "special_tokens_map.json", "added_tokens.json", "ch
 _ADAPTER = "adapter_config.json"  # read by peft; training stores its adapters in a separate folder
 
 
-def refuse_foreign_code(folder: Path) -> None:
-    """Refuse a checkpoint folder that names code, hub kernels, adapters or other weights."""
+def refuse_foreign_code(folder: Path, allowed: frozenset[str] = frozenset()) -> None:
+    """Refuse a checkpoint folder that names code, hub kernels, adapters or other weights; `allowed` keys are not."""
     if os.path.lexists(folder / _ADAPTER):
         raise CheckpointError(
             f"{folder} holds {_ADAPTER}, an adapter that would change the weights unseen; merge it into the weights, "
@@ -46,13 +47,13 @@ def refuse_foreign_code(folder: Path) -> None:
     if os.path.lexists(folder / "custom_generate"):
         raise CheckpointError(f"{folder} holds custom_generate, code to run, which is never run here; remove it")
     for path in sorted({path for directory in (folder, folder / "vision_tower") for path in _scanned(directory)}):
-        refuse_named_code(read_json(path), path)
+        refuse_named_code(read_json(path), path, allowed)
 
 
-def refuse_named_code(values: Mapping[str, Any], where: object) -> None:
+def refuse_named_code(values: Mapping[str, Any], where: object, allowed: frozenset[str] = frozenset()) -> None:
     """Refuse keys of a parsed file, at any depth, that name code, kernels or other weights."""
     for prefix, key, value in _entries(values):
-        if not value:
+        if not value or key in allowed:
             continue
         name = f"{where}: {shown(prefix + key)}"
         if key in _CODE:

@@ -11,12 +11,12 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar, Self
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from transformers import AutoModelForImageTextToText
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from aviot.accounting import Backbone as DecoderShape
@@ -29,14 +29,17 @@ from aviot.backbones.base import (
     Prompt,
     StoredBackbone,
     VideoInPrompt,
+    VideoShape,
     with_question,
 )
 from aviot.backbones.checkpoints.adapter import Adapter
-from aviot.backbones.checkpoints.folder import CheckpointError, reason_of, shown
+from aviot.backbones.checkpoints.folder import CheckpointError
 from aviot.backbones.huggingface.adapters import add_adapters, new_parts, sampled_by, trained_parts
 from aviot.backbones.huggingface.chat import ChatText, Segment, training_segments
 from aviot.backbones.huggingface.layout import TokenLayout, layout_of, runs_of
+from aviot.backbones.huggingface.loading import execution_device, load_model, read_config, upgrade_advice
 from aviot.backbones.huggingface.processing import Processing
+from aviot.backbones.loading import LoadOptions
 from aviot.backbones.questions import question_tokens
 from aviot.budget import Budget, one_per_prompt
 from aviot.config import CompressorConfig
@@ -95,6 +98,23 @@ class HuggingFaceBackbone(Backbone):
                 f"{self.token_id}, and the model expects {expected}; load both from one checkpoint"
             )
 
+        most = model.config.get_text_config().vocab_size
+        if len(self.tokenizer) > most:
+            raise ValueError(
+                f"the tokenizer has {len(self.tokenizer):,} tokens, and this {self.family} model knows {most:,}; load "
+                "both from one checkpoint"
+            )
+
+    def check_settings(self, **expected: int) -> None:
+        """Refuse a processor whose patches are not those of the model's encoder."""
+        wrong = [name for name, value in expected.items() if self.settings[name] != value]
+        if wrong:
+            found = ", ".join(f"{name} {self.settings[name]} (the encoder has {expected[name]})" for name in wrong)
+            raise ValueError(
+                f"the processor does not belong to this {self.family} model: it has {found}; use the processor of the "
+                "model's own checkpoint"
+            )
+
     @classmethod
     def handles(cls, config: Mapping[str, Any]) -> bool:
         """Return whether config.json names one of the family's model types."""
@@ -103,27 +123,32 @@ class HuggingFaceBackbone(Backbone):
     @classmethod
     def load(cls, folder: Path, device: torch.device) -> Self:
         """Load model and tokenizer; only safetensors are read, and no code of the checkpoint is run."""
+        return cls.load_with(folder, device, LoadOptions())
+
+    @classmethod
+    def load_with(cls, folder: Path, device: torch.device, options: LoadOptions) -> Self:
+        """Load model and tokenizer in another type, over several devices, or quantised."""
+        outline = cls.without_weights(folder)  # refuses what cannot work before weights are read
+        return cls(load_model(folder, outline.model.config, device, options), outline.processing)
+
+    @classmethod
+    def without_weights(cls, folder: Path) -> Self:
+        """Return the backbone with a config in the place of the model: it counts and scales, and encodes nothing."""
+        config = read_config(folder)
         processing = Processing.from_folder(folder)
         try:
-            model, found = AutoModelForImageTextToText.from_pretrained(
-                folder,
-                dtype="auto",
-                local_files_only=True,
-                trust_remote_code=False,
-                use_safetensors=True,
-                output_loading_info=True,
-            )
-        except (OSError, ValueError, KeyError, RuntimeError, ImportError) as error:
-            raise CheckpointError(f"{folder}: the model cannot be loaded ({reason_of(error)})") from error
-        if missing := sorted(found["missing_keys"]):
-            raise CheckpointError(
-                f"{folder}: {len(missing)} weights are missing, such as {shown(missing[0])}; copy all safetensors of "
-                "the checkpoint"
-            )
-        try:
-            return cls(model.eval().to(device), processing)
-        except ValueError as error:
-            raise CheckpointError(f"{folder}: {error}") from error
+            return cls(SimpleNamespace(config=config), processing)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+            raise CheckpointError(f"{folder}: {kind}{error}{upgrade_advice(folder)}") from error
+
+    @classmethod
+    def shape_of(cls, folder: Path, frames: int, size: tuple[int, int]) -> VideoShape:
+        """Return the numbers of tokens of a video, by the family's scaling of its frames."""
+        outline = cls.without_weights(folder)
+        grid = outline.grid_of(outline.frame_size(frames, size))
+        decoder = replace(outline.decoder, grid=grid, structure_tokens=outline.structure_tokens)
+        return VideoShape(decoder, -(-frames // outline.merged_frames))
 
     @classmethod
     def wrap(cls, model: Any, processor: Any) -> Self | None:
@@ -142,7 +167,7 @@ class HuggingFaceBackbone(Backbone):
     @classmethod
     def stored(cls, folder: Path) -> StoredBackbone:
         """Read the tokenizer, the chat template and the sampling."""
-        processing = Processing.from_folder(folder)
+        processing = cls.without_weights(folder).processing
 
         def prompt(question: str, span: tuple[int, int] | None) -> str:
             return processing.chat(question, (), cls.template_of(processing))
@@ -163,8 +188,22 @@ class HuggingFaceBackbone(Backbone):
     def decoder(self) -> DecoderShape:
         """The language model's shape; the grid depends on the video."""
         text = self.model.config.get_text_config()
-        feed_forward = getattr(text, "intermediate_size", None) or text.moe_intermediate_size
-        return DecoderShape(layers=text.num_hidden_layers, width=text.hidden_size, feed_forward=feed_forward)
+        feed_forward: int = getattr(text, "intermediate_size", 0)
+        if experts := getattr(text, "num_experts_per_tok", None):  # those that each token passes
+            shared = getattr(text, "shared_expert_intermediate_size", None) or 0
+            feed_forward = experts * getattr(text, "moe_intermediate_size", feed_forward) + shared
+        return DecoderShape(
+            layers=text.num_hidden_layers,
+            width=text.hidden_size,
+            feed_forward=feed_forward,
+            pool_stride=1,
+            separators=False,
+        )
+
+    @cached_property
+    def device(self) -> torch.device:
+        """The device of the model's inputs; a model over several devices moves them on itself."""
+        return execution_device(self.model)
 
     @property
     def max_length(self) -> int:
@@ -174,6 +213,25 @@ class HuggingFaceBackbone(Backbone):
     @abstractmethod
     def scaling(self) -> PatchScaling:
         """Return the scaling of frames for the encoder."""
+
+    def with_thumbnails(self, largest_side: int) -> Transform:
+        """Return the family's scaling with thumbnails."""
+        return replace(self.scaling(), thumbnail=largest_side)
+
+    def frame_size(self, frames: int, size: tuple[int, int]) -> tuple[int, int]:
+        """Return the size that frames are scaled to."""
+        return self.scaling().for_frames(frames).sizes(*size)[-1]
+
+    @abstractmethod
+    def grid_of(self, size: tuple[int, int]) -> tuple[int, int]:
+        """Return the rows and columns of a frame's tokens; `size` is that of a scaled frame."""
+
+    @property
+    def merged_frames(self) -> int:
+        """The number of frames that the encoder merges into one."""
+        return self.scaling().temporal
+
+    structure_tokens: ClassVar[int] = 0  # that a video has once
 
     def read(
         self,
@@ -218,7 +276,7 @@ class HuggingFaceBackbone(Backbone):
         text = self.processing.chat(question, history, self.template_of(self.processing))
         self._check_template(text)
         first, last = span or (0, len(question))
-        own = question_tokens(self.tokenizer, self.model.get_input_embeddings(), question, (first, last))
+        own = question_tokens(self.tokenizer, self._embed, question, (first, last))
         mean = self._mean_embedding([question[first:last] or question])
         return Prompt(question, ChatText(text, video), mean, question_tokens=own)
 
@@ -261,9 +319,12 @@ class HuggingFaceBackbone(Backbone):
     @torch.no_grad()
     def _mean_embedding(self, questions: Sequence[str]) -> Float[Tensor, "d"]:
         """Return the mean input embedding of all questions' tokens."""
-        embedding = self.model.get_input_embeddings()
         asked = [number for question in questions for number in self.token_ids(question)]
-        return embedding(torch.tensor(asked, device=embedding.weight.device)).mean(0)
+        return self._embed(torch.tensor(asked)).mean(0)
+
+    def _embed(self, ids: Int[Tensor, "L"]) -> Float[Tensor, "L d"]:
+        """Return the input embeddings of token ids; weights that lie elsewhere are fetched by their own hooks."""
+        return self.model.get_input_embeddings()(ids.to(self.device))
 
     @cached_property
     def parts(self) -> Mapping[str, nn.Module]:

@@ -17,6 +17,7 @@ from aviot.backbones.huggingface.chat import messages_of
 from aviot.video import Video
 
 FILTERS = {1: "lanczos", 2: "bilinear", 3: "bicubic"}  # Pillow's numbers of resampling filters
+TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")  # one of them holds the vocabulary
 DEFAULT_FPS, DEFAULT_MAX_FRAMES = 2.0, 224
 
 
@@ -33,6 +34,10 @@ class Processing:
     @classmethod
     def from_folder(cls, folder: Path) -> Self:
         """Read a checkpoint's small files, those of older layouts too, in the order of the family's own processor."""
+        if not any((folder / name).is_file() for name in TOKENIZERS):
+            raise CheckpointError(
+                f"{folder} has no tokenizer; copy tokenizer.json and tokenizer_config.json from the original checkpoint"
+            )
         try:
             tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         except (OSError, ValueError, KeyError, ImportError) as error:

@@ -20,9 +20,11 @@ from aviot.backbones.base import (
     Prompt,
     StoredBackbone,
     VideoInPrompt,
+    VideoShape,
 )
 from aviot.backbones.checkpoints.folder import CheckpointError
 from aviot.backbones.llava_video.checkpoint import read_source
+from aviot.backbones.llava_video.configuration import AviotConfig
 from aviot.backbones.llava_video.features_to_tokens import STRUCTURE
 from aviot.backbones.llava_video.layouts import LAYOUT_OF_TYPE
 from aviot.backbones.llava_video.modeling import AviotForConditionalGeneration
@@ -80,6 +82,11 @@ class LlavaVideo(Backbone):
 
         return StoredBackbone(Budget(ratio=read_source(folder).config.ratio), sampling, prompt)
 
+    @classmethod
+    def shape_of(cls, folder: Path, frames: int, size: tuple[int, int]) -> VideoShape:
+        """Return the numbers of tokens, which do not depend on the size of a video's frames."""
+        return VideoShape(_decoder(read_source(folder).config), frames)
+
     @property
     def default_budget(self) -> Budget:
         """The checkpoint's ratio."""
@@ -88,14 +95,7 @@ class LlavaVideo(Backbone):
     @property
     def decoder(self) -> DecoderShape:
         """The language model's shape."""
-        config = self.model.config
-        return DecoderShape(
-            layers=config.text_config.num_hidden_layers,
-            width=config.text_config.hidden_size,
-            feed_forward=config.text_config.intermediate_size,
-            grid=config.compressor.grid,
-            pool_stride=config.pool_stride,
-        )
+        return _decoder(self.model.config)
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -149,9 +149,12 @@ class LlavaVideo(Backbone):
         """Build the chat prompt and embed it."""
         tokens = self._processor.encode_prompt(self._processor.prompt(question, video, history, span))
         found = self._embedded(question, self._processor.pad_prompts([tokens]))
-        own = question_tokens(
-            self.tokenizer, self.model.get_input_embeddings(), question, span or question_range(question)
-        )
+        embedding = self.model.get_input_embeddings()
+
+        def embed(ids: Tensor) -> Tensor:
+            return embedding(ids.to(self.device))
+
+        own = question_tokens(self.tokenizer, embed, question, span or question_range(question))
         return replace(found, question_tokens=own)
 
     def benchmark_prompt(self, video: Video) -> Prompt:
@@ -261,6 +264,17 @@ def _check_finite(folder: Path, parts: Mapping[str, nn.Module]) -> None:
         for name, weight in module.named_parameters():
             if not bool(torch.isfinite(weight).all()):
                 raise CheckpointError(f"{folder}: model.{part}.{name} is not finite (NaN or infinity); it is damaged")
+
+
+def _decoder(config: AviotConfig) -> DecoderShape:
+    text = config.text_config
+    return DecoderShape(
+        layers=text.num_hidden_layers,
+        width=text.hidden_size,
+        feed_forward=text.intermediate_size,
+        grid=config.compressor.grid,
+        pool_stride=config.pool_stride,
+    )
 
 
 def _embedded_prompts(prompts: Sequence[Prompt]) -> list[EmbeddedPrompt]:

@@ -175,6 +175,10 @@ class AviotProcessor(ProcessorMixin):
         chosen = {"fps": self.fps, "max_frames": self.max_frames} | {k: v for k, v in sampling.items() if v is not None}
         return reader(source, transform=transform or Scaling(self.image_size), **chosen)
 
+    def with_thumbnails(self, largest_side: int) -> Scaling:
+        """Return the scaling of frames, with a thumbnail packed behind each."""
+        return Scaling(self.image_size, largest_side)
+
     def prompt(
         self, question: str, video: Video, history: History = (), span: tuple[int, int] | None = None
     ) -> ChatPrompt:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from lmms_eval.api.instance import GenerationResult, Instance, TokenCounts
@@ -11,6 +11,8 @@ from lmms_eval.api.model import lmms
 from loguru import logger
 
 from aviot.backbones import registry as backbones
+from aviot.backbones.checkpoints.folder import resolve_folder
+from aviot.backbones.loading import LoadOptions
 from aviot.evaluation.batching import batch_by_video
 from aviot.evaluation.config import EvaluationConfig
 from aviot.evaluation.item import Instructions, Item
@@ -46,9 +48,11 @@ class SampleTokens(TokenCounts):
 class Aviot(lmms):
     """A checkpoint at one ratio with one compressor, as `--model_args` say.
 
-    `pretrained` is its folder; `ratio` (the checkpoint's if not given), `compressor` (a name in
-    `aviot.methods.names()`), `fps`, `max_frames` and `frames` are those of `aviot evaluate`. `manifest` names a JSON
-    file that gets what ran. `--batch_size` questions of a video are asked at a time.
+    `pretrained` is the folder of a checkpoint of any family, or a name on the hub that is in its cache here (with
+    `download=True` it is fetched); `dtype`, `device_map` and `quantization` are those of `VideoLM.from_pretrained`.
+    `ratio` (the checkpoint's if not given), `compressor` (a name in `aviot.methods.names()`), `fps`, `max_frames` and
+    `frames` are those of `aviot evaluate`. `manifest` names a JSON file that gets what ran. `--batch_size` questions of
+    a video are asked at a time.
     """
 
     is_simple = False
@@ -64,26 +68,33 @@ class Aviot(lmms):
         manifest: str | None = None,
         batch_size: int | str = 1,
         device: str | None = None,
+        dtype: str = "auto",
+        device_map: str | None = None,
+        quantization: Literal["4bit", "8bit"] | None = None,
+        download: bool = False,
     ) -> None:
         super().__init__()
         sampling = {"fps": fps, "max_frames": max_frames, "frames": frames}
         checked = EvaluationConfig(
             items=Path(),
-            model=Path(pretrained),
+            model=resolve_folder(pretrained, download=download),
             out=Path(),
             ratios=() if ratio is None else (float(ratio),),
             compressors=(compressor,),
             sampling=sampling,
             batch=_batch(batch_size),
+            loading=LoadOptions(dtype, device_map, quantization),
         )
         self._device = process_device(device)
-        lm = VideoLM.from_pretrained(pretrained, device=str(self._device))
+        lm = VideoLM.from_pretrained(
+            checked.model, device=str(self._device), dtype=dtype, device_map=device_map, quantization=quantization
+        )
         self._stored = backbones.stored(checked.model)
         self._setting = checked.settings(lm.backbone.default_budget)[0]
         self._batch = checked.batch
         self._predictor = Predictor(lm, Instructions(), 1, sampling)
         self._manifest = None if manifest is None else Path(manifest)
-        self._pretrained = checked.model
+        self._checked = checked
 
     @property
     def device(self) -> torch.device:
@@ -144,10 +155,11 @@ class Aviot(lmms):
         if self._manifest is None or self.rank > 0:
             return
         told: Mapping[str, Any] = {
-            "weights": weight_hashes(self._pretrained),
+            "weights": weight_hashes(self._checked.model),
             "setting": asdict(self._setting),
             "sampling": effective_sampling(self._stored, self._predictor.sampling),
             "batch": self._batch,
+            "loading": self._checked.loading.recorded,
             "processes": self.world_size,
             "tasks": sorted({request.task_name for request in requests}),
             "failed_here": failed,

@@ -1,0 +1,148 @@
+"""Loading of transformers' own video models: everything that can be refused is refused before weights are read."""
+
+import importlib.util
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import AutoConfig, AutoModelForImageTextToText, BitsAndBytesConfig
+
+from aviot.backbones.checkpoints.config_fields import MOST_CHANNELS, MOST_HEADS, MOST_LAYERS, MOST_TOKENS
+from aviot.backbones.checkpoints.folder import CheckpointError, read_json, reason_of, shown
+from aviot.backbones.checkpoints.foreign_code import QUANTIZATION, refuse_foreign_code
+from aviot.backbones.checkpoints.shards import read_shards
+from aviot.backbones.checkpoints.versions import newer_version
+from aviot.backbones.loading import LoadOptions
+
+BITSANDBYTES = "bitsandbytes"
+# Sizes that decide how much is built, and upper bounds well above every published model.
+_BOUNDS = {
+    **dict.fromkeys(("num_hidden_layers", "depth", "num_layers"), MOST_LAYERS),
+    **dict.fromkeys(("num_attention_heads", "num_heads", "num_key_value_heads", "num_experts"), MOST_HEADS),
+    **dict.fromkeys(("hidden_size", "intermediate_size", "embed_dim", "out_hidden_size", "image_size"), MOST_CHANNELS),
+    "vocab_size": MOST_TOKENS,
+}
+
+
+def read_config(folder: Path) -> Any:
+    """Return a checkpoint's config; refuse code, kernels and adapters that its files name, and absurd sizes."""
+    values = read_json(folder / "config.json")
+    refuse_foreign_code(folder, allowed=frozenset({QUANTIZATION}))
+    for name, size in _sizes(values):
+        if size > _BOUNDS[name]:
+            raise CheckpointError(
+                f"{folder / 'config.json'}: {name} must be at most {_BOUNDS[name]:,}, got {size:,}; it is damaged"
+            )
+    try:
+        return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # of every kind that a damaged or newer file can cause in a config's class
+        raise CheckpointError(
+            f"{folder / 'config.json'} does not describe a model ({_reason(error)}){upgrade_advice(folder)}"
+        ) from error
+
+
+def load_model(folder: Path, config: Any, device: torch.device, options: LoadOptions) -> Any:
+    """Load a model onto its device, or over the devices of a device map; no code of the checkpoint is run."""
+    given: dict[str, Any] = {"dtype": options.torch_dtype or "auto", "config": config}
+    quantised = _quantization(folder, config, options)
+    read_shards(folder)  # refuses weights that are missing, damaged or in pickles, by their headers
+    if options.quantization is not None:
+        given["quantization_config"] = quantised
+    if options.device_map is not None:
+        _require("accelerate", "a device map")
+        given["device_map"] = options.device_map
+    elif quantised is not None:
+        given["device_map"] = {"": str(device)}
+    try:
+        model, found = AutoModelForImageTextToText.from_pretrained(
+            folder,
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+            output_loading_info=True,
+            **given,
+        )
+    except torch.OutOfMemoryError:
+        raise
+    except (OSError, ValueError, KeyError, RuntimeError, ImportError, AttributeError, TypeError) as error:
+        raise CheckpointError(
+            f"{folder}: the model cannot be loaded ({_reason(error)}){upgrade_advice(folder)}"
+        ) from error
+    if missing := sorted(found["missing_keys"]):
+        raise CheckpointError(
+            f"{folder}: {len(missing)} weights are missing, such as {shown(missing[0])}; copy all safetensors of "
+            f"the checkpoint{upgrade_advice(folder)}"
+        )
+    return model.eval() if "device_map" in given else model.eval().to(device)
+
+
+def execution_device(model: Any) -> torch.device:
+    """Return the device where a model's inputs belong: that of its token embeddings, even if they are offloaded."""
+    embedding = model.get_input_embeddings()
+    device = getattr(getattr(embedding, "_hf_hook", None), "execution_device", None)
+    if device is not None:
+        return torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+    return embedding.weight.device
+
+
+def _quantization(folder: Path, config: Any, options: LoadOptions) -> Any:
+    """Return the quantisation of the loaded weights, by the options or the checkpoint; None if there is none."""
+    stored = getattr(config, QUANTIZATION, None)
+    if stored is not None:
+        kind = stored.get("quant_method") if isinstance(stored, Mapping) else getattr(stored, "quant_method", None)
+        method = str(getattr(kind, "value", kind))
+        if method != BITSANDBYTES:
+            raise CheckpointError(
+                f"{folder}: its weights are quantised by {shown(method)}, and only {BITSANDBYTES} is supported; use "
+                "the checkpoint that was not quantised"
+            )
+        if options.quantization is not None:
+            raise ValueError(f"{folder}: its weights are quantised already; leave the quantization out")
+        _require(BITSANDBYTES, f"{folder}, whose weights are quantised with it,")
+        return stored
+    if options.quantization is None:
+        return None
+    _require(BITSANDBYTES, f"{options.quantization} quantisation")
+    if options.quantization == "8bit":
+        return BitsAndBytesConfig(load_in_8bit=True)
+    return BitsAndBytesConfig(
+        load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=options.torch_dtype or torch.bfloat16
+    )
+
+
+def _require(module: str, what: str) -> None:
+    if importlib.util.find_spec(module) is None:
+        raise ValueError(f"{what} needs {module}, which is not installed here; pip install {module}")
+
+
+def _sizes(values: Any) -> Iterator[tuple[str, int]]:
+    """Yield every size of a config that has an upper bound; without recursion, for any depth."""
+    waiting = [values]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Mapping):
+            waiting += value.values()
+            yield from ((name, size) for name, size in value.items() if name in _BOUNDS and isinstance(size, int))
+        elif isinstance(value, list):
+            waiting += value
+
+
+def _reason(error: Exception) -> str:
+    """Return another library's message, or the kind of an error without one."""
+    said = reason_of(error)
+    return (
+        said if isinstance(error, ValueError | OSError | RuntimeError) and said else f"{type(error).__name__}: {said}"
+    )
+
+
+def upgrade_advice(folder: Path) -> str:
+    """Return the advice to upgrade transformers, for a checkpoint that a newer version wrote; else nothing."""
+    version = newer_version(read_json(folder / "config.json"))
+    if version is None:
+        return ""
+    return (
+        f"; it was written by transformers {shown(version)}, newer than the {transformers.__version__} installed here: "
+        "upgrade transformers"
+    )
