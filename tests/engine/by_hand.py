@@ -11,6 +11,7 @@ from families import tiny_models as tiny
 import aviot
 from aviot.backbones.base import CompressionRequest
 from aviot.backbones.huggingface.processing import Processing
+from aviot.backbones.registry import families
 from aviot.engine.base import Reducing
 from aviot.engine.reduction import reduced_decoder
 from aviot.methods import InsideMethod, Kept, Reduction
@@ -37,7 +38,7 @@ def opened(family, dtype=torch.float32):
         return aviot.VideoLM.from_pretrained(GOLDEN, device="cpu").open(frames, source_fps=2)
     model, tokenizer = tiny.FAMILIES[family]()
     model = model.to(dtype)
-    kind = type(aviot.VideoLM(model, tokenizer).backbone)
+    (kind,) = (one for one in families() if one.handles(model.config.to_dict()))
     lm = aviot.VideoLM(kind(model, Processing(tokenizer, None, {}, SETTINGS[family])))
     return lm.open(frames, source_fps=2, fps=2)
 

@@ -1,6 +1,7 @@
 """NaN and infinity, wherever they occur, raise an error instead of giving an answer."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +11,15 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
-from aviot import VideoLM
+from aviot import Budget, VideoLM, VideoSession
 from aviot.cli import app
-from aviot.methods import names
+from aviot.engine.base import Stopwatch
+from aviot.methods import FrameMethod, get, names
+from aviot.methods.peers.fastv import FastV
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 
-COMPRESSORS = names()
+WHOLE_FRAMES = [name for name in names() if isinstance(get(name), FrameMethod) or name == "none"]  # take no session
+OTHERS = [name for name in names() if name not in WHOLE_FRAMES]
 GOLDEN = Path(__file__).parents[1] / "golden" / "checkpoint"
 WEIGHTS = {
     "connector": "model.connector.projector.0.weight",
@@ -32,9 +36,18 @@ def model():
 
 
 @pytest.fixture(scope="module")
-def batch():
-    frames = np.random.default_rng(0).integers(0, 255, (13, 30, 40, 3), dtype=np.uint8)
-    return AviotProcessor.from_pretrained(GOLDEN)(frames, ["What?", "Is it a dog?"], source_fps=2.0)
+def processor():
+    return AviotProcessor.from_pretrained(GOLDEN)
+
+
+@pytest.fixture(scope="module")
+def frames():
+    return np.random.default_rng(0).integers(0, 255, (13, 30, 40, 3), dtype=np.uint8)
+
+
+@pytest.fixture(scope="module")
+def batch(processor, frames):
+    return processor(frames, ["What?", "Is it a dog?"], source_fps=2.0)
 
 
 def plant(weight, value):
@@ -42,8 +55,17 @@ def plant(weight, value):
         weight.flatten()[0] = value
 
 
+def method_of(name):
+    """The method; of FastV with a layer that the golden model of two layers has."""
+    return FastV(layer=1) if name == "fastv" else get(name)
+
+
+def ask(session, name):
+    return session.ask("What?", budget=Budget(keep=0.5), method=method_of(name), max_new_tokens=2)
+
+
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
-@pytest.mark.parametrize("compressor", COMPRESSORS)
+@pytest.mark.parametrize("compressor", WHOLE_FRAMES)
 @pytest.mark.parametrize("where", WEIGHTS)
 def test_weights_that_are_not_finite(model, batch, where, compressor, value):
     plant(model.get_parameter(WEIGHTS[where]), value)
@@ -51,15 +73,37 @@ def test_weights_that_are_not_finite(model, batch, where, compressor, value):
         model.generate(**batch, ratio=4.0, compressor=compressor, max_new_tokens=2, do_sample=False)
 
 
-@pytest.mark.parametrize("compressor", COMPRESSORS)
+@pytest.mark.parametrize("compressor", OTHERS)
+@pytest.mark.parametrize("where", WEIGHTS)
+def test_weights_that_are_not_finite_in_a_session(model, processor, frames, where, compressor):
+    plant(model.get_parameter(WEIGHTS[where]), torch.nan)
+    session = VideoLM(model, processor).open(frames, source_fps=2.0)
+    with pytest.raises(ValueError, match=r"not finite \(NaN or infinity\)"):
+        ask(session, compressor)
+
+
+@pytest.mark.parametrize("compressor", WHOLE_FRAMES)
 def test_features_that_are_not_finite(model, batch, compressor):
     inputs = dict(batch)
     (u,) = model.encode(inputs.pop("pixel_values"), inputs.pop("frame_counts").tolist())
     spoilt = u.detach().clone()
     spoilt[7, 5, 3] = torch.nan
-    named = {"aviot": "the relevance is", "low-resolution": "the decoder's logits at the first token are"}
+    named = {"aviot": "the relevance is"}
     with pytest.raises(ValueError, match=f"{named.get(compressor, 'the features x are')} not finite"):
         model.generate(**inputs, encoded=[spoilt], ratio=4.0, compressor=compressor, max_new_tokens=2)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("compressor", OTHERS)
+def test_features_that_are_not_finite_in_a_session(model, processor, frames, compressor, value):
+    """Also of methods that could drop the one token that is not finite."""
+    lm = VideoLM(model, processor)
+    encoded = lm.open(frames, source_fps=2.0).encoded
+    spoilt = encoded.features.clone()
+    spoilt[7, 5, 3] = value
+    session = VideoSession(lm, replace(encoded, features=spoilt), Stopwatch(lm.backbone.device))
+    with pytest.raises(ValueError, match=r"not finite \(NaN or infinity\)"):
+        ask(session, compressor)
 
 
 @pytest.mark.parametrize("how", [{"num_beams": 2}, {"do_sample": True}, {"num_beams": 2, "do_sample": True}])
@@ -94,7 +138,7 @@ def test_processors_of_the_caller_are_kept(model, batch):
     assert (tokens == 9).all()
 
 
-@pytest.mark.parametrize("compressor", COMPRESSORS)
+@pytest.mark.parametrize("compressor", [name for name in names() if name != "fastv"])  # the model has too few layers
 def test_the_command_line_ends_with_a_sentence(tmp_path, compressor):
     folder = tmp_path / "spoilt"
     shutil.copytree(GOLDEN, folder)
@@ -105,7 +149,7 @@ def test_the_command_line_ends_with_a_sentence(tmp_path, compressor):
     video.mkdir()
     for number in range(12):
         Image.new("RGB", (32, 32), (20 * number, 99, 7)).save(video / f"{number}.png")
-    command = ["answer", str(video), "-q", "Why?", "-r", "4", "-m", str(folder), "--compressor", compressor]
+    command = ["answer", str(video), "-q", "Why?", "--keep", "0.5", "-m", str(folder), "--compressor", compressor]
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 2
     assert done.stdout == ""

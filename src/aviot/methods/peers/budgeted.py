@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aviot.budget import Budget
+from aviot.methods.aviot.finite import FiniteCheck
 from aviot.methods.aviot.numerics import full_precision
 from aviot.methods.base import Compressed, TokenMethod
 from aviot.methods.features import VideoFeatures
@@ -19,7 +20,13 @@ class BudgetedMethod(TokenMethod):
     """A method on tokens that gets a count; a budget of all tokens or more returns every token unchanged."""
 
     def compress(self, video: VideoFeatures, *, question: Float[Tensor, "d"] | None, budget: Budget) -> Compressed:
-        """Reduce the video to at most the budget's count of tokens, with products in full precision."""
+        """Reduce the video to at most the budget's count of tokens, with products in full precision.
+
+        Raises ValueError for tokens that are not finite: a selection may drop them and answer from the others.
+        """
+        finite = FiniteCheck()
+        finite.require(video.features, "the video's tokens are")
+        finite.raise_pending()
         limit = video.limit(budget)
         if limit >= video.frames * video.patches:
             return Compressed.kept(video, torch.arange(video.frames * video.patches, device=video.features.device))
