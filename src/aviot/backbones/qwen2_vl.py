@@ -66,6 +66,11 @@ class QwenEncoding(HuggingFaceBackbone):
         times = merged_times(tuple(video.times), self.settings["temporal_patch_size"])
         return EncodedVideo(video, tokens.unflatten(0, (frames, -1)), size, times=times, extras=extras)
 
+    @property
+    def packing_encoder(self) -> nn.Module:
+        """The encoder."""
+        return self.model.model.visual
+
     def encoder_layers(self) -> Sequence[nn.Module]:
         """Return all layers of the encoder."""
         return attention_modules(self.model.model.visual)

@@ -100,6 +100,11 @@ class VideoLlama3(HuggingFaceBackbone):
         size = rows // merge, columns // merge
         return ChangingVideo(video, tokens.unflatten(0, (frames, -1)), size, changed=self._changed(patches, frames))
 
+    @property
+    def packing_encoder(self) -> nn.Module:
+        """The encoder."""
+        return self.model.model.vision_model
+
     def encoder_layers(self) -> Sequence[nn.Module]:
         """Return all layers of the encoder."""
         return attention_modules(self.model.model.vision_model)

@@ -144,7 +144,7 @@ def _advice(size: str | None, device: str, *, toy: bool) -> Iterator[str]:
     if toy:
         yield "Tiny random weights on a CPU show that everything runs, not what compression saves in a real model."
     names = list(SIZES)
-    larger = [] if size is None else [f"size {name}" for name in names[names.index(size) + 1 :]]
+    larger = [] if size not in names else [f"size {name}" for name in names[names.index(size) + 1 :]]
     instead = [
         *larger,
         *([] if size is None else ["a checkpoint"]),

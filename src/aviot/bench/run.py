@@ -9,7 +9,7 @@ import torch
 from aviot.bench.check import ODD, Checked, check_compressor
 from aviot.bench.compressor import Setup, fresh_compressor, measure_alone, measure_scaling
 from aviot.bench.result import Result, explain_slowdowns
-from aviot.bench.sizes import SIZES, Size, check_settings
+from aviot.bench.sizes import FAMILY_SIZES, SIZES, Size, check_settings
 from aviot.bench.timing import CPU, copy_bandwidth
 from aviot.budget import Budget
 from aviot.engine.base import Report
@@ -59,6 +59,8 @@ class Options:
                 raise ValueError(f"{mode} measures random weights of a chosen size; leave the model out")
             if not self.model.is_dir():
                 raise ValueError(f"{self.model}: no such folder; name the directory of a checkpoint on this machine")
+        if self.size in FAMILY_SIZES and not self.with_model:
+            raise ValueError(f"size {self.size} is a whole model; the compressor alone has {', '.join(SIZES)}")
         if self.scaling and self.compressor_only:
             raise ValueError("give scaling or compressor_only, not both; scaling measures the compressor alone too")
         if self.methods and not self.with_model:
@@ -122,13 +124,12 @@ def _run_compressor(options: Options, report: Report) -> Result:
 
 def _run_model(options: Options, report: Report) -> Result:
     from aviot.bench.pipeline import measure_model
-    from aviot.bench.workload import load_model, measure_decoding, random_model
-    from aviot.session import VideoLM
+    from aviot.bench.workload import load_model, measure_decoding, random_lm
 
     report("build the model")
     if options.model is None:
         dtype = options.chosen_dtype or torch.float32
-        lm = VideoLM(random_model(options.chosen_size, options.device, dtype, options.seed))
+        lm = random_lm(options.size_name, options.device, dtype, options.seed)
         about = f"random weights, {options.size_name}"
     else:
         lm = load_model(options.model, options.device, options.chosen_dtype)

@@ -95,6 +95,9 @@ SIZES = {
     ),
 }
 
+FAMILY_SIZES = ("llava-onevision-7b", "qwen2.5-vl-7b", "qwen3-vl-8b")
+"""Models of Hugging Face families, in their true sizes (`aviot.bench.random_families`)."""
+
 
 def check_settings(
     *, frames: Sequence[int], batches: Sequence[int], repeats: int, size: str | None, dtype: str
@@ -103,7 +106,7 @@ def check_settings(
     for name, values in (("frames", frames), ("batches", batches), ("repeats", (repeats,))):
         if not values or any((as_whole(value) or 0) < 1 for value in values):
             raise ValueError(f"{name} must be whole numbers of at least 1, got {list(values)}")
-    if size is not None and size not in SIZES:
-        raise ValueError(f"size must be one of {', '.join(SIZES)}, got {size!r}")
+    if size is not None and size not in (*SIZES, *FAMILY_SIZES):
+        raise ValueError(f"size must be one of {', '.join((*SIZES, *FAMILY_SIZES))}, got {size!r}")
     if dtype not in ("auto", *DTYPES):
         raise ValueError(f"dtype must be auto, {' or '.join(DTYPES)}, got {dtype!r}")

@@ -12,7 +12,7 @@ import torch
 
 from aviot.backbones.base import Backbone
 from aviot.bench.result import Decoding
-from aviot.bench.sizes import Size
+from aviot.bench.sizes import SIZES, Size
 from aviot.bench.timing import CPU, NotMeasured, measure
 from aviot.session import VideoLM
 from aviot.video import Video, read_video
@@ -20,7 +20,7 @@ from aviot.video import Video, read_video
 if TYPE_CHECKING:
     from aviot.models import AviotForConditionalGeneration
 
-SIDE = 384  # pixels of random frames, which the backbone may scale
+SOURCE = (720, 1280)  # height and width of the video whose frames random ones stand for, as the backbone scales them
 CODEC: Literal["libx264"] = "libx264"
 RATE = 30
 WIDTH, HEIGHT = 320, 240
@@ -43,6 +43,18 @@ def random_model(size: Size, device: torch.device, dtype: torch.dtype, seed: int
         return AviotForConditionalGeneration(config).eval()
 
 
+def random_lm(name: str, device: torch.device, dtype: torch.dtype, seed: int) -> VideoLM:
+    """Return a model with random weights by its size's name, LLaVA-Video's layout or another family's."""
+    if name in SIZES:
+        return VideoLM(random_model(SIZES[name], device, dtype, seed))
+    from aviot.bench.random_families import random_family
+
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices), _default_dtype(dtype):
+        torch.manual_seed(seed)
+        return VideoLM(random_family(name, device))
+
+
 def load_model(folder: Path, device: torch.device, dtype: torch.dtype | None) -> VideoLM:
     """Return a checkpoint on the device; a dtype of None stands for its own."""
     from transformers.utils import logging
@@ -56,7 +68,7 @@ def load_model(folder: Path, device: torch.device, dtype: torch.dtype | None) ->
 
 def random_videos(backbone: Backbone, batch: int, frames: int, seed: int) -> list[Video]:
     """Return videos of random pixels with two frames per second."""
-    height, width = backbone.frame_size(frames, (SIDE, SIDE))
+    height, width = backbone.frame_size(frames, SOURCE)
     draw = np.random.default_rng(seed)
     return [
         Video(

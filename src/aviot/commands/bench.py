@@ -28,7 +28,11 @@ def bench(
     ] = None,
     download: Download = False,
     size: Annotated[
-        str | None, typer.Option(help="Size of random weights: tiny, small or 7b. Default: tiny on a CPU, 7b on a GPU.")
+        str | None,
+        typer.Option(
+            help="Random weights: tiny, small or 7b (LLaVA-Video), llava-onevision-7b, qwen2.5-vl-7b or qwen3-vl-8b. "
+            "Default: tiny on a CPU, 7b on a GPU."
+        ),
     ] = None,
     frames: Annotated[list[int], typer.Option(help="Number of frames per video; repeat for several.")] = FRAMES,
     ratio: Annotated[

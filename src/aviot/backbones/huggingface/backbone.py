@@ -38,6 +38,7 @@ from aviot.backbones.huggingface.adapters import add_adapters, new_parts, sample
 from aviot.backbones.huggingface.chat import ChatText, Segment, training_segments
 from aviot.backbones.huggingface.layout import TokenLayout, layout_of, runs_of
 from aviot.backbones.huggingface.loading import execution_device, load_model, read_config, upgrade_advice
+from aviot.backbones.huggingface.packed_attention import use_packed_attention
 from aviot.backbones.huggingface.processing import Processing
 from aviot.backbones.loading import LoadOptions
 from aviot.backbones.questions import question_tokens
@@ -260,6 +261,8 @@ class HuggingFaceBackbone(Backbone):
 
     def encode_each(self, videos: Sequence[Video], pixels: Any = None) -> list[EncodedVideo]:
         """Do the work of `encode` in the caller's gradient mode."""
+        if (packing := self.packing_encoder) is not None:
+            use_packed_attention(packing)
         inputs = self.pixels(videos) if pixels is None else pixels
         return [self.encode_one(video, one) for video, one in zip(videos, inputs, strict=True)]
 
@@ -388,6 +391,11 @@ class HuggingFaceBackbone(Backbone):
             pooling=self.pooling(encoded),
         )
         return cached(encoded.cache, EXTRAS & set(needs), supply.extras)
+
+    @property
+    def packing_encoder(self) -> nn.Module | None:
+        """The encoder, if it packs a video's frames or windows of them into one sequence; None by default."""
+        return None
 
     def encoder_layers(self) -> Sequence[nn.Module]:
         """Return the attention modules of the encoder's layers in use, in order; by default none.
