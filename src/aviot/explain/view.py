@@ -146,7 +146,7 @@ def _token_view(
     """
     mixture = made.mixture
     moments, output = made.moments
-    indices, weights = mixture.indices.cpu(), mixture.weights.float().cpu()
+    indices, weights = mixture.indices.cpu(), mixture.shares().float().cpu()
     counts = output.bincount(minlength=len(moments))
     shape = (len(moments), mixture.patches, mixture.frames)
     place = (output[:, None] * mixture.patches + indices % mixture.patches) * mixture.frames

@@ -160,10 +160,10 @@ def frame_positions(
 
 def mean_positions(mixture: TokenMixture, grid: tuple[int, int], times: tuple[float, ...]) -> Float[Tensor, "n 3"]:
     """Return each mixture's mean time, row and column."""
-    indices, weights = mixture.indices, mixture.weights.float()
+    indices, shares = mixture.indices, mixture.shares().float()
     seconds = torch.tensor(times, device=indices.device)[indices // mixture.patches]
     row, column = grid_positions(grid, indices % mixture.patches)
-    return torch.stack([(weights * part).sum(1) for part in (seconds, row, column)], 1)
+    return torch.stack([(shares * part).sum(1) for part in (seconds, row, column)], 1)
 
 
 def grid_positions(grid: tuple[int, int], patches: Int[Tensor, "..."]) -> tuple[Tensor, Tensor]:
