@@ -8,7 +8,7 @@ import torch
 from aviot import Budget
 from aviot.methods import VideoFeatures, get
 
-NAMES = ("vidcom2", "vidcom2-exact", "evs", "dycoke", "tome", "fastvid")
+NAMES = ("vidcom2", "vidcom2-exact", "evs", "dycoke", "tome", "fastvid", "flashvid")
 WIDTH = 5
 
 

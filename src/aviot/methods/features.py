@@ -129,7 +129,8 @@ class TokenMixture:
     """The sources of each output token: `weights[i, j]` is the weight of source token `indices[i, j]` in token i.
 
     Source tokens are numbered frame by frame, each frame row by row: `frame * patches + patch`. Each token's weights
-    sum to one; unused entries have weight zero.
+    sum to one, except where a published method's tokens are longer than means (FlashVID's trees); unused entries have
+    weight zero.
     """
 
     indices: Int[Tensor, "n m"]
@@ -157,7 +158,8 @@ class TokenMixture:
 
     def frame_shares(self) -> Float[Tensor, "n T"]:
         """Return each token's distribution over frames."""
-        return self._summed(self.indices // self.patches, self.frames)
+        shares = self._summed(self.indices // self.patches, self.frames)
+        return shares / shares.sum(1, keepdim=True)
 
     def dense(self) -> Float[Tensor, "n T*S"]:
         """Return the dense matrix of weights, which is large."""

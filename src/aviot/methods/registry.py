@@ -32,6 +32,8 @@ _OWN = {
     "dycoke": "aviot.methods.peers.dycoke:DyCoke",
     "tome": "aviot.methods.peers.tome:ToMe",
     "fastvid": "aviot.methods.peers.fastvid:FastVID",
+    "flashvid": "aviot.methods.peers.flashvid:FlashVID",
+    "flashvid-full": "aviot.methods.peers.inside.pairs:flashvid",
     "ottvid": "aviot.methods.peers.ottvid:OttVid",
     "prunevid": "aviot.methods.peers.prunevid:PruneVid",
     "semvid": "aviot.methods.peers.semvid:SemVid",

@@ -15,7 +15,7 @@ from aviot.methods.peers.mixtures import SparseSums
 class Sources(NamedTuple):
     """Sources of merged tokens: entry j adds `weight[j]` times source `source[j]` to token `token[j]`, in any order.
 
-    The weights of each token sum to one.
+    The weights of each token sum to one, or to more where a method's tokens are longer than means.
     """
 
     token: Int[Tensor, "e"]
@@ -30,13 +30,14 @@ class Sources(NamedTuple):
         """Return the mean time, row and column of each of `count` tokens, summed in float64."""
         device, patches = self.token.device, grid[0] * grid[1]
         seconds = torch.tensor(times, dtype=torch.float64, device=device)
-        summed = seconds.new_zeros(count, 3)
+        summed, whole = seconds.new_zeros(count, 3), seconds.new_zeros(count)
         chunk = chunk_size(3)
         for token, source, weight in zip(*(part.split(chunk) for part in self), strict=True):
             row, column = grid_positions(grid, source % patches)
             values = torch.stack((seconds[source // patches], row.to(seconds), column.to(seconds)), 1)
             summed.index_add_(0, token, weight.to(seconds)[:, None] * values)
-        return summed.float()
+            whole.index_add_(0, token, weight.to(seconds))
+        return (summed / whole[:, None]).float()
 
 
 def merged(video: VideoFeatures, sources: Sources, tokens: Float[Tensor, "n D"]) -> Compressed:
