@@ -26,6 +26,8 @@ def video(frames, dtype=torch.float32, **changes):
     extras = {"before_positions": features, "frame_means": torch.randn(frames, 6, generator=g)}
     extras["attention"] = torch.rand(frames, 81, generator=g).softmax(1)
     extras["question_tokens"] = torch.randn(5, DIM, generator=g)
+    extras |= {f"attention_{layer}": torch.rand(frames, 81, generator=g).softmax(1) for layer in ("shallow", "deep")}
+    extras["pooling"] = torch.eye(81).unflatten(0, GRID)
     times = tuple(0.5 * number for number in range(frames))
     return VideoFeatures(**({"features": features, "grid": GRID, "times": times, "extras": extras} | changes))
 

@@ -34,6 +34,7 @@ _OWN = {
     "fastvid": "aviot.methods.peers.fastvid:FastVID",
     "flashvid": "aviot.methods.peers.flashvid:FlashVID",
     "flashvid-full": "aviot.methods.peers.inside.pairs:flashvid",
+    "aot": "aviot.methods.peers.aot:AOT",
     "ottvid": "aviot.methods.peers.ottvid:OttVid",
     "prunevid": "aviot.methods.peers.prunevid:PruneVid",
     "semvid": "aviot.methods.peers.semvid:SemVid",
