@@ -211,6 +211,21 @@ class ConditionedVideo:
         return self.made.compression
 
 
+def reducing_for(
+    method: Method, video: VideoInPrompt, limit: Budget, frames: int, tokens_per_frame: int
+) -> Reducing | None:
+    """Return what a method does inside the decoder on one prompt, whose video has a record; None if it does nothing.
+
+    The budget of a method with a stage before it is that stage's.
+    """
+    if method.inside is None:
+        return None
+    assert video.made is not None  # the request has a record
+    assert video.order is not None  # methods on single tokens always have it
+    count = min(len(video.tokens), limit.count(frames, tokens_per_frame)) if method.inside is method else None
+    return Reducing(method.inside, video.made, video.order, count)
+
+
 class VideoSession:
     """One encoded video; question, budget and method can change with every call."""
 
@@ -335,14 +350,7 @@ class VideoSession:
         return replace(answer, tokens_after=left.left, compressed=compressed, layer_tokens=tuple(reducing.counts))
 
     def _reducing(self, method: Method, video: VideoInPrompt, limit: Budget) -> Reducing | None:
-        """Return what a method does inside the decoder; the budget of one with a stage before it is that stage's."""
-        if method.inside is None:
-            return None
-        assert video.made is not None  # the request has a record
-        assert video.order is not None  # methods on single tokens always have it
-        whole = limit.count(len(self.encoded.times), self.encoded.tokens_per_frame)
-        count = min(len(video.tokens), whole) if method.inside is method else None
-        return Reducing(method.inside, video.made, video.order, count)
+        return reducing_for(method, video, limit, len(self.encoded.times), self.encoded.tokens_per_frame)
 
     def _answer(self, prompt: Prompt, text: str, video: VideoInPrompt, watch: Stopwatch) -> Answer:
         made, encoded = video.made, self.encoded

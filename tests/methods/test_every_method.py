@@ -10,7 +10,7 @@ from aviot.methods import FrameMethod, VideoFeatures, get, names
 from aviot.methods.baselines import cell_weights, smaller_grid
 
 GRID, DIM = (9, 9), 16
-ADDING = {"visionzip"}  # methods that add tokens up instead of averaging them
+ADDING = {"visionzip", "flashvid"}  # methods that add tokens up instead of averaging them
 NAMES = tuple(name for name in names() if get(name).point != "decoder")
 
 
@@ -28,6 +28,8 @@ def video(frames, dtype=torch.float32, **changes):
     extras["attention"] = torch.rand(frames, 81, generator=g).softmax(1)
     extras["attention_keys"] = torch.randn(frames, 81, 4, generator=g)
     extras["question_tokens"] = torch.randn(5, DIM, generator=g)
+    extras |= {f"attention_{layer}": torch.rand(frames, 81, generator=g).softmax(1) for layer in ("shallow", "deep")}
+    extras["pooling"] = torch.eye(81).unflatten(0, GRID)
     times = tuple(0.5 * number for number in range(frames))
     return VideoFeatures(**({"features": features, "grid": GRID, "times": times, "extras": extras} | changes))
 

@@ -8,7 +8,7 @@ import torch
 from aviot import Budget
 from aviot.methods import VideoFeatures, get
 
-NAMES = ("vidcom2", "vidcom2-exact", "evs", "dycoke", "tome", "fastvid", "holitom", "visionzip")
+NAMES = ("vidcom2", "vidcom2-exact", "evs", "dycoke", "tome", "fastvid", "holitom", "visionzip", "flashvid")
 WIDTH = 5
 
 

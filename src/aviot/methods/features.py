@@ -129,7 +129,8 @@ class TokenMixture:
     """The sources of each output token: `weights[i, j]` is the weight of source token `indices[i, j]` in token i.
 
     Source tokens are numbered frame by frame, each frame row by row: `frame * patches + patch`. Each token's weights
-    sum to one, except where a method adds tokens up (VisionZip); unused entries have weight zero.
+    sum to one, except where a published method adds tokens up (VisionZip, FlashVID's trees); unused entries have weight
+    zero.
     """
 
     indices: Int[Tensor, "n m"]

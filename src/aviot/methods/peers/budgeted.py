@@ -30,10 +30,14 @@ class BudgetedMethod(TokenMethod):
             finite.require(video.extras[name], f"values of the extra {name!r} are")
         finite.raise_pending()
         limit = video.limit(budget)
-        if limit >= video.frames * video.patches:
-            return Compressed.kept(video, torch.arange(video.frames * video.patches, device=video.features.device))
         with full_precision(video.features.device):
+            if limit >= video.frames * video.cells:
+                return self.everything(video)
             return self.reduce(video, question, limit)
+
+    def everything(self, video: VideoFeatures) -> Compressed:
+        """Return every token unchanged."""
+        return Compressed.kept(video, torch.arange(video.frames * video.patches, device=video.features.device))
 
     @abstractmethod
     def reduce(self, video: VideoFeatures, question: Float[Tensor, "d"] | None, limit: int) -> Compressed:
@@ -42,7 +46,7 @@ class BudgetedMethod(TokenMethod):
     def refuse_below(self, least: int, video: VideoFeatures, limit: int, reason: str) -> None:
         """Raise ValueError if the limit is below the smallest number of tokens that the method can return."""
         if limit < least:
-            total = video.frames * video.patches
+            total = video.frames * video.cells
             raise ValueError(
                 f"method {self.name!r} keeps at least {least} of {total} tokens ({least / total:.1%}) of a video of "
                 f"{video.frames} frames, because {reason}; the budget allows {limit}. Give a larger budget, or choose "
