@@ -135,7 +135,7 @@ def test_a_file_too_large_for_a_journal_is_not_read_whole(tmp_path, size):
     os.truncate(path, size)  # zeros, which take no room on the disk
     tracemalloc.start()
     for use in (read_rows, Journal):
-        with pytest.raises(JournalError, match="more than the 1,073,741,824|line 2 is not a row"):
+        with pytest.raises(JournalError, match=r"more than the 1,073,741,824|line 2 is not a row"):
             use(path)
     assert tracemalloc.get_traced_memory()[1] < 4 * MAX_LINE
     tracemalloc.stop()

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from aviot.budget import Budget
 from aviot.methods import registry
 from aviot.utils.machine import check_device_name
 from aviot.utils.values import require_whole
-from aviot.video.checks import check_source
+from aviot.video.checks import DEFAULT_LIMITS, ReadLimits, check_source
 from aviot.video.sampling import Sampling, check_rate
 
 MAX_NEW_TOKENS = 64
@@ -39,6 +40,7 @@ class Request:
     max_frames: int | None = None
     frames: int | None = None
     source_fps: float | None = None
+    read_timeout: float = DEFAULT_LIMITS.seconds
     device: str = "auto"
 
     def __post_init__(self) -> None:
@@ -46,6 +48,7 @@ class Request:
         registry.check_name(self.method)
         require_whole(self, "max_new_tokens")
         check_sampling(self.sampling)
+        ReadLimits(seconds=self.read_timeout)
         check_device_name(self.device)
         check_source(self.video, source_fps=self.source_fps)
         if self.model is not None:
@@ -56,6 +59,13 @@ class Request:
         """The sampling options that were given, as arguments of `read_video`."""
         names = ("fps", "max_frames", "frames", "source_fps")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """The arguments of `VideoLM.open` for this video: its sampling, and a reader with the time limit."""
+        from aviot.video import read_video
+
+        return self.sampling | {"reader": partial(read_video, limits=ReadLimits(seconds=self.read_timeout))}
 
 
 def check_sampling(chosen: Mapping[str, Any]) -> None:
