@@ -10,6 +10,9 @@ from torch import Tensor
 from aviot.budget import Budget
 
 
+SUM_TOLERANCE = 1e-3  # of weights that sum to one: rounding of thousands of float32 weights stays far below it
+
+
 @dataclass(frozen=True)
 class Structure:
     """The structure tokens that a layout adds to a method's tokens: after each frame that has some, and after the last.
@@ -148,6 +151,15 @@ class TokenMixture:
         return (
             f"TokenMixture({len(self.indices)} tokens of {self.frames} x {self.patches}, {self.indices.shape[1]} each)"
         )
+
+    def check(self) -> None:
+        """Raise ValueError unless each token's weights sum to one; waits for the device."""
+        off = float((self.weights.detach().float().sum(1) - 1).abs().max()) if len(self.weights) else 0.0
+        if not off <= SUM_TOLERANCE:
+            raise ValueError(
+                f"the weights of a token's sources must sum to one, and those of one token are off by {off:.3g}; "
+                "divide each token's weights by their sum"
+            )
 
     def rebuild(self, sources: Float[Tensor, "T*S D"]) -> Float[Tensor, "n D"]:
         """Return the mixtures of these source tokens, in float32 or better."""
