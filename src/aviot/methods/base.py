@@ -233,8 +233,8 @@ class Method(ABC):
             raise ValueError(f"method {self.name!r} made no tokens; a method must keep at least one")
         if self.point == "tokens" and len(made) > (allowed := video.limit(limit)):
             raise ValueError(
-                f"method {self.name!r} made {len(made):,} tokens of a budget of {allowed:,}; a method may return at most "
-                "`video.limit(budget)`"
+                f"method {self.name!r} made {len(made):,} tokens of a budget of {allowed:,}; a method may return at "
+                "most `video.limit(budget)`"
             )
         return made
 
