@@ -27,7 +27,7 @@ from aviot.methods.aviot.result import Compression
 from aviot.methods.base import Compressed, Method
 from aviot.methods.features import TokenMixture
 from aviot.methods.registry import DEFAULT
-from aviot.request import MAX_NEW_TOKENS, check_question
+from aviot.request import MAX_NEW_TOKENS, check_history, check_max_new_tokens, check_question
 from aviot.utils.machine import device_named
 from aviot.video import Transform, Video, read_video
 
@@ -112,6 +112,7 @@ class VideoLM:
         max_new_tokens: int = MAX_NEW_TOKENS,
     ) -> "list[Answer]":
         """Answer questions about several opened videos in one batch; each pair is a session and a question."""
+        check_max_new_tokens(max_new_tokens)
         found, sessions = methods.get(method), list(dict.fromkeys(session for session, _ in asked))
         for session, question in asked:
             check_question(question)
@@ -262,6 +263,8 @@ class VideoSession:
         opening the video.
         """
         check_question(question)
+        check_history(history)
+        check_max_new_tokens(max_new_tokens)
         found, limit = methods.get(method), self._budget(budget)
         prompt = self.prompt(question, history=history)
         if not stream:

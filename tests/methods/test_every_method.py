@@ -163,7 +163,7 @@ def test_frames_mixed_by_a_matrix_of_weights():
     torch.testing.assert_close(made.provenance().frames(), weights)
 
 
-def test_what_a_method_returns_is_checked(caplog):
+def test_what_a_method_returns_is_checked():
     from aviot.methods import Compressed, TokenMethod, TokenMixture
 
     class Returns(TokenMethod):
@@ -190,8 +190,12 @@ def test_what_a_method_returns_is_checked(caplog):
         TokenMixture(torch.zeros(3, 2, dtype=torch.long), torch.zeros(3, 1), 4, 81)
     with pytest.raises(ValueError, match="needs deepstack, which this backbone does not supply"):
         run(lambda given: given, needs=frozenset({"deepstack"}))
-    assert len(run(lambda given: Compressed.kept(given, torch.arange(100)))) == 100
-    assert "made 100 tokens of a budget of 81" in caplog.text
+    with pytest.raises(ValueError, match="made 100 tokens of a budget of 81; a method may return at most"):
+        run(lambda given: Compressed.kept(given, torch.arange(100)))
+    for weights in (torch.zeros(3, 2), torch.tensor([[1.0, 0.0], [1.0, -2.0], [0.5, 0.5]]), torch.ones(3, 2) / 0):
+        mixture = TokenMixture(torch.zeros(3, 2, dtype=torch.long), weights, 4, 81)
+        with pytest.raises(ValueError, match="weights of every token's sources must be finite and their sum positive"):
+            run(lambda given, mixture=mixture: Compressed.mixed(given, mixture))
 
 
 def test_a_class_must_have_the_name_it_is_registered_for(monkeypatch):

@@ -150,6 +150,15 @@ class TokenMixture:
             f"TokenMixture({len(self.indices)} tokens of {self.frames} x {self.patches}, {self.indices.shape[1]} each)"
         )
 
+    def check(self) -> None:
+        """Raise ValueError unless each token has sources: finite weights of a positive sum; waits for the device."""
+        sums = self.weights.detach().sum(1)
+        if not bool((torch.isfinite(sums) & (sums > 0)).all()):
+            raise ValueError(
+                "the weights of every token's sources must be finite and their sum positive (one, unless tokens are "
+                f"added up), got sums from {float(sums.min()):.3g} to {float(sums.max()):.3g}"
+            )
+
     def rebuild(self, sources: Float[Tensor, "T*S D"]) -> Float[Tensor, "n D"]:
         """Return the mixtures of these source tokens, in float32 or better."""
         dtype = torch.promote_types(sources.dtype, torch.float32)
