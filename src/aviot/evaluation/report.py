@@ -85,10 +85,13 @@ def summary_tables(summary: Summary) -> list[Table]:
     for column in dict.fromkeys(group.column for group in summary.groups):
         tables += [table for name in names if (table := _column_table(summary, column, name)).rows]
     if summary.tokens:
+        tried = any(each.read != each.after for each in summary.tokens)  # by automatic budgets
+        names = ("before", "after", "read in all") if tried else ("before", "after")
         cells = tuple(
-            (each.setting, f"{each.before:,.0f}", f"{each.after:,.0f}", f"{each.read:,.0f}") for each in summary.tokens
+            (each.setting, *(f"{count:,.0f}" for count in (each.before, each.after, each.read)[: len(names)]))
+            for each in summary.tokens
         )
-        tables.append(Table("visual tokens per answer, mean", ("setting", "before", "after", "read in all"), cells))
+        tables.append(Table("visual tokens per answer, mean", ("setting", *names), cells))
     return tables
 
 
