@@ -2,10 +2,11 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from queue import SimpleQueue
+from typing import Any, Literal, cast
 
 import torch
 
@@ -88,10 +89,43 @@ class Stopwatch:
         return {name: round(value, 1) for name, value in self.spent.items()}
 
 
+class EngineUnavailable(RuntimeError):
+    """Raised when an engine cannot answer now, and may again later: it has gone away, or it is starting."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The next part of an answer: the text that is complete by now, and the tokens decoded since the last piece.
+
+    The text may be empty while a character is incomplete. The joined text of all pieces, stripped, is what `generate`
+    returns. Only the last piece has a `finish`: "stop" at an end token, which is among the tokens, "length" at the
+    largest number of tokens, "cancelled" if the request was cancelled.
+    """
+
+    text: str
+    tokens: tuple[int, ...]
+    finish: Literal["stop", "length", "cancelled"] | None = None
+
+
+Deliver = Callable[[Piece | Exception], None]
+"""A function that takes the pieces of one answer in order; the last delivery is a piece with a `finish`, or an error.
+
+It is called from any thread, also that which cancels, so that it must return at once and raise nothing. By the last
+delivery the request's place is free.
+"""
+
+Cancel = Callable[[], None]
+"""A function that ends a request as soon as possible and returns at once; after the last delivery it does nothing."""
+
+
 class Engine(ABC):
-    """A runtime that turns prompts with visual tokens into text; independent of methods and model families."""
+    """A runtime that turns prompts with visual tokens into text; independent of methods and model families.
+
+    `places` is the number of requests that `submit` runs at a time; further ones wait inside the engine, in order.
+    """
 
     name: str
+    places: int = 1
 
     @abstractmethod
     def generate(
@@ -104,5 +138,50 @@ class Engine(ABC):
         """
 
     @abstractmethod
+    def submit(
+        self, inputs: DecoderInput, max_new_tokens: int, deliver: Deliver, reducing: Reducing | None = None
+    ) -> Cancel:
+        """Start the greedy answer to one prompt, and return at once; safe to call from any thread.
+
+        Arguments are checked first (ValueError). Errors of the decoder, such as NaN, are delivered: ValueError if the
+        request is to blame, EngineUnavailable if it can be sent again.
+        """
+
+    def pieces(self, inputs: DecoderInput, max_new_tokens: int, reducing: Reducing | None = None) -> Iterator[Piece]:
+        """Return the greedy answer to one prompt in pieces; closing the iterator ends the request, and waits."""
+        arrived: SimpleQueue[Piece | Exception] = SimpleQueue()
+        cancel = self.submit(inputs, max_new_tokens, arrived.put, reducing)
+        return _taken(arrived, cancel)
+
     def stream(self, inputs: DecoderInput, max_new_tokens: int, reducing: Reducing | None = None) -> Iterator[str]:
-        """Return the greedy answer to one prompt in pieces, as they are decoded; arguments are checked at once."""
+        """Return the text of the greedy answer to one prompt in pieces; arguments are checked at once."""
+        pieces = self.pieces(inputs, max_new_tokens, reducing)
+        return _texts(pieces)
+
+    def problem(self) -> str | None:
+        """Return why the engine cannot answer at the moment, in a sentence; None if it can, as far as is known."""
+        return None
+
+    def close(self) -> None:  # noqa: B027  # most engines have nothing to close
+        """End all requests with EngineUnavailable and free the engine's threads and connections."""
+
+
+def _taken(arrived: "SimpleQueue[Piece | Exception]", cancel: Cancel) -> Iterator[Piece]:
+    over = False
+    try:
+        while not over:
+            piece = arrived.get()
+            over = isinstance(piece, Exception) or piece.finish is not None
+            if isinstance(piece, Exception):
+                raise piece
+            yield piece
+    finally:
+        cancel()
+        while not over:  # the iterator was closed early: wait until the place is free
+            piece = arrived.get()
+            over = isinstance(piece, Exception) or piece.finish is not None
+
+
+def _texts(pieces: Iterator[Piece]) -> Iterator[str]:
+    with closing(cast(Generator[Piece], pieces)):
+        yield from (piece.text for piece in pieces if piece.text)
