@@ -23,6 +23,7 @@ EXTRAS = {
     "tensorboard": "train",
     "matplotlib": "plot",
     "pyarrow": "evaluate",
+    "ray": "batch",
 }
 """The extra of this package that installs each optional module."""
 
