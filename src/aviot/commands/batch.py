@@ -2,6 +2,8 @@
 
 import json
 import sys
+from contextlib import redirect_stdout
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -112,8 +114,8 @@ def batch(
             download=download,
             revision=revision,
         )
-        import ray  # noqa: F401  # refuses before anything is read
-
+        if find_spec("ray") is None:
+            raise ModuleNotFoundError("no module named 'ray'", name="ray")
         from aviot.corpus.answers import AnswersExistError, NoAnswersError
         from aviot.corpus.config import BatchConfig
         from aviot.corpus.run import answer_corpus
@@ -139,7 +141,8 @@ def batch(
             address=address,
         )
         report = say if sys.stderr.isatty() else _silent
-        with hints({AnswersExistError: "--resume", NoAnswersError: "without --resume"}):
+        existing = hints({AnswersExistError: "--resume", NoAnswersError: "without --resume"})
+        with existing, redirect_stdout(sys.stderr):  # where Ray's own messages belong
             result = answer_corpus(config, resume=resume, retry=retry, report=report)
     if as_json:
         print(json.dumps({"answers": str(output)} | result.as_dict(), indent=2))

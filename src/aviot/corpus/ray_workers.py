@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import secrets
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -22,8 +23,11 @@ RETRIES = 10
 MAX_BLOCKS = 10_000
 """Tasks that Ray has in its list; past this number of videos, a task has several of them."""
 
-ENVIRONMENT = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token"}
-"""Ray sends no statistics, and its ports, which are open to the network, take nothing without this run's token."""
+STATISTICS = {"RAY_USAGE_STATS_ENABLED": "0"}
+"""Environment for Ray, which sends no statistics."""
+
+LOCAL = STATISTICS | {"RAY_AUTH_MODE": "token"}
+"""Environment for Ray on this machine: its ports are open to the network, and take nothing without a run's token."""
 
 OBJECT_STORE_BYTES = 200_000_000  # rows are short texts, and videos are read by the workers themselves
 
@@ -81,10 +85,10 @@ class RayWorker:
 @contextmanager
 def _ray(address: str | None) -> Iterator[Any]:
     """Connect to a cluster, or start Ray on this machine alone and stop it at the end."""
-    for name, value in ENVIRONMENT.items():
-        os.environ.setdefault(name, value)
-    if address is None:
-        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    if "ray" not in sys.modules:  # which reads its environment once
+        secret = {"RAY_AUTH_TOKEN": secrets.token_hex(32)}
+        for name, value in (LOCAL | secret if address is None else STATISTICS).items():
+            os.environ.setdefault(name, value)
     import ray
 
     logging.getLogger("ray.data").setLevel(logging.ERROR)
