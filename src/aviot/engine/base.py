@@ -2,11 +2,11 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
 
@@ -93,6 +93,9 @@ class EngineUnavailable(RuntimeError):
     """Raised when an engine cannot answer now, and may again later: it has gone away, or it is starting."""
 
 
+Finish = Literal["stop", "length", "cancelled"]
+
+
 @dataclass(frozen=True)
 class Piece:
     """The next part of an answer: the text that is complete by now, and the tokens decoded since the last piece.
@@ -104,7 +107,7 @@ class Piece:
 
     text: str
     tokens: tuple[int, ...]
-    finish: Literal["stop", "length", "cancelled"] | None = None
+    finish: Finish | None = None
 
 
 Deliver = Callable[[Piece | Exception], None]
@@ -147,16 +150,13 @@ class Engine(ABC):
         request is to blame, EngineUnavailable if it can be sent again.
         """
 
-    def pieces(self, inputs: DecoderInput, max_new_tokens: int, reducing: Reducing | None = None) -> Iterator[Piece]:
-        """Return the greedy answer to one prompt in pieces; closing the iterator ends the request, and waits."""
-        arrived: SimpleQueue[Piece | Exception] = SimpleQueue()
-        cancel = self.submit(inputs, max_new_tokens, arrived.put, reducing)
-        return _taken(arrived, cancel)
+    def pieces(self, inputs: DecoderInput, max_new_tokens: int, reducing: Reducing | None = None) -> "Pieces":
+        """Return the greedy answer to one prompt in pieces; arguments are checked at once."""
+        return Pieces(lambda deliver: self.submit(inputs, max_new_tokens, deliver, reducing))
 
     def stream(self, inputs: DecoderInput, max_new_tokens: int, reducing: Reducing | None = None) -> Iterator[str]:
         """Return the text of the greedy answer to one prompt in pieces; arguments are checked at once."""
-        pieces = self.pieces(inputs, max_new_tokens, reducing)
-        return _texts(pieces)
+        return _texts(self.pieces(inputs, max_new_tokens, reducing))
 
     def problem(self) -> str | None:
         """Return why the engine cannot answer at the moment, in a sentence; None if it can, as far as is known."""
@@ -166,22 +166,37 @@ class Engine(ABC):
         """End all requests with EngineUnavailable and free the engine's threads and connections."""
 
 
-def _taken(arrived: "SimpleQueue[Piece | Exception]", cancel: Cancel) -> Iterator[Piece]:
-    over = False
-    try:
-        while not over:
-            piece = arrived.get()
-            over = isinstance(piece, Exception) or piece.finish is not None
-            if isinstance(piece, Exception):
-                raise piece
-            yield piece
-    finally:
-        cancel()
-        while not over:  # the iterator was closed early: wait until the place is free
-            piece = arrived.get()
-            over = isinstance(piece, Exception) or piece.finish is not None
+class Pieces(Iterator[Piece]):
+    """The pieces of one answer as they arrive; `close`, or dropping the iterator, ends the request."""
+
+    def __init__(self, start: Callable[[Deliver], Cancel]) -> None:
+        self._arrived: SimpleQueue[Piece | Exception] = SimpleQueue()
+        self._over = False
+        self._cancel: Cancel | None = None
+        self._cancel = start(self._arrived.put)
+
+    def __next__(self) -> Piece:
+        if self._over:
+            raise StopIteration
+        piece = self._arrived.get()
+        self._over = isinstance(piece, Exception) or piece.finish is not None
+        if isinstance(piece, Exception):
+            raise piece
+        return piece
+
+    def close(self) -> None:
+        """End the request and wait until its place is free."""
+        if self._cancel is not None:
+            self._cancel()
+        while not self._over:
+            piece = self._arrived.get()
+            self._over = isinstance(piece, Exception) or piece.finish is not None
+
+    def __del__(self) -> None:
+        if self._cancel is not None and not self._over:
+            self._cancel()
 
 
-def _texts(pieces: Iterator[Piece]) -> Iterator[str]:
-    with closing(cast(Generator[Piece], pieces)):
+def _texts(pieces: Pieces) -> Iterator[str]:
+    with closing(pieces):
         yield from (piece.text for piece in pieces if piece.text)

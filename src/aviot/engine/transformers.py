@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 from transformers.generation.streamers import BaseStreamer
 
-from aviot.engine.base import Cancel, DecoderInput, Deliver, Engine, Piece, Reducing, Stopwatch
+from aviot.engine.base import Cancel, DecoderInput, Deliver, Engine, Finish, Piece, Reducing, Stopwatch
 from aviot.engine.fitting import start
 from aviot.engine.guard import FiniteGuard, guarded
 from aviot.engine.reduction import reduced_decoder
@@ -25,6 +25,7 @@ class TransformersEngine(Engine):
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
         self.model, self.tokenizer = model, tokenizer
+        self._turn = threading.Lock()
 
     @torch.inference_mode()
     def generate(
@@ -43,7 +44,7 @@ class TransformersEngine(Engine):
     def submit(
         self, inputs: DecoderInput, max_new_tokens: int, deliver: Deliver, reducing: Reducing | None = None
     ) -> Cancel:
-        """Start the greedy answer to one prompt in a thread of its own."""
+        """Answer one prompt in a thread of its own, which waits until no other is at work."""
         if reducing is not None:
             start(self.model, inputs, reducing)  # refuses what does not fit before anything runs
         cancelled = threading.Event()
@@ -51,8 +52,9 @@ class TransformersEngine(Engine):
         def work() -> None:
             pieces = _Pieces(self.tokenizer, self.ends, deliver)
             try:
-                with torch.inference_mode(), self._reduced(inputs, reducing):
-                    self._generate(inputs, max_new_tokens, streamer=pieces, stopping_criteria=[_stop_at(cancelled)])
+                with self._turn, torch.inference_mode(), self._reduced(inputs, reducing):
+                    if not cancelled.is_set():
+                        self._generate(inputs, max_new_tokens, streamer=pieces, stopping_criteria=[_stop_at(cancelled)])
             except Exception as error:
                 deliver(error)
             else:
@@ -126,7 +128,7 @@ class _Pieces(BaseStreamer):
     def finish(self, *, cancelled: bool) -> None:
         """Deliver the last piece, which has no token."""
         ended = self._text.tokens and self._text.tokens[-1] in self._ends
-        why = "stop" if ended else "cancelled" if cancelled else "length"
+        why: Finish = "stop" if ended else "cancelled" if cancelled else "length"
         self._deliver(Piece(self._text.add((), last=True), (), why))
 
 
