@@ -7,7 +7,6 @@ import pytest
 
 pytest.importorskip("vllm", reason="vLLM wants an environment of its own: make test-vllm")
 
-from aviot.backbones.base import CompressionRequest
 from aviot.budget import Budget
 from aviot.engine.base import EngineUnavailable
 from aviot.engine.remote import RemoteEngine
@@ -28,9 +27,8 @@ def asked(bundled):
         for question in (*batch.questions[0], *batch.questions[0])[:2]:
             text = question.open if len(inputs) % 2 else question.multiple_choice
             budget = Budget(ratio=BUDGETS[len(inputs) % 3])
-            prompt = session.prompt(text)
-            videos = session._compress([prompt], CompressionRequest(budget, record=False, times=session.encoded.times))
-            inputs.append(session._place([prompt], videos, NEW_TOKENS))
+            ready = session.prepare(session.prompt(text), budget=budget, max_new_tokens=NEW_TOKENS)
+            inputs.append(ready.inputs)
     assert len(inputs) == 50
     return inputs, [tokens_of(bundled.engine, one) for one in inputs]
 

@@ -1,6 +1,8 @@
 """A model's decoder as a checkpoint of its own: a plain causal language model that reads embeddings, for vLLM."""
 
+import copy
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +12,37 @@ from torch import Tensor
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from aviot.engine.prompt_rows import UnsupportedDecoder
+from aviot.utils.files import atomic_folder
+
+logger = logging.getLogger(__name__)
 
 THREE_AXES = {"qwen2_vl_text": "AviotQwen2ForCausalLM", "qwen2_5_vl_text": "AviotQwen2ForCausalLM"}
 """Decoders with M-RoPE, and the class that `aviot.engine.vllm_plugin` registers for them."""
 
 ENDS = ("bos_token_id", "eos_token_id", "pad_token_id")
 IN_PROCESS = "answer with the transformers engine"
+
+
+def check_settings(model: Any) -> None:
+    """Raise UnsupportedDecoder if a checkpoint's settings change the logits in a way that is lost outside.
+
+    A repetition penalty alone is left out with a warning: vLLM counts the tokens of the prompt as well, and embeddings
+    are none.
+    """
+    settings, _ = model._prepare_generation_config(None, do_sample=False, num_beams=1)
+    settings = copy.deepcopy(settings)
+    if (settings.repetition_penalty or 1.0) != 1.0:
+        logger.warning(
+            "the checkpoint's repetition penalty of %s is not applied to prompt embeddings", settings.repetition_penalty
+        )
+        settings.repetition_penalty = None
+    changing = model._get_logits_processor(settings, input_ids_seq_length=0, device=model.device)
+    names = [type(one).__name__ for one in changing] + ["stop strings"] * bool(settings.stop_strings)
+    if names:
+        raise UnsupportedDecoder(
+            f"the checkpoint's generation_config.json sets {', '.join(names)}, which are not applied to prompt "
+            f"embeddings; remove them there, or {IN_PROCESS}"
+        )
 
 
 def decoder_config(model: Any) -> dict[str, Any]:
@@ -36,18 +63,17 @@ def decoder_config(model: Any) -> dict[str, Any]:
 
 
 def save_decoder(model: Any, tokenizer: Any, folder: Path) -> None:
-    """Write a model's decoder, its head and its tokenizer into a new or empty folder, as safetensors."""
-    config = decoder_config(model)
-    state = _state(model)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ValueError(f"{folder} exists and is not an empty folder; name a new one")
-    folder.mkdir(parents=True, exist_ok=True)
-    save_torch_state_dict(state, folder)
+    """Write a model's decoder, its head and its tokenizer into a new folder, as safetensors."""
+    if folder.exists():
+        raise ValueError(f"{folder} exists; name a new folder")
+    config, state = decoder_config(model), _state(model)
     ends = {name: config[name] for name in ENDS if name in config}
-    (folder / "generation_config.json").write_text(json.dumps(ends, indent=2) + "\n")
-    if tokenizer is not None:
-        tokenizer.save_pretrained(folder)
-    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")  # last: a folder without it is incomplete
+    with atomic_folder(folder) as temporary:
+        save_torch_state_dict(state, temporary)
+        (temporary / "generation_config.json").write_text(json.dumps(ends, indent=2) + "\n")
+        (temporary / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+        if tokenizer is not None:
+            tokenizer.save_pretrained(temporary)
 
 
 def _state(model: Any) -> dict[str, Tensor]:

@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 
 from aviot.engine.base import Cancel, DecoderInput, Deliver, Engine, EngineUnavailable, Piece, Reducing, Stopwatch
-from aviot.engine.decoder_folder import decoder_config
+from aviot.engine.decoder_folder import check_settings, decoder_config
 from aviot.engine.prompt_rows import PromptRow, UnsupportedDecoder, prompt_rows
 from aviot.engine.text import AnswerText
 
@@ -30,6 +30,7 @@ class OutsideEngine(Engine):
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
         decoder_config(model)  # refuses decoders that cannot run elsewhere
+        check_settings(model)
         self.model, self.tokenizer = model, tokenizer
         self._merging = threading.Lock()  # models keep state of their own while they merge
         self._running: set[asyncio.Task[None]] = set()

@@ -11,11 +11,11 @@ import json
 import time
 from collections.abc import AsyncGenerator
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx2
 import torch
 
+from aviot.engine.addresses import check_address
 from aviot.engine.base import EngineUnavailable
 from aviot.engine.outside import OutsideEngine
 from aviot.engine.prompt_rows import PromptRow
@@ -148,18 +148,6 @@ class RemoteEngine(OutsideEngine):
     def _sentence(self, error: Exception) -> str:
         reason = str(error) or type(error).__name__
         return f"the vLLM server at {self.address} does not answer ({reason}); start it, or wait until it has started"
-
-
-def check_address(address: str) -> str:
-    """Return a server's base address without a path; raise ValueError for anything but http and https."""
-    parts = urlsplit(address)
-    try:
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        valid = False
-    if not valid or parts.query or parts.fragment or parts.path.rstrip("/") not in ("", "/v1"):
-        raise ValueError(f"an engine's address must look like http://host:8000, got {address!r:.100}")
-    return f"{parts.scheme}://{parts.netloc}"
 
 
 def _body(row: PromptRow, max_new_tokens: int, ends: list[int]) -> dict[str, Any]:
