@@ -14,6 +14,8 @@ from conftest import Served
 from loaded import clip
 
 from aviot import VideoLM
+from aviot.backbones import registry
+from aviot.backbones.huggingface.processing import Processing
 from aviot.budget import Budget
 from aviot.engine.decoder_folder import save_decoder
 from aviot.engine.prompt_rows import UnsupportedDecoder, prompt_rows
@@ -23,6 +25,34 @@ from aviot.engine.vllm import VllmEngine
 pytestmark = pytest.mark.vllm
 ASKED = [(method, ratio) for method in ("aviot", "uniform", "vidcom2", "none") for ratio in (2.0, 4.0)]
 NEW_TOKENS = 12
+WIDTH = 128
+
+
+def new_lm(version):
+    """A tiny Qwen2-VL or Qwen2.5-VL whose heads are as wide as vLLM's CPU attention needs them."""
+    from transformers import (
+        Qwen2_5_VLConfig,
+        Qwen2_5_VLForConditionalGeneration,
+        Qwen2VLConfig,
+        Qwen2VLForConditionalGeneration,
+    )
+
+    tokenizer = tiny.new_tokenizer(tiny.QWEN_TOKENS, "<|vision_start|><|video_pad|><|vision_end|>")
+    rope = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [4, 6, 6]}
+    text = tiny._text_sizes(tokenizer, hidden_size=WIDTH, rope_parameters=rope)
+    vision = {"depth": 2, "num_heads": 2, "patch_size": 14}
+    if version == "2":
+        vision |= {"embed_dim": 16, "hidden_size": WIDTH, "mlp_ratio": 2}
+        config = Qwen2VLConfig(text_config=text, vision_config=vision, **tiny._ids(tokenizer))
+        model = tiny._ready(Qwen2VLForConditionalGeneration(config))
+    else:
+        vision |= {"hidden_size": 16, "out_hidden_size": WIDTH, "intermediate_size": 24, "window_size": 56}
+        vision |= {"fullatt_block_indexes": [1], "tokens_per_second": 2}
+        config = Qwen2_5_VLConfig(text_config=text, vision_config=vision, **tiny._ids(tokenizer))
+        model = tiny._ready(Qwen2_5_VLForConditionalGeneration(config))
+    settings = tiny.VIDEO_SETTINGS["qwen2-vl" if version == "2" else "qwen2.5-vl"]
+    (found,) = (one for one in registry.families() if one.handles(model.config.to_dict()))
+    return VideoLM(found(model, Processing(tokenizer, tokenizer.chat_template, {}, settings)))
 
 
 def inputs_of(lm):
@@ -39,9 +69,9 @@ def tokens_of(engine, inputs):
     return [token for piece in engine.pieces(inputs, NEW_TOKENS) for token in piece.tokens]
 
 
-@pytest.mark.parametrize("family", ["qwen2.5-vl", "qwen2-vl"])
-def test_in_process(family):
-    lm = VideoLM(tiny.backbone(family))
+@pytest.mark.parametrize("version", ["2.5", "2"])
+def test_in_process(version):
+    lm = new_lm(version)
     inputs = inputs_of(lm)
     rows = [prompt_rows(lm.backbone.model, one)[0] for one in inputs]
     assert any(int(row.positions.max()) != len(row.embeds) - 1 for row in rows)  # not the positions of text
@@ -57,7 +87,7 @@ def test_in_process(family):
 
 
 def test_behind_an_address(tmp_path):
-    lm = VideoLM(tiny.backbone("qwen2.5-vl"))
+    lm = new_lm("2.5")
     save_decoder(lm.backbone.model, lm.backbone.tokenizer, tmp_path / "decoder")
     server = Served(tmp_path / "decoder", tmp_path / "log")
     server.start()
