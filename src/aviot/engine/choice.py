@@ -1,12 +1,13 @@
 """Engines by name or address, as `aviot serve` and other commands choose them."""
 
+import copy
 import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from aviot.engine.addresses import check_address
-from aviot.engine.base import Engine
 
 if TYPE_CHECKING:
+    from aviot.engine.base import Engine
     from aviot.engine.outside import OutsideEngine
 
 TRANSFORMERS, VLLM = "transformers", "vllm"
@@ -25,13 +26,14 @@ def check_engine(choice: str) -> None:
         raise ValueError("the engine vllm needs vLLM, which is not installed; see docs/engines.md, or name a server")
 
 
-def engine_of(choice: str, model: Any, tokenizer: Any, *, key: str | None = None, **options: Any) -> Engine:
+def engine_of(choice: str, model: Any, tokenizer: Any, *, key: str | None = None, **options: Any) -> "Engine":
     """Return the engine of a name or an address for a loaded model.
 
     The layers of a decoder that runs elsewhere are freed in this process. `key` is a server's API key; `options` go to
     the engine's class.
     """
     check_engine(choice)
+    tokenizer = copy.deepcopy(tokenizer)  # not safe to use from two threads
     if choice == TRANSFORMERS:
         from aviot.engine.continuous import ContinuousEngine
 
