@@ -95,7 +95,7 @@ def test_a_cancelled_request_frees_its_place(asked, in_process):
     pieces = in_process.pieces(asked[0][0], 500)
     next(pieces)
     pieces.close()
-    assert in_process._vllm.get_num_unfinished_requests() == 0
+    assert in_process.decoder.unfinished == 0
     assert tokens_of(in_process, asked[0][0]) == asked[1][0]
 
 

@@ -3,12 +3,14 @@
 import copy
 import json
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from huggingface_hub import save_torch_state_dict
 from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from aviot.engine.prompt_rows import UnsupportedDecoder
@@ -74,6 +76,22 @@ def save_decoder(model: Any, tokenizer: Any, folder: Path) -> None:
         (temporary / "config.json").write_text(json.dumps(config, indent=2) + "\n")
         if tokenizer is not None:
             tokenizer.save_pretrained(temporary)
+
+
+def end_tokens(config: Mapping[str, Any]) -> frozenset[int]:
+    """Return the tokens that end an answer, by a decoder's config.json."""
+    ends = config.get("eos_token_id")
+    return frozenset(ends if isinstance(ends, list) else () if ends is None else (ends,))
+
+
+def load_decoder(folder: Path, device: torch.device) -> tuple[Any, Any]:
+    """Return a decoder that `save_decoder` wrote, and its tokenizer, for engines of transformers."""
+    options = {"local_files_only": True, "trust_remote_code": False}
+    architecture = json.loads((folder / "config.json").read_text(encoding="utf-8"))["architectures"][0]
+    if architecture in THREE_AXES.values():
+        raise UnsupportedDecoder(f"{folder} has positions on three axes, which only vLLM takes from requests")
+    model = AutoModelForCausalLM.from_pretrained(folder, use_safetensors=True, **options)
+    return model.to(device).eval(), AutoTokenizer.from_pretrained(folder, **options)
 
 
 def _state(model: Any) -> dict[str, Tensor]:

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import aclosing, suppress
 from functools import cached_property
 from queue import SimpleQueue
@@ -26,7 +26,7 @@ class OutsideEngine(Engine):
     `model` merges text and visual tokens in this process; its decoder's layers are not used.
     """
 
-    places = 256  # vLLM queues and batches requests itself
+    places = 64  # a bound on the prompts that this process holds; what they are sent to batches them itself
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
         decoder_config(model)  # refuses decoders that cannot run elsewhere
@@ -98,6 +98,10 @@ class OutsideEngine(Engine):
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(CLOSE_SECONDS)
         self._loop.close()
+
+    def in_loop(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Run a coroutine on the engine's event loop and wait for it."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def release(self) -> None:
         """Free what the subclass holds, inside the loop; called once, when the engine is closed."""
