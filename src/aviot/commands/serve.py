@@ -140,12 +140,11 @@ def serve(
         Access.of(host, port, allow_host)
         with serving_at(host, port):
             resolve(host, port)
-        from aviot.serve.run import At, Serving, use_continuous_batches
+        from aviot.serve.run import At, Serving, in_continuous_batches
         from aviot.training.shutdown import end_process
 
-        lm = chosen.load(report)
+        lm = in_continuous_batches(chosen.load(report), places)
         lm.backbone.method(method)
-        use_continuous_batches(lm, places)
         with serving_at(host, port):
             server = Serving(lm, settings, At(host, port, allow_host, key))
     say(f"model {settings.name}, up to {lm.engine.places} answers at a time")
@@ -153,8 +152,7 @@ def serve(
         say(EXPOSED)
     if key is None and server.key is not None:
         say(f"API key: {server.key}")
-    print(server.url, flush=True)
-    server.run()
+    server.run(lambda: print(server.url, flush=True))
     say("ended")
     end_process()  # without finalisation, which would abort in a thread that is still reading a video
 

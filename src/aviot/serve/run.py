@@ -2,7 +2,7 @@
 
 import copy
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from aviot.engine.continuous import ContinuousEngine
@@ -16,10 +16,10 @@ from aviot.web.server import WebServer, listening
 ENDING_MARGIN = 30.0  # seconds, beside the longest answer's, in which requests are finished
 
 
-def use_continuous_batches(lm: VideoLM, places: int) -> None:
-    """Give a model an engine that decodes several answers at a time."""
+def in_continuous_batches(lm: VideoLM, places: int) -> VideoLM:
+    """Return the same model with an engine that decodes several answers at a time."""
     tokenizer = copy.deepcopy(lm.backbone.tokenizer)  # not safe to use from two threads
-    lm.engine = ContinuousEngine(lm.backbone.model, tokenizer, places=places)
+    return VideoLM(lm.backbone, engine=ContinuousEngine(lm.backbone.model, tokenizer, places=places))
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class At:
 
 
 class Serving:
-    """A server that listens; `run` answers until a signal, or until `end` is called."""
+    """A server that listens; `run` answers until a signal, or until `end` is called, and closes the model's engine."""
 
     def __init__(self, lm: VideoLM, settings: Settings, at: At) -> None:
         self.listener: socket.socket = listening(resolve(at.host, at.port))
@@ -54,10 +54,10 @@ class Serving:
         """The address for clients."""
         return self.access.url.partition("?")[0]
 
-    def run(self) -> None:
-        """Answer requests; return when all that were taken are finished."""
+    def run(self, ready: Callable[[], None] = lambda: None) -> None:
+        """Answer requests; return when all that were taken are finished. `ready` is called when signals are handled."""
         try:
-            self._server.run_at(self.listener)
+            self._server.run_at(self.listener, ready)
         finally:
             self.service.close()
 
