@@ -234,7 +234,7 @@ def test_the_server_with_an_engine_behind_an_address(folders, monkeypatch):
     from asking import asked, eventually, frames_url, running
 
     from aviot import VideoLM
-    from aviot.serve.run import use_engine
+    from aviot.serve.run import with_engine
 
     golden = Path(__file__).parents[1] / "golden" / "checkpoint"
     lm, alone = VideoLM.from_pretrained(golden, device="cpu"), VideoLM.from_pretrained(golden, device="cpu")
@@ -242,8 +242,7 @@ def test_the_server_with_an_engine_behind_an_address(folders, monkeypatch):
     with running(alone) as own:
         expected = own.post(question)[1]["choices"]
     with serving(folders / "llava-video") as engine:
-        use_engine(lm, engine.address, 4)
-        with running(lm) as server:
+        with running(with_engine(lm, engine.address, 4)) as server:
             assert server.post(question)[1]["choices"] == expected
             inside = question | {"aviot": {"method": "fastv"}}
             status, said = server.post(inside)

@@ -15,7 +15,7 @@ import numpy as np
 from openai import OpenAI
 from PIL import Image
 
-from aviot.serve.run import At, Serving
+from aviot.serve.run import At, Serving, in_continuous_batches
 from aviot.serve.settings import Settings
 
 LOCAL, NAME = "127.0.0.1", "tiny"
@@ -44,7 +44,8 @@ class Running:
     def post(self, asked, **headers):
         """Return status and JSON of a request for an answer."""
         body = asked if isinstance(asked, bytes) else json.dumps(asked).encode()
-        status, _, said = self.request("POST", "/v1/chat/completions", body, **{"Content_Type": "application/json"} | headers)
+        headers = {"Content_Type": "application/json"} | headers
+        status, _, said = self.request("POST", "/v1/chat/completions", body, **headers)
         return status, json.loads(said)
 
     def connect(self) -> socket.socket:
@@ -63,8 +64,8 @@ class Running:
 
 @contextmanager
 def running(lm, at=None, **settings):
-    """Serve a model at a free port, in a thread."""
-    made = Serving(lm, Settings(name=NAME, **settings), at or At(port=0))
+    """Serve a model at a free port, in a thread, with an engine of its own."""
+    made = Serving(in_continuous_batches(lm, 4), Settings(name=NAME, **settings), at or At(port=0))
     thread = threading.Thread(target=made.run, daemon=True)
     thread.start()
     try:
@@ -95,7 +96,7 @@ def write_clip(path: Path, seed: int = 0, frames: int = 12, size: int = 48) -> P
         stream.width = stream.height = size
         stream.pix_fmt = "yuv420p"
         for _ in range(frames):
-            picture = np.kron(random.integers(0, 256, (6, 6, 3), dtype=np.uint8), np.ones((size // 6, size // 6, 1), np.uint8))
+            picture = random.integers(0, 256, (6, 6, 3), dtype=np.uint8).repeat(size // 6, 0).repeat(size // 6, 1)
             out.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
         out.mux(stream.encode(None))
     return path

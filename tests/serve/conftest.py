@@ -4,7 +4,6 @@ import pytest
 from asking import data_url, running, write_clip
 
 from aviot import VideoLM
-from aviot.serve.run import use_continuous_batches
 
 CHECKPOINT = Path(__file__).parents[1] / "golden" / "checkpoint"
 
@@ -27,7 +26,6 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="session")
 def server(lm, folder):
     """Return a server that all tests share; each leaves it idle."""
-    use_continuous_batches(lm, 4)
     with running(lm, media_folder=folder) as made:
         yield made
 

@@ -8,6 +8,8 @@ from asking import NAME, QUESTION, asked, frames_url, turn
 
 from aviot import Budget, VideoLM
 from aviot.engine.transformers import TransformersEngine
+from aviot.methods import registry
+from aviot.methods.peers.fastv import FastV
 
 
 @pytest.fixture(scope="module")
@@ -60,9 +62,16 @@ def test_budget_method_and_frames_of_a_request(server, clip, alone):
     assert reply.aviot["frames"] == 3
 
 
-def test_a_method_inside_the_decoder(server, clip, alone):
-    expected = alone(method="fastv", budget=2)
-    status, reply = server.post(asked(clip, aviot={"method": "fastv", "budget": 2, "provenance": True}))
+def test_a_method_inside_the_decoder(server, clip, alone, monkeypatch):
+    class Early(FastV):
+        name = "early"
+
+        def __init__(self):
+            super().__init__(layer=1)
+
+    monkeypatch.setitem(registry._registered, "early", Early)
+    expected = alone(method="early", budget=2)
+    status, reply = server.post(asked(clip, aviot={"method": "early", "budget": 2, "provenance": True}))
     assert status == 200
     assert reply["choices"][0]["message"]["content"] == expected.text
     assert reply["usage"]["visual_tokens"]["after"] == expected.tokens_after
@@ -119,14 +128,14 @@ def test_many_clients_get_the_answers_that_each_would_get_alone(server, folder, 
         given = asked(f"file:///{number}.mp4", question, max_tokens=new, aviot={"budget": budget})
         return server.post(given)
 
-    before = server.metric("aviot_stage_seconds_count{stage=\"encode\"}")
+    before = server.metric('aviot_stage_seconds_count{stage="encode"}')
     with ThreadPoolExecutor(24) as pool:
         replies = list(pool.map(ask, work))
     for (number, question, budget, new), (status, reply) in zip(work, replies, strict=True):
         assert status == 200, reply
         expected = alone(number, question, budget, max_new_tokens=new).text
         assert reply["choices"][0]["message"]["content"] == expected
-    assert server.metric("aviot_stage_seconds_count{stage=\"encode\"}") - before <= 4
+    assert server.metric('aviot_stage_seconds_count{stage="encode"}') - before <= 4
     assert server.idle()
 
 
@@ -135,7 +144,7 @@ def test_models_health_metrics_and_documents(server):
     status, _, said = server.request("GET", "/health")
     assert (status, json.loads(said)["status"]) == (200, "ok")
     assert "aviot_requests_total" in server.request("GET", "/metrics")[2].decode()
-    status, headers, page = server.request("GET", "/docs")
+    status, _headers, page = server.request("GET", "/docs")
     assert status == 200
     assert b"/v1/chat/completions" in page
     assert "src=" not in page.decode()

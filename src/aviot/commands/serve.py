@@ -151,14 +151,13 @@ def serve(
         Access.of(host, port, allow_host)
         with serving_at(host, port):
             resolve(host, port)
-        from aviot.serve.run import At, Serving, use_engine
+        from aviot.serve.run import At, Serving, with_engine
         from aviot.training.shutdown import end_process
 
         lm = chosen.load(report)
+        report("start the engine")
+        lm = with_engine(lm, engine, places, os.environ.get(ENGINE_KEY_VARIABLE))
         lm.backbone.method(method)
-        if engine != TRANSFORMERS:
-            report("start the engine")
-        use_engine(lm, engine, places, os.environ.get(ENGINE_KEY_VARIABLE))
         with serving_at(host, port):
             server = Serving(lm, settings, At(host, port, allow_host, key))
     say(f"model {settings.name}, up to {lm.engine.places} answers at a time")
@@ -166,8 +165,7 @@ def serve(
         say(EXPOSED)
     if key is None and server.key is not None:
         say(f"API key: {server.key}")
-    print(server.url, flush=True)
-    server.run()
+    server.run(lambda: print(server.url, flush=True))
     say("ended")
     end_process()  # without finalisation, which would abort in a thread that is still reading a video
 

@@ -2,7 +2,7 @@
 
 import copy
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from aviot.engine.choice import TRANSFORMERS, engine_of
@@ -17,18 +17,20 @@ from aviot.web.server import WebServer, listening
 ENDING_MARGIN = 30.0  # seconds, beside the longest answer's, in which requests are finished
 
 
-def use_continuous_batches(lm: VideoLM, places: int) -> None:
-    """Give a model an engine that decodes several answers at a time."""
+def in_continuous_batches(lm: VideoLM, places: int) -> VideoLM:
+    """Return the same model with an engine that decodes several answers at a time."""
     tokenizer = copy.deepcopy(lm.backbone.tokenizer)  # not safe to use from two threads
-    lm.engine = ContinuousEngine(lm.backbone.model, tokenizer, places=places)
+    return VideoLM(lm.backbone, engine=ContinuousEngine(lm.backbone.model, tokenizer, places=places))
 
 
-def use_engine(lm: VideoLM, choice: str, places: int, key: str | None = None) -> None:
-    """Give a model the engine of a name or address; `places` are those in this process, `key` a vLLM server's."""
+def with_engine(lm: VideoLM, choice: str, places: int, key: str | None = None) -> VideoLM:
+    """Return a model with the engine of a name or address; a decoder that runs elsewhere is freed in this process.
+
+    `places` is the number of answers that this process decodes at a time, `key` a vLLM server's API key.
+    """
     if choice == TRANSFORMERS:
-        use_continuous_batches(lm, places)
-    else:
-        lm.engine = engine_of(choice, lm.backbone.model, lm.backbone.tokenizer, key=key)
+        return in_continuous_batches(lm, places)
+    return VideoLM(lm.backbone, engine=engine_of(choice, lm.backbone.model, lm.backbone.tokenizer, key=key))
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class At:
 
 
 class Serving:
-    """A server that listens; `run` answers until a signal, or until `end` is called."""
+    """A server that listens; `run` answers until a signal, or until `end` is called, and closes the model's engine."""
 
     def __init__(self, lm: VideoLM, settings: Settings, at: At) -> None:
         self.listener: socket.socket = listening(resolve(at.host, at.port))
@@ -63,10 +65,10 @@ class Serving:
         """The address for clients."""
         return self.access.url.partition("?")[0]
 
-    def run(self) -> None:
-        """Answer requests; return when all that were taken are finished."""
+    def run(self, ready: Callable[[], None] = lambda: None) -> None:
+        """Answer requests; return when all that were taken are finished. `ready` is called when signals are handled."""
         try:
-            self._server.run_at(self.listener)
+            self._server.run_at(self.listener, ready)
         finally:
             self.service.close()
 

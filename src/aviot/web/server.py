@@ -61,9 +61,18 @@ class WebServer(uvicorn.Server):
         self._idle: dict[Any, float] = {}
         self._unread: dict[Any, float] = {}
 
-    def run_at(self, listener: socket.socket) -> None:
-        """Serve at a socket until a signal, or until `end` is called from another thread."""
+    def run_at(self, listener: socket.socket, ready: Callable[[], None] = lambda: None) -> None:
+        """Serve at a socket until a signal, or until `end` is called from another thread.
+
+        `ready` is called once signals are handled.
+        """
+        self._ready = ready
         self.run([listener])
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to serve."""
+        await super().startup(sockets)
+        self._ready()
 
     def end(self) -> None:
         """Begin to end; a second call ends at once."""
