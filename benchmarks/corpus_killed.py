@@ -1,6 +1,6 @@
 """`aviot batch` while its workers and the command itself are killed, compared with `aviot evaluate`.
 
-python benchmarks/corpus_killed.py [--videos 60] [--workers 2] [--seed 0] [--folder OUT]
+python benchmarks/corpus_killed.py [--videos 60] [--workers 2] [--seed 0] [--most-seconds 60] [--folder OUT]
 
 Draws videos of the world with five questions each, evaluates them with the bundled demo model, then asks them as a
 batch: workers are killed at random moments, the command is killed twice and resumed. Prints the numbers of kills, of
@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -32,6 +33,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--frames", type=int, default=16)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--most-seconds", type=float, default=60.0, help="between two kills, after the first answer")
     parser.add_argument("--folder", type=Path, default=None)
     given = parser.parse_args()
     folder = given.folder or Path(tempfile.mkdtemp(prefix="aviot-corpus-"))
@@ -40,7 +42,8 @@ def main() -> None:
     aviot = [sys.executable, "-m", "aviot"]
     started = time.monotonic()
     run = folder / "evaluated"
-    subprocess.run([*aviot, "evaluate", questions, "-r", RATIO, "-o", run], check=True, stdout=subprocess.DEVNULL)
+    if not (run / "results.jsonl").is_file():
+        subprocess.run([*aviot, "evaluate", questions, "-r", RATIO, "-o", run], check=True, stdout=subprocess.DEVNULL)
     evaluated = time.monotonic() - started
     out, kills, chance = folder / "answers.jsonl", {"workers": 0, "commands": 0}, random.Random(given.seed)
     command = [*aviot, "batch", questions, "-o", out, "-r", RATIO, "--workers", str(given.workers)]
@@ -49,7 +52,7 @@ def main() -> None:
         resume = ["--resume"] if kills["commands"] else []
         with (folder / "batch.log").open("ab") as log:
             process = subprocess.Popen([*command, *resume], stdout=log, stderr=log)
-            disturb(process, out, stop_at, kills, chance)
+            disturb(process, out, stop_at, kills, lambda: chance.uniform(1, given.most_seconds))
     compare(rows(out), rows(run / "results.jsonl"), total, kills, evaluated)
 
 
@@ -72,7 +75,7 @@ def draw(folder: Path, videos: int, frames: int) -> Path:
 
 
 def disturb(
-    process: subprocess.Popen, out: Path, stop_at: int | None, kills: dict[str, int], chance: random.Random
+    process: subprocess.Popen, out: Path, stop_at: int | None, kills: dict[str, int], pause: Callable[[], float]
 ) -> None:
     """Kill workers now and then, and the command with all its processes after so many rows."""
     next_kill = None
@@ -89,9 +92,9 @@ def disturb(
             return
         workers = [one for one in below if is_worker(one)]
         if workers and next_kill is None:
-            next_kill = time.monotonic() + chance.uniform(5, 60)
+            next_kill = time.monotonic() + pause()
         if workers and next_kill is not None and time.monotonic() > next_kill:
-            os.kill(chance.choice(workers).pid, signal.SIGKILL)
+            os.kill(random.choice(workers).pid, signal.SIGKILL)
             kills["workers"] += 1
             next_kill = None
     if process.returncode:

@@ -234,14 +234,13 @@ def test_the_server_with_an_engine_behind_an_address(folders, monkeypatch):
     from asking import asked, eventually, frames_url, running
 
     from aviot import VideoLM
-    from aviot.serve.run import with_engine
 
     golden = Path(__file__).parents[1] / "golden" / "checkpoint"
     lm, alone = VideoLM.from_pretrained(golden, device="cpu"), VideoLM.from_pretrained(golden, device="cpu")
     question = asked(frames_url(6))
     with running(alone) as own:
         expected = own.post(question)[1]["choices"]
-    with serving(folders / "llava-video") as engine, running(with_engine(lm, engine.address, 4)) as server:
+    with serving(folders / "llava-video") as engine, running(lm, engine=engine.address) as server:
         assert server.post(question)[1]["choices"] == expected
         inside = question | {"aviot": {"method": "fastv"}}
         status, said = server.post(inside)

@@ -15,7 +15,7 @@ import numpy as np
 from openai import OpenAI
 from PIL import Image
 
-from aviot.serve.run import At, Serving, in_continuous_batches
+from aviot.serve.run import At, Serving, with_engine
 from aviot.serve.settings import Settings
 
 LOCAL, NAME = "127.0.0.1", "tiny"
@@ -63,9 +63,9 @@ class Running:
 
 
 @contextmanager
-def running(lm, at=None, **settings):
+def running(lm, at=None, engine="transformers", **settings):
     """Serve a model at a free port, in a thread, with an engine of its own."""
-    made = Serving(in_continuous_batches(lm, 4), Settings(name=NAME, **settings), at or At(port=0))
+    made = Serving(with_engine(lm, engine, 4), Settings(name=NAME, **settings), at or At(port=0))
     thread = threading.Thread(target=made.run, daemon=True)
     thread.start()
     try:

@@ -9,6 +9,7 @@ import logging
 import os
 import secrets
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -41,6 +42,8 @@ def work_on(config: BatchConfig, work: Sequence[VideoWork]) -> Iterator[tuple[in
         from ray.data import ActorPoolStrategy, DataContext
         from ray.exceptions import RayError
 
+        logging.getLogger("ray.data").setLevel(logging.ERROR)  # its import sets another one
+
         context = DataContext.get_current()
         context.enable_progress_bars = False
         context.target_max_block_size = 1  # every row leaves its worker at once
@@ -55,13 +58,15 @@ def work_on(config: BatchConfig, work: Sequence[VideoWork]) -> Iterator[tuple[in
             enable_true_multi_threading=True,
         )
         plan = asdict(WorkerPlan.of(config, device))
-        rows = data.flat_map(
-            RayWorker,
-            fn_constructor_args=(plan,),
-            compute=compute,
-            ray_remote_args_fn=lambda: {"max_task_retries": RETRIES},
-            **resources,
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a way to say this that Ray 2.64 is to have; the extra stays below it
+            rows = data.flat_map(
+                RayWorker,
+                fn_constructor_args=(plan,),
+                compute=compute,
+                max_task_retries=RETRIES,
+                **resources,
+            )
         try:
             for batch in rows.iter_batches(batch_size=None, prefetch_batches=0):
                 for text in batch["row"]:
@@ -91,7 +96,6 @@ def _ray(address: str | None) -> Iterator[Any]:
             os.environ.setdefault(name, value)
     import ray
 
-    logging.getLogger("ray.data").setLevel(logging.ERROR)
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
     if address is None:
         local = {"include_dashboard": False, "object_store_memory": OBJECT_STORE_BYTES}
