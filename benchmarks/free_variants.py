@@ -188,7 +188,7 @@ def table(given: argparse.Namespace) -> None:
             if not mine:
                 cells.append(" " * 26)
                 continue
-            mean = np.mean(sum(mine.values(), []))
+            mean = np.mean([right for found in mine.values() for right in found])
             both = [video for video in mine if video in other and name != given.against]
             text = ""
             if both:

@@ -129,7 +129,7 @@ class VideoLM:
             inputs = _placed(self.backbone, prompts, videos, max_new_tokens)
         texts = self.engine.generate(inputs, max_new_tokens, watch)
         return [
-            session._answer(prompt, text, video, watch)
+            session._answer(prompt, text, video, watch, found)
             for (session, _), prompt, text, video in zip(asked, prompts, texts, videos, strict=True)
         ]
 
@@ -141,7 +141,8 @@ class Answer:
     `supports` is the number of distinct times among the decoder's tokens. `path` has the number of frames or supports
     at each stage, and `budgets` those of the stages' segments; methods without stages have one entry and none.
     `layer_tokens` has the number of visual tokens that each decoder layer read, of methods that act inside the decoder;
-    `tokens_after` is then the number that was left when they had done their work.
+    `tokens_after` is then the number that was left when they had done their work. `method` is the one that ran, which
+    is another than the one asked for where that needs trained parts that the model does not have.
     """
 
     question: str
@@ -155,6 +156,7 @@ class Answer:
     milliseconds: dict[str, float]
     compressed: Compressed | None = None  # None without a record
     layer_tokens: tuple[int, ...] = ()
+    method: str = ""
 
     @property
     def tokens_entering(self) -> int:
@@ -178,7 +180,7 @@ class Answer:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the answer as plain data."""
-        names = ("question", "text", "frames", "supports", "tokens_before", "tokens_after", "path", "budgets")
+        names = ("question", "text", "method", "frames", "supports", "tokens_before", "tokens_after", "path", "budgets")
         inside = {"tokens_entering": self.tokens_entering, "layer_tokens": self.layer_tokens}
         own = {name: getattr(self, name) for name in names} | (inside if self.layer_tokens else {})
         return own | {"milliseconds": self.milliseconds}
@@ -190,6 +192,7 @@ class ConditionedVideo:
 
     question: str | None
     video: VideoInPrompt
+    method: str = ""  # the one that ran
 
     @property
     def made(self) -> Compressed:
@@ -282,7 +285,8 @@ class VideoSession:
             inputs = self._place(prompts, videos, max_new_tokens)
         texts = self.lm.engine.generate(inputs, max_new_tokens, watch)
         return [
-            self._answer(prompt, text, video, watch) for prompt, text, video in zip(prompts, texts, videos, strict=True)
+            self._answer(prompt, text, video, watch, found)
+            for prompt, text, video in zip(prompts, texts, videos, strict=True)
         ]
 
     def compress(
@@ -297,7 +301,7 @@ class VideoSession:
         prompt = prompt if question is not None else replace(prompt, question=None)
         request = CompressionRequest(self._budget(budget), found, times=self._times)
         (video,) = self._compress([prompt], request)
-        return ConditionedVideo(question, video)
+        return ConditionedVideo(question, video, self.backbone.method(found).name)
 
     def answer(self, question: str, read: ConditionedVideo, *, max_new_tokens: int = MAX_NEW_TOKENS) -> Answer:
         """Answer a question from the result of `compress`, which may be for another question."""
@@ -305,7 +309,7 @@ class VideoSession:
         watch = Stopwatch(self.backbone.device, self.report)
         inputs = self._place([prompt], [read.video], max_new_tokens)
         (text,) = self.lm.engine.generate(inputs, max_new_tokens, watch)
-        return self._answer(prompt, text, read.video, watch)
+        return replace(self._answer(prompt, text, read.video, watch), method=read.method)
 
     def relevance(self, question: str) -> Float[Tensor, "T"]:
         """Return each frame's similarity to a question, on the CPU; it does not depend on the method."""
@@ -330,7 +334,7 @@ class VideoSession:
         reducing = self._reducing(method, video, limit)
         assert reducing is not None  # the method acts inside the decoder
         (text,) = self.lm.engine.generate(inputs, max_new_tokens, watch, reducing)
-        answer, left = self._answer(prompt, text, video, watch), reducing.record
+        answer, left = self._answer(prompt, text, video, watch, method), reducing.record
         compressed = left.result(reducing.made, reducing.order)
         return replace(answer, tokens_after=left.left, compressed=compressed, layer_tokens=tuple(reducing.counts))
 
@@ -344,7 +348,9 @@ class VideoSession:
         count = min(len(video.tokens), whole) if method.inside is method else None
         return Reducing(method.inside, video.made, video.order, count)
 
-    def _answer(self, prompt: Prompt, text: str, video: VideoInPrompt, watch: Stopwatch) -> Answer:
+    def _answer(
+        self, prompt: Prompt, text: str, video: VideoInPrompt, watch: Stopwatch, method: Method | None = None
+    ) -> Answer:
         made, encoded = video.made, self.encoded
         compression = None if made is None else made.compression
         whole = (len(encoded.times),)
@@ -360,6 +366,7 @@ class VideoSession:
             budgets=budgets,
             milliseconds=watch.rounded(),
             compressed=made,
+            method="" if method is None else self.backbone.method(method).name,
         )
 
     def _budget(self, budget: Budget | float | None) -> Budget:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tiny_models as tiny
 import torch
+from loaded import with_parts
 
 import aviot
 from aviot.backbones import registry
@@ -149,7 +150,7 @@ def test_patches_that_do_not_fill_the_frame(stored, tmp_path):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_bfloat16_runs_through(stored, family):
-    lm = aviot.VideoLM.from_pretrained(stored(family), dtype="bfloat16")
+    lm = aviot.VideoLM(with_parts(aviot.VideoLM.from_pretrained(stored(family), dtype="bfloat16").backbone))
     assert lm.backbone.model.dtype == torch.bfloat16
     session = lm.open(frames(9), source_fps=2)
     assert session.encoded.features.dtype == torch.bfloat16

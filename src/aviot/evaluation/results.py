@@ -73,7 +73,7 @@ def answer_text(item: Item) -> str | None:
 
 
 def answered_row(number: int, item: Item, setting: Setting, answer: "Answer", video: Video) -> Row:
-    """Return the row of a scored answer, with the visual token counts before and after compression."""
+    """Return the row of a scored answer, with its visual token counts, and the method that ran if it is another."""
     score = score_reply(item, answer.text)
     return _common(number, item, setting, video) | {
         "status": ANSWERED,
@@ -85,6 +85,7 @@ def answered_row(number: int, item: Item, setting: Setting, answer: "Answer", vi
         "read_as": score.read_as,
         "how": score.how,
         "correct": score.correct,
+        **({} if answer.method in ("", setting.compressor) else {"ran": answer.method}),
     }
 
 
@@ -161,6 +162,7 @@ OPTIONAL: dict[str, Check] = {
     "damage": _is_damage,
     "tokens_before": is_count,
     "tokens_after": is_count,
+    "ran": is_text,
 }
 
 

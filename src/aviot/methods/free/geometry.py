@@ -41,7 +41,7 @@ def geometry(x: Float[Tensor, "T S D"], question: Float[Tensor, "D"] | None) -> 
     unit = None if question is None else torch.nn.functional.normalize(question.to(x.device, dtype), dim=0)
     step = max(1, ELEMENTS // (x.shape[1] * max(x.shape[1:])))
     parts = [
-        _frames(some.to(dtype) - mean[:, None], offset, unit)
+        _frames(some - mean[:, None], offset, unit)  # one launch: the difference has the means' type
         for some, mean, offset in zip(x.split(step), means.split(step), offsets.split(step), strict=True)
     ]
     to_mean, to_nearest, cosine = (torch.cat(values) for values in zip(*parts, strict=True))

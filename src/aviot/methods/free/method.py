@@ -66,8 +66,8 @@ def check_width(video: VideoFeatures, question: Tensor | None) -> None:
     width = video.features.shape[-1]
     if question is not None and question.shape != (width,):
         raise ValueError(
-            f"method 'aviot-free' compares the question [{width}] with the video's tokens, got {tuple(question.shape)}; "
-            "give the mean input embedding of the decoder that reads them"
+            f"method 'aviot-free' compares the question [{width}] with the video's tokens, got "
+            f"{tuple(question.shape)}; give the mean input embedding of the decoder that reads them"
         )
 
 
