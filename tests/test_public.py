@@ -18,6 +18,7 @@ def test_public_names():
         "PositionEncoder",
         "Provenance",
         "SegmentMean",
+        "StreamingSession",
         "UniformKeep",
         "VideoLM",
         "VideoSession",

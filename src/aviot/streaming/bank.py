@@ -1,15 +1,16 @@
 """The memory of a stream: a bank of supports in temporal order, which merge where that changes least.
 
-A new frame is a support of its own. When the bank is full, one pair of neighbours makes room: the pair whose merging
-costs least. Two supports of masses m_a and m_b (frames behind each) with features a and b [S,D] become their mean
-c = (m_a a + m_b b) / (m_a + m_b), and transporting both onto it costs, at every position,
+A new frame is a support of its own. When the bank is full, one pair of neighbours makes room: the pair that is cheapest
+to transport onto one support. Supports of masses m_a and m_b (frames behind each) with features a and b [S,D] become
+their mean c = (m_a a + m_b b) / (m_a + m_b), and moving both onto it costs, per position,
 
     m_a |a - c|^2 + m_b |b - c|^2  =  m_a m_b / (m_a + m_b) |a - b|^2,
 
-by which the distance in W_2 between the stream's frames and the bank grows. This cost, meaned over positions and
-divided by the pair's age in frames, decides. So no question has to be known; a static hour needs few supports; and
-since older pairs are cheaper, resolution falls with age: a steady stream has about equally many supports for every
-doubling of the age.
+by which the squared distance in W_2 between the stream's frames and the bank grows. No question has to be known for it.
+Two terms make resolution fall with age. The cost is divided by the pair's age, so that an error of a second, an hour
+ago, counts as much as one of a second's share now. And supports also have a place on an axis of log age: moving along
+it costs SPREAD times the bank's median |a - b|^2 per unit squared, so that a past without changes, or one of noise
+alone, keeps about equally many supports for every doubling of the age, too.
 """
 
 import threading
@@ -25,6 +26,7 @@ from aviot.streaming.records import MAX_KNOTS, FrameRange
 
 MIN_SUPPORTS = 4
 RECORD_BYTES = MAX_KNOTS * 3 * 8 + 64
+SPREAD = 1.0
 FEATURES = "features"  # the name of the features among a support's tensors; others are extras
 
 
@@ -113,10 +115,14 @@ class SupportBank:
 
     def _cheapest(self) -> int:
         """Return the place of the pair's first support that costs least to merge; the latest frames are spared."""
-        pairs = len(self._slots) - max(1, self.recent - 1) - 1  # the new frame is one of the recent ones
-        first, second = self._mass[:pairs], self._mass[1 : pairs + 1]
-        age = self._last[len(self._slots) - 1] + 2 - self._last[1 : pairs + 1]
-        return int((self._gap[:pairs] * first * second / ((first + second) * age)).argmin())
+        count = len(self._slots)
+        pairs = count - max(1, self.recent - 1) - 1  # the new frame is one of the recent ones
+        mass, last = self._mass[: pairs + 1], self._last[: pairs + 1]
+        now = self._last[count - 1] + 2
+        moved = np.diff(np.log(now - last + (mass - 1) / 2))
+        distance = self._gap[:pairs] + SPREAD * np.median(self._gap[: count - 1]) * moved**2
+        cost = distance * mass[:-1] * mass[1:] / ((mass[:-1] + mass[1:]) * (now - last[1:]))
+        return int(cost.argmin())
 
     def _merge(self, place: int) -> None:
         """Merge a support with the next one."""

@@ -102,10 +102,11 @@ class FrameEncoder:
 
     def _scaled(self, picture: Picture) -> Picture:
         """Scale a frame; one that would get another size than the first is resized to that."""
-        if self.frame_size is not None and isinstance(self._scaling, PatchScaling):
-            if self._scaling.sizes(*picture.shape[:2])[-1] != self.frame_size:
-                return replace(self._scaling, size=self.frame_size, by_way=None)(picture)
-        scaled = self._scaling(picture)
+        scaling = self._scaling
+        depends = self.frame_size is not None and isinstance(scaling, PatchScaling)
+        if depends and scaling.sizes(*picture.shape[:2])[-1] != self.frame_size:
+            scaling = replace(scaling, size=self.frame_size, by_way=None)
+        scaled = scaling(picture)
         self.frame_size = self.frame_size or (scaled.shape[0], scaled.shape[1])
         return scaled
 

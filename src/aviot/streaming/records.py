@@ -86,7 +86,9 @@ class FrameRange:
     def joined(self, after: "FrameRange") -> "FrameRange":
         """Return the range of both; `after` begins with the frame that follows this range's last."""
         if after.first != self.last + 1:
-            raise ValueError(f"ranges must follow each other: one ends with {self.last}, the other is from {after.first}")
+            raise ValueError(
+                f"ranges must follow each other: one ends with {self.last}, the other is from {after.first}"
+            )
         own, other = self.count, after.count
         mean = self.mean_time + (after.mean_time - self.mean_time) * (other / (own + other))
         knots, errors = _without_steady(np.concatenate((self.knots, after.knots)), len(self.knots))

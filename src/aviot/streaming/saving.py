@@ -21,7 +21,6 @@ from aviot.streaming.status import StreamStatus
 
 KEY, VERSION = "aviot_stream", 1
 PREFIX = "support."
-RECORDS = ("knots", "knot_counts", "means")
 
 
 @dataclass(frozen=True)
@@ -98,10 +97,11 @@ def _rebuilt(about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> SavedSt
     records = tuple(FrameRange(own, *means) for own, means in zip(knots, tensors["means"].tolist(), strict=True))
     grid = tuple(map(int, about["grid"]))
     sound = all(len(record.knots) and record.count >= len(record.knots) for record in records)
+    whole = records[0].first == 0 and records[-1].last + 1 == about["status"]["encoded"]
     joined = all(a.last + 1 == b.first for a, b in zip(records, records[1:], strict=False))
     finite = all(bool(torch.isfinite(tensor).all()) for tensor in tensors.values())
     sized = supports[FEATURES].shape[:2] == (len(records), grid[0] * grid[1]) and len(records) <= about["capacity"]
-    if not (sound and joined and finite and sized and records):
+    if not (sound and whole and joined and finite and sized):
         raise ValueError("its supports do not belong together")
     known = {field.name for field in fields(StreamStatus)}
     return SavedStream(

@@ -17,7 +17,7 @@ from aviot.engine.base import Stopwatch
 from aviot.methods.base import Method
 from aviot.session import Answer, AskOptions, VideoLM, VideoSession
 from aviot.streaming import saving
-from aviot.streaming.bank import FEATURES, MIN_SUPPORTS, BankView, SupportBank
+from aviot.streaming.bank import MIN_SUPPORTS, BankView, SupportBank
 from aviot.streaming.encoding import BATCH, FrameEncoder
 from aviot.streaming.intake import FrameQueue, FrameSampler, QueuedFrame, StreamClock
 from aviot.streaming.provenance import StreamProvenance
@@ -232,9 +232,7 @@ class StreamingSession:
     @overload
     def ask(self, question: str, *, stream: Literal[True], **how: Unpack[AskOptions]) -> Iterator[str]: ...
 
-    def ask(
-        self, question: str, *, stream: bool = False, **how: Unpack[AskOptions]
-    ) -> StreamAnswer | Iterator[str]:
+    def ask(self, question: str, *, stream: bool = False, **how: Unpack[AskOptions]) -> StreamAnswer | Iterator[str]:
         """Answer a question from the memory as it is now; arguments are those of `VideoSession.ask`.
 
         The budget counts the memory's supports: `Budget(tokens=2048)` is a limit on what the decoder reads however
@@ -246,7 +244,7 @@ class StreamingSession:
             return session.ask(question, stream=True, **how)
         found = session.ask(question, **how)
         own = {field.name: getattr(found, field.name) for field in fields(found)}
-        return StreamAnswer(**own, status=status, records=records)
+        return StreamAnswer(**own | {"frames": len(records)}, status=status, records=records)
 
     def snapshot(self) -> tuple[VideoSession, tuple[FrameRange, ...], StreamStatus]:
         """Return a session with the memory as it is now, the frames behind each support, and the counts.
@@ -312,9 +310,7 @@ class StreamingSession:
             )
         recent = limits["recent_frames"]
         recent = max(1, capacity // RECENT_SHARE) if recent is None else min(recent, capacity - 2)
-        grids = {name: tensor for name, tensor in like.items()}
-        assert FEATURES in grids
-        return SupportBank(capacity, recent, grids)
+        return SupportBank(capacity, recent, like)
 
 
 def _limits(**given: int | None) -> dict[str, int | None]:
@@ -331,7 +327,9 @@ def _limits(**given: int | None) -> dict[str, int | None]:
 def _checked(frames: Frames, times: float | Sequence[float] | None) -> tuple[Any, list[float] | None]:
     """Return frames [T,H,W,3] and their times; ValueError for anything else."""
     if not isinstance(frames, np.ndarray) and not is_tensor(frames):
-        raise ValueError(f"frames must be an array or a tensor, got {type(frames).__name__}; stack a list with np.stack")
+        raise ValueError(
+            f"frames must be an array or a tensor, got {type(frames).__name__}; stack a list with np.stack"
+        )
     shape = tuple(frames.shape)
     if str(frames.dtype) not in ("uint8", "torch.uint8") or len(shape) not in (3, 4) or shape[-1] != 3 or 0 in shape:
         raise ValueError(f"frames must be uint8 RGB, [H,W,3] or [T,H,W,3], got {frames.dtype} {shape}")
@@ -343,7 +341,9 @@ def _checked(frames: Frames, times: float | Sequence[float] | None) -> tuple[Any
     given = list(times) if isinstance(times, Sequence | np.ndarray) else [times]
     found = [as_number(each) for each in given]
     if len(found) != len(pictures) or any(each is None for each in found):
-        raise ValueError(f"give one time in seconds per frame, finite numbers; got {given!r} for {len(pictures)} frames")
+        raise ValueError(
+            f"give one time in seconds per frame, finite numbers; got {given!r} for {len(pictures)} frames"
+        )
     return pictures, [each for each in found if each is not None]
 
 
