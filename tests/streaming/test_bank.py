@@ -113,7 +113,7 @@ def test_a_still_hour_takes_few_supports_and_an_event_in_it_is_kept():
     features = torch.ones(3000, *SHAPE) + 1e-3 * torch.randn(3000, *SHAPE, generator=torch.Generator().manual_seed(4))
     features[1000:1040] += 1
     view = filled(features, capacity=12, recent=2).view()
-    event = [record for record in view.records if 1000 <= record.first and record.last < 1040]
+    event = [record for record in view.records if record.first >= 1000 and record.last < 1040]
     assert event
     assert sum(record.count for record in event) >= 35
 

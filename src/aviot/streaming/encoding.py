@@ -103,8 +103,7 @@ class FrameEncoder:
     def _scaled(self, picture: Picture) -> Picture:
         """Scale a frame; one that would get another size than the first is resized to that."""
         scaling = self._scaling
-        depends = self.frame_size is not None and isinstance(scaling, PatchScaling)
-        if depends and scaling.sizes(*picture.shape[:2])[-1] != self.frame_size:
+        if isinstance(scaling, PatchScaling) and self.frame_size not in (None, scaling.sizes(*picture.shape[:2])[-1]):
             scaling = replace(scaling, size=self.frame_size, by_way=None)
         scaled = scaling(picture)
         self.frame_size = self.frame_size or (scaled.shape[0], scaled.shape[1])

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from aviot.video import Picture
 
 LATE = 1.0
-"""Seconds by which a frame may come too late for its place: it is left out. When times go back by more, the clock was set
-back, and times continue from the last one."""
+"""Seconds by which a frame may come too late for its place: it is left out. When times go back by more, the clock was
+set back, and times continue from the last one."""
 
 EARLY = 0.1  # of the sampling interval, by which frames may come before their turn: clocks jitter
 QUEUE_FRAMES = 64

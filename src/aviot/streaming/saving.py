@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,7 @@ def _rebuilt(about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> SavedSt
     grid = tuple(map(int, about["grid"]))
     sound = all(len(record.knots) and record.count >= len(record.knots) for record in records)
     whole = records[0].first == 0 and records[-1].last + 1 == about["status"]["encoded"]
-    joined = all(a.last + 1 == b.first for a, b in zip(records, records[1:], strict=False))
+    joined = all(a.last + 1 == b.first for a, b in pairwise(records))
     finite = all(bool(torch.isfinite(tensor).all()) for tensor in tensors.values())
     sized = supports[FEATURES].shape[:2] == (len(records), grid[0] * grid[1]) and len(records) <= about["capacity"]
     if not (sound and whole and joined and finite and sized):

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack, overload
@@ -43,7 +43,7 @@ class StreamAnswer(Answer):
     `provenance` is the mixture of these supports behind each token, `sources` that of the original frames.
     """
 
-    status: StreamStatus = StreamStatus()
+    status: StreamStatus = field(default_factory=StreamStatus)
     records: tuple[FrameRange, ...] = ()  # the frames behind each support
 
     @property
@@ -243,7 +243,7 @@ class StreamingSession:
         if stream:
             return session.ask(question, stream=True, **how)
         found = session.ask(question, **how)
-        own = {field.name: getattr(found, field.name) for field in fields(found)}
+        own = {each.name: getattr(found, each.name) for each in fields(found)}
         return StreamAnswer(**own | {"frames": len(records)}, status=status, records=records)
 
     def snapshot(self) -> tuple[VideoSession, tuple[FrameRange, ...], StreamStatus]:
