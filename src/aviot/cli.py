@@ -20,6 +20,7 @@ from aviot.commands.evaluate import evaluate
 from aviot.commands.explain import explain
 from aviot.commands.reproduce import reproduce
 from aviot.commands.train import TrainCommand, train
+from aviot.commands.watch import watch
 from aviot.utils.printing import guard_output, printable
 
 
@@ -63,7 +64,7 @@ def _paragraphs(verb: Callable[..., None]) -> str:
     return "\n\n".join(" ".join(part.split("\n")) for part in cleandoc(verb.__doc__ or "").split("\n\n"))
 
 
-for verb in (answer, compress, explain, compare, evaluate, bench, train, convert, account, demo, reproduce):
+for verb in (answer, watch, compress, explain, compare, evaluate, bench, train, convert, account, demo, reproduce):
     app.command(cls=TrainCommand if verb is train else None, help=_paragraphs(verb))(verb)
 app.command("app", help=_paragraphs(serve_app))(serve_app)
 

@@ -1,11 +1,14 @@
 """Files of a stream's memory: one safetensors file with the supports, the frames behind each, and all counts."""
 
 import json
-from collections.abc import Mapping
+import logging
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -19,6 +22,8 @@ from aviot.streaming.bank import FEATURES, BankView, SupportBank
 from aviot.streaming.encoding import StreamShape
 from aviot.streaming.records import FrameRange
 from aviot.streaming.status import StreamStatus
+
+logger = logging.getLogger(__name__)
 
 KEY, VERSION = "aviot_stream", 1
 PREFIX = "support."
@@ -46,6 +51,35 @@ class SavedStream:
         bank.add(tensors, self.view.records)
         bank.merges = self.merges
         return bank
+
+
+class Saver:
+    """A thread that saves every so many seconds while a `with` block runs, and once more at its end."""
+
+    def __init__(self, save: Callable[[Path], None], path: Path, seconds: float, ready: Callable[[], bool]) -> None:
+        self._save, self._path, self._seconds, self._ready = save, path, seconds, ready
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="aviot-saver", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+        if self._ready():
+            self._save(self._path)
+
+    def _work(self) -> None:
+        while not self._over.wait(self._seconds):
+            if self._ready():
+                try:
+                    self._save(self._path)
+                except OSError as error:  # a full disk may have room again next time; the last save says so otherwise
+                    logger.warning("%s was not saved: %s", self._path, error)
 
 
 def write(path: Path, saved: SavedStream, backbone: Backbone) -> None:

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import TracebackType
@@ -24,7 +24,7 @@ from aviot.streaming.provenance import StreamProvenance
 from aviot.streaming.records import FrameRange
 from aviot.streaming.status import StreamStatus
 from aviot.utils.values import as_number, as_whole
-from aviot.video import Frames
+from aviot.video import Frames, Picture, VideoError
 from aviot.video.checks import MAX_PIXELS
 from aviot.video.frames import is_tensor
 from aviot.video.sampling import check_rate
@@ -138,32 +138,48 @@ class StreamingSession:
         dropped. Raises StreamError if an earlier frame could not be encoded.
         """
         pictures, at = _checked(frames, times)
-        if self._failure is not None:
-            raise StreamError(f"encoding has failed ({self._failure}); the memory up to then can still be asked") from (
-                self._failure
-            )
+        queued = 0
         with self._pushing:
-            if self._ended:
-                raise ValueError("the stream has ended; open a new session for another one")
-            self._start()
+            self._begin()
             arrived = self._arrival()
-            return sum(self._push_one(picture, arrived if at is None else at[i]) for i, picture in enumerate(pictures))
+            for place, picture in enumerate(pictures):
+                ticket = self._admitted(arrived if at is None else at[place])
+                if ticket is not None:
+                    own = picture.detach().cpu().numpy() if is_tensor(picture) else picture
+                    self._queue.put(QueuedFrame(np.array(own), *ticket))  # a producer may use its buffer again
+                    queued += 1
+        return queued
 
-    def _push_one(self, picture: Any, time: float) -> bool:
+    def offer(self, make: Callable[[], Picture], time: float | None = None) -> bool:
+        """Queue one frame like `push`, but call for it, as uint8 RGB [H,W,3], only if it is not skipped or dropped.
+
+        A frame that cannot be made (VideoError) counts as damaged. Return whether it was queued.
+        """
+        with self._pushing:
+            self._begin()
+            ticket = self._admitted(self._arrival() if time is None else time)
+        if ticket is None:
+            return False
+        try:
+            (picture,), _ = _checked(make(), 0.0)
+        except VideoError:
+            self.note_damaged()
+            return False
+        self._queue.put(QueuedFrame(picture, *ticket))
+        return True
+
+    def _admitted(self, time: float) -> tuple[int, float] | None:
+        """Count a frame, and return its number and time; None if it is late, skipped or dropped."""
         number = self._seen
         self._seen += 1
         now = self._clock.at(time)
         if now is None:
             self._late += 1
-            return False
+            return None
         if not self._sampler.takes(now):
             self._skipped += 1
-            return False
-        if not self._queue.admits():
-            return False
-        own = picture.detach().cpu().numpy() if is_tensor(picture) else picture
-        self._queue.put(QueuedFrame(np.array(own), number, now))  # a copy: a producer may use its buffer again
-        return True
+            return None
+        return (number, now) if self._queue.admits() else None
 
     def _arrival(self) -> float:
         now = time.monotonic()
@@ -268,7 +284,14 @@ class StreamingSession:
             raise ValueError(f"no frame has been encoded yet{failed}; push frames, and wait() for them")
         return self._bank
 
-    def _start(self) -> None:
+    def _begin(self) -> None:
+        """Start the encoding thread with the first frame; refuse frames after the end or a failure."""
+        if self._failure is not None:
+            raise StreamError(
+                f"encoding has failed ({self._failure}); the memory up to then can still be asked"
+            ) from self._failure
+        if self._ended:
+            raise ValueError("the stream has ended; open a new session for another one")
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="aviot-stream", daemon=True)
             self._thread.start()
