@@ -1,6 +1,6 @@
-"""Tiny models of every family, which the tests of families share."""
+"""Tiny models of every family and tiny clips, which other folders' tests share."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "families"))
+sys.path[:0] = [str(Path(__file__).parents[1] / folder) for folder in ("families", "video")]

@@ -16,7 +16,7 @@ from av.container import InputContainer
 
 from aviot.streaming.sources.base import POLL_SECONDS, LiveFrame, Source
 from aviot.video.checks import MAX_PIXELS, VideoError, check_file, reason
-from aviot.video.container import FORMATS, VideoContainer
+from aviot.video.container import FORMATS, NO_PTS, VideoContainer
 from aviot.video.decode import RgbConverter
 
 NETWORK_FORMATS = f"{FORMATS},mpjpeg,rtp,rtsp,sdp"
@@ -42,8 +42,10 @@ class FilePlayback(Source):
         converter = RgbConverter()
         with self._container as source:
             for packet in self._packets(stop):
+                if packet is not None and packet.is_corrupt:
+                    source.note_error(NO_PTS if packet.pts is None else packet.pts)
                 for frame in source.decode(packet):
-                    yield _live(frame, converter)
+                    yield _live(frame, source.stream, converter)
                 self.damaged = len(source.unclean)
 
     def _packets(self, stop: threading.Event) -> Iterator[av.Packet | None]:
@@ -70,9 +72,10 @@ class Demuxed(Source):
                 timed = container.format.name not in UNTIMED
                 for packet in _packets(container, stream, stop):
                     for frame in self._decoded(stream, packet):
-                        yield _live(frame, converter, timed=timed)
+                        yield _live(frame, stream, converter, timed=timed)
 
     def _decoded(self, stream: Any, packet: av.Packet | None) -> list[av.VideoFrame]:
+        self.damaged += packet is not None and packet.is_corrupt
         try:
             frames = stream.codec_context.decode(packet)
         except (av.FFmpegError, ValueError):
@@ -218,8 +221,7 @@ def _packets(container: InputContainer, stream: Any, stop: threading.Event) -> I
     yield None  # drains the decoder
 
 
-def _live(frame: av.VideoFrame, converter: RgbConverter, *, timed: bool = True) -> LiveFrame:
-    at = None
-    if timed and frame.pts is not None and frame.time_base is not None:
-        at = float(frame.pts * frame.time_base)
+def _live(frame: av.VideoFrame, stream: Any, converter: RgbConverter, *, timed: bool = True) -> LiveFrame:
+    unit = frame.time_base or stream.time_base  # frames that are drained have none
+    at = float(frame.pts * unit) if timed and frame.pts is not None and unit else None
     return LiveFrame(at, partial(converter.convert, frame))
