@@ -12,20 +12,17 @@ import numpy as np
 import torch
 
 from aviot import methods
-from aviot.backbones.attention import EXTRAS
 from aviot.engine.base import Stopwatch
-from aviot.methods.base import Method
 from aviot.session import Answer, AskOptions, VideoLM, VideoSession
 from aviot.streaming import saving
+from aviot.streaming.arguments import check_method, checked_frames, checked_limits
 from aviot.streaming.bank import MIN_SUPPORTS, BankView, SupportBank
 from aviot.streaming.encoding import BATCH, FrameEncoder
 from aviot.streaming.intake import FrameQueue, FrameSampler, QueuedFrame, StreamClock
 from aviot.streaming.provenance import StreamProvenance
 from aviot.streaming.records import FrameRange
 from aviot.streaming.status import StreamStatus
-from aviot.utils.values import as_number, as_whole
 from aviot.video import Frames, Picture, VideoError
-from aviot.video.checks import MAX_PIXELS
 from aviot.video.frames import is_tensor
 from aviot.video.sampling import check_rate
 
@@ -78,7 +75,9 @@ class StreamingSession:
         fps: float | None = None,
     ) -> None:
         self.lm = lm
-        self._limits = _limits(memory_tokens=memory_tokens, memory_bytes=memory_bytes, recent_frames=recent_frames)
+        self._limits = checked_limits(
+            memory_tokens=memory_tokens, memory_bytes=memory_bytes, recent_frames=recent_frames
+        )
         self._encoder = FrameEncoder(lm)
         self.fps = self._encoder.defaults.fps if fps is None else check_rate("fps", fps)
         self._clock, self._sampler, self._queue = StreamClock(), FrameSampler(self.fps), FrameQueue()
@@ -115,7 +114,8 @@ class StreamingSession:
             view, status = bank.view(), self.status()
             assert self._encoder.shape is not None  # it has encoded what is in the bank
             assert self._encoder.frame_size is not None
-            clock = (self._clock.last or 0.0, self._clock.offset, self._clock.step)
+            with self._pushing:
+                clock = (self._clock.last or 0.0, self._clock.offset, self._clock.step)
             saved = saving.SavedStream(
                 view=view,
                 capacity=bank.capacity,
@@ -137,7 +137,7 @@ class StreamingSession:
         frame's is that of its arrival. Return how many were queued: others are skipped, for the sampling rate, or
         dropped. Raises StreamError if an earlier frame could not be encoded.
         """
-        pictures, at = _checked(frames, times)
+        pictures, at = checked_frames(frames, times)
         queued = 0
         with self._pushing:
             self._begin()
@@ -161,7 +161,7 @@ class StreamingSession:
         if ticket is None:
             return False
         try:
-            (picture,), _ = _checked(make(), 0.0)
+            (picture,), _ = checked_frames(make(), 0.0)
         except VideoError:
             self.note_damaged()
             return False
@@ -254,7 +254,7 @@ class StreamingSession:
         The budget counts the memory's supports: `Budget(tokens=2048)` is a limit on what the decoder reads however
         long the stream is. Methods that read the encoder's attention are refused, since frames are not kept.
         """
-        _check_method(methods.get(how.get("method", methods.registry.DEFAULT)))
+        check_method(methods.get(how.get("method", methods.registry.DEFAULT)))
         session, records, status = self.snapshot()
         if stream:
             return session.ask(question, stream=True, **how)
@@ -334,45 +334,3 @@ class StreamingSession:
         recent = limits["recent_frames"]
         recent = max(1, capacity // RECENT_SHARE) if recent is None else min(recent, capacity - 2)
         return SupportBank(capacity, recent, like)
-
-
-def _limits(**given: int | None) -> dict[str, int | None]:
-    """Return the limits of a memory, checked."""
-    if given["memory_tokens"] is not None and given["memory_bytes"] is not None:
-        raise ValueError("give memory_tokens or memory_bytes, not both")
-    found = {name: None if value is None else as_whole(value) for name, value in given.items()}
-    for name, value in found.items():
-        if given[name] is not None and (value is None or value < 1):
-            raise ValueError(f"{name} must be a whole number of at least 1, got {given[name]!r}")
-    return found
-
-
-def _checked(frames: Frames, times: float | Sequence[float] | None) -> tuple[Any, list[float] | None]:
-    """Return frames [T,H,W,3] and their times; ValueError for anything else."""
-    if not isinstance(frames, np.ndarray) and not is_tensor(frames):
-        raise ValueError(
-            f"frames must be an array or a tensor, got {type(frames).__name__}; stack a list with np.stack"
-        )
-    shape = tuple(frames.shape)
-    if str(frames.dtype) not in ("uint8", "torch.uint8") or len(shape) not in (3, 4) or shape[-1] != 3 or 0 in shape:
-        raise ValueError(f"frames must be uint8 RGB, [H,W,3] or [T,H,W,3], got {frames.dtype} {shape}")
-    if shape[-3] * shape[-2] > MAX_PIXELS:
-        raise ValueError(f"frames of {shape[-2]}x{shape[-3]} have more than {MAX_PIXELS:,} pixels; scale them down")
-    pictures = frames if len(shape) == 4 else frames[None]
-    if times is None:
-        return pictures, None
-    given = list(times) if isinstance(times, Sequence | np.ndarray) else [times]
-    found = [as_number(each) for each in given]
-    if len(found) != len(pictures) or any(each is None for each in found):
-        raise ValueError(
-            f"give one time in seconds per frame, finite numbers; got {given!r} for {len(pictures)} frames"
-        )
-    return pictures, [each for each in found if each is not None]
-
-
-def _check_method(method: Method) -> None:
-    if method.before_pooling or method.needs & EXTRAS:
-        raise ValueError(
-            f"method {method.name!r} reads the encoder's attention, and a stream keeps no frames to compute it from; "
-            "choose another method"
-        )

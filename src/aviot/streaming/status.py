@@ -10,8 +10,8 @@ class StreamStatus:
 
     Of the frames pushed (`seen`), some are skipped, since the stream is faster than the sampling rate; some are
     dropped, since the encoder cannot keep up; some are late, since their time is before that of a frame already here;
-    the others are encoded, or wait for it. Frames that a source could not decode are `damaged` and not among those
-    seen. `clock_resets` counts how often the clock went back and times were continued from the last one.
+    the others are encoded, or wait for it. `damaged` frames could not be decoded; most sources notice that before they
+    count as seen. `clock_resets` counts how often the clock went back and times were continued from the last one.
     """
 
     time: float = 0.0  # seconds of the latest frame
