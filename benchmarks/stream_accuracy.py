@@ -29,7 +29,7 @@ import torch
 from aviot import Budget, VideoLM
 from aviot.bundled import embedded_model
 from aviot.engine.base import Stopwatch
-from aviot.evaluation.intervals import paired, wilson
+from aviot.evaluation.intervals import difference_interval, share_interval
 from aviot.session import VideoSession
 from aviot.streaming import FrameRange, SupportBank
 from aviot.streaming.bank import FEATURES
@@ -124,7 +124,7 @@ def rows_of(lm: VideoLM, arguments: argparse.Namespace, number: int) -> Iterator
 
 
 def table(rows: list[dict]) -> str:
-    """Return right answers by kind and memory with 95 % intervals, and paired differences from the bank."""
+    """Return right answers by kind and memory, and differences from the bank; intervals are clustered by video."""
     lines = ["| kind | memory | tokens | right | of | share, 95 % | bank minus this, 95 % |", "| --- " * 7 + "|"]
     for kind in ("recall", "perception"):
         own = [row for row in rows if row["kind"] == kind]
@@ -133,21 +133,18 @@ def table(rows: list[dict]) -> str:
             those = [row for row in own if row["memory"] == name]
             if not those:
                 continue
-            right, count = sum(row["right"] for row in those), len(those)
-            low, high = wilson(right, count)
-            gains = sum(bank[row["video"], row["asked"]] and not row["right"] for row in those)
-            losses = sum(row["right"] and not bank[row["video"], row["asked"]] for row in those)
-            apart = paired(gains, losses, count)
-            difference = "" if name == "bank" else f"{100 * (gains - losses) / count:+.0f} {_ends(apart)}"
-            tokens = np.mean([row["tokens"] for row in those])
-            share = f"{100 * right / count:.0f} % {_ends((low, high))}"
-            lines.append(f"| {kind} | {name} | {tokens:,.0f} | {right} | {count} | {share} | {difference} |")
+            videos, right = [row["video"] for row in those], [float(row["right"]) for row in those]
+            apart = [bank[row["video"], row["asked"]] - good for row, good in zip(those, right, strict=True)]
+            difference = f"{100 * np.mean(apart):+.0f} {_ends(difference_interval(apart, videos))}"
+            share = f"{100 * np.mean(right):.0f} % {_ends(share_interval(right, videos))}"
+            tokens = f"{np.mean([row['tokens'] for row in those]):,.0f}"
+            columns = (kind, name, tokens, f"{sum(right):.0f}", len(right), share, "" if name == "bank" else difference)
+            lines.append(f"| {' | '.join(map(str, columns))} |")
     return "\n".join(lines)
 
 
-def _ends(interval: object) -> str:
-    low, high = interval
-    return f"({100 * low:.0f} to {100 * high:.0f})"
+def _ends(interval: tuple[float, float] | None) -> str:
+    return "" if interval is None else f"({100 * interval[0]:.0f} to {100 * interval[1]:.0f})"
 
 
 def main() -> None:
@@ -159,12 +156,12 @@ def main() -> None:
     parser.add_argument("--memory", type=int, default=64)
     parser.add_argument("--supports", type=int, default=16)
     parser.add_argument("--minutes", type=float, default=60.0, help="start no video after this time")
-    parser.add_argument("-o", "--output", type=Path, required=True)
+    parser.add_argument("-o", "--output", type=Path, required=True, nargs="+", help="the first is written")
     arguments = parser.parse_args()
     started = time.monotonic()
-    done = {row["video"] for row in read_rows(arguments.output) if row.get("last")}
+    done = {row["video"] for row in read_rows(arguments.output[0]) if row.get("last")}
     lm = VideoLM.from_pretrained(embedded_model(), device="cpu")
-    with Journal(arguments.output) as journal:
+    with Journal(arguments.output[0]) as journal:
         for number in range(arguments.first, arguments.first + arguments.videos):
             if number in done or time.monotonic() - started > 60 * arguments.minutes:
                 continue
@@ -172,7 +169,7 @@ def main() -> None:
             for place, row in enumerate(rows):
                 journal.add(row | ({"last": True} if place == len(rows) - 1 else {}))
             print(json.dumps({"video": number, "seconds": round(time.monotonic() - started)}), flush=True)
-    print(table(read_rows(arguments.output)))
+    print(table([row for path in arguments.output for row in read_rows(path)]))
 
 
 if __name__ == "__main__":

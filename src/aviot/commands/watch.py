@@ -184,7 +184,7 @@ def watch(
             base=base,
         )
         from aviot.methods.registry import check_name
-        from aviot.streaming.sources.opening import SourceOptions
+        from aviot.streaming.sources.opening import NetworkRefusedError, SourceOptions, check_source
 
         check_name(method)
         options = SourceOptions(
@@ -194,6 +194,10 @@ def watch(
             network=network,
             end_after=None if end_after is None else seconds_of("--end-after", end_after),
         )
+        with hints({NetworkRefusedError: "--network"}):
+            check_source(source, options)
+        if not speed > 0:
+            raise ValueError(f"--speed must be a number above 0, got {speed:g}")
         how: AskOptions = {"budget": budget, "method": method, "max_new_tokens": max_new_tokens}
         with plan.journal() as journal:
             with working() as report:
@@ -272,10 +276,9 @@ def _playing(session: "StreamingSession", player: "Player", plan: WatchPlan) -> 
 
 def _player(session: "StreamingSession", source: str, options: Any, speed: float) -> "Player":
     from aviot.streaming.sources.base import Player
-    from aviot.streaming.sources.opening import NetworkRefusedError, open_source
+    from aviot.streaming.sources.opening import open_source
 
-    with hints({NetworkRefusedError: "--network"}):
-        return Player(session, open_source(source, options, fps=session.fps), speed)
+    return Player(session, open_source(source, options, fps=session.fps), speed)
 
 
 def _answer_by_schedule(

@@ -1,7 +1,5 @@
 """Sources that FFmpeg demuxes: files, files that still grow, pipes, cameras and network streams."""
 
-import os
-import stat
 import sys
 import threading
 import time
@@ -170,21 +168,6 @@ class ConnectedStream(Demuxed):
             if self._end_after is not None and time.monotonic() - silent_since > self._end_after:
                 return
             stop.wait(RETRY_SECONDS)
-
-
-def is_camera(path: Path) -> bool:
-    """Return whether a path is a character device, as cameras are."""
-    return path.exists() and stat.S_ISCHR(path.stat().st_mode)
-
-
-def is_pipe(path: Path) -> bool:
-    """Return whether a path is a named pipe."""
-    return path.exists() and stat.S_ISFIFO(path.stat().st_mode)
-
-
-def named_pipe(path: Path) -> PipedStream:
-    """Return the stream of a named pipe; waits until someone writes into it."""
-    return PipedStream(os.fdopen(os.open(path, os.O_RDONLY), "rb"), str(path))
 
 
 def _open(
