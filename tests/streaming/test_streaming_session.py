@@ -242,6 +242,8 @@ def test_an_encoder_that_fails_is_reported(monkeypatch):
     session.wait(60)
     with pytest.raises(StreamError, match="division by zero"):
         session.push(clip(1), [101])
+    status = session.status()
+    assert (status.seen, status.encoded, status.dropped, status.waiting) == (9, 8, 1, 0)
     assert session.ask("Why?", **HOW).text is not None  # the memory up to then
     session.close()
 

@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
 from aviot.commands.terminal import say
@@ -76,7 +77,8 @@ class StatusPrompt:
     def _line(self) -> str:
         ended = self.player.ended.is_set()
         failed = f"  {one_line(str(self.player.error))}" if self.player.error is not None else ""
-        return one_line(status_line(self.session.status()) + ("  ended" if ended else "") + failed)
+        whole = one_line(status_line(self.session.status()) + ("  ended" if ended else "") + failed)
+        return whole[: get_terminal_size().columns - 1]  # a line that wraps would take two
 
 
 def status_line(status: "StreamStatus") -> str:

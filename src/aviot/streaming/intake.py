@@ -99,8 +99,11 @@ class FrameQueue:
             return admitted
 
     def put(self, frame: QueuedFrame) -> None:
-        """Append a frame that was admitted, and thin the queue out if it is full."""
+        """Append a frame that was admitted, and thin the queue out if it is full; a closed one drops it."""
         with self._changed:
+            if self._closed:
+                self.dropped += 1
+                return
             self._waiting.append(frame)
             self._bytes += frame.picture.nbytes
             while len(self._waiting) > 1 and (len(self._waiting) > self.frames or self._bytes > self.most_bytes):
@@ -131,9 +134,10 @@ class FrameQueue:
                 self._stride, self._offered = max(1, self._stride // 2), 0
             return taken
 
-    def done(self) -> None:
-        """Say that the frames taken last have been encoded, or never will be."""
+    def done(self, encoded: bool) -> None:
+        """Say that the frames taken last have been encoded; if they never will be, they count as dropped."""
         with self._changed:
+            self.dropped += 0 if encoded else self._taken
             self._taken = 0
             self._changed.notify_all()
 

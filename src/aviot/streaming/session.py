@@ -306,8 +306,7 @@ class StreamingSession:
                 self._failure = error
                 self._queue.close()
                 self._queue.discard()
-            finally:
-                self._queue.done()
+            self._queue.done(encoded=self._failure is None)
 
     def _remember(self, frames: Sequence[QueuedFrame]) -> None:
         tensors, records = self._encoder.encode(frames, self._encoded)

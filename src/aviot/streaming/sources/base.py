@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from aviot.streaming.session import StreamError, StreamingSession
+from aviot.streaming.session import StreamingSession
 from aviot.video import Picture
 
 POLL_SECONDS = 0.1
@@ -72,7 +72,7 @@ class Player:
                 self.session.offer(frame.make, frame.time)
                 damaged, noted = self.source.damaged - noted, self.source.damaged
                 self.session.note_damaged(damaged)
-        except (ValueError, OSError, StreamError) as error:
+        except Exception as error:
             self.error = error
         finally:
             self.session.note_damaged(self.source.damaged - noted)
