@@ -38,7 +38,7 @@ def said(result):
 
 
 def test_answers_are_json_lines(video):
-    result = run(video, *FAST, "-q", "Why?", "-q", "When?", "--ask-every", "5s", "--tokens", "500")
+    result = run(video, *FAST, "-q", "Why?", "-q", "When?", "--ask-every", "5s", "--budget", "tokens=500")
     assert result.exit_code == 0, said(result)
     rows = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
     assert [row["question"] for row in rows[:2]] == ["Why?", "When?"]
@@ -91,7 +91,7 @@ def test_a_memory_is_saved_and_gone_on_from(video, tmp_path):
         (["CLIP", "-q", "Why?", "--memory", "much"], "--memory must be a size"),
         (["CLIP", "-q", "Why?", "--raw", "big"], "--raw must be WIDTHxHEIGHT"),
         (["CLIP", "-q", "Why?", "--raw", "64x48"], "read from standard input"),
-        (["CLIP", "-q", "Why?", "--tokens", "9", "--keep", "0.5"], "give one of"),
+        (["CLIP", "-q", "Why?", "--budget", "tokens=9", "--keep", "0.5"], "give one of"),
         (["CLIP", "-q", "Why?", "--method", "nothing"], "nothing"),
         (["CLIP", "-q", "Why?", "-o", "no/such/folder/x"], "not a directory"),
         (["CLIP", "-q", "Why?", "--memory", "2MB", "--memory-tokens", "9"], "not both"),

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aviot.budget import Budget
 from aviot.commands.model import ModelChoice
 from aviot.commands.options import (
     Base,
+    BudgetText,
     Device,
     DeviceMap,
     Download,
@@ -27,7 +27,7 @@ from aviot.commands.options import (
     ModelRatio,
     Quantize,
     Revision,
-    chosen_budget,
+    any_budget,
 )
 from aviot.commands.prompt import StatusPrompt, clock
 from aviot.commands.terminal import hints, mistakes, say, working
@@ -111,9 +111,6 @@ MemoryBytes = Annotated[
     str | None,
     typer.Option("--memory", metavar="SIZE", help="Size of the memory in bytes instead: 500MB, 2GB."),
 ]
-Tokens = Annotated[
-    int | None, typer.Option(help="Most visual tokens per answer, instead of a ratio.", show_default=False)
-]
 State = Annotated[
     Path | None,
     typer.Option(
@@ -142,7 +139,7 @@ def watch(
     fps: Fps = None,
     ratio: ModelRatio = None,
     keep: Keep = None,
-    tokens: Tokens = None,
+    budget: BudgetText = None,
     method: MethodOption = DEFAULT,
     max_new_tokens: MaxNewTokens = 64,
     model: Model = None,
@@ -171,7 +168,7 @@ def watch(
             save_every=seconds_of("--save-every", save_every),
         )
         plan.check(source)
-        budget = _budget(ratio, keep, tokens)
+        limit = any_budget(ratio, keep, budget)
         limits: dict[str, Any] = {"memory_tokens": memory_tokens, "memory_bytes": _bytes(memory)}
         chosen = ModelChoice.of(
             model,
@@ -198,7 +195,7 @@ def watch(
             check_source(source, options)
         if not speed > 0:
             raise ValueError(f"--speed must be a number above 0, got {speed:g}")
-        how: AskOptions = {"budget": budget, "method": method, "max_new_tokens": max_new_tokens}
+        how: AskOptions = {"budget": limit, "method": method, "max_new_tokens": max_new_tokens}
         with plan.journal() as journal:
             with working() as report:
                 lm = chosen.load(report)
@@ -325,11 +322,3 @@ def _size(text: str | None) -> tuple[int, int] | None:
     if found is None:
         raise ValueError(f"--raw must be WIDTHxHEIGHT in pixels, such as 640x480, got {text!r}")
     return int(found[1]), int(found[2])
-
-
-def _budget(ratio: float | None, keep: float | None, tokens: int | None) -> Budget | None:
-    if tokens is None:
-        return chosen_budget(ratio, keep)
-    if ratio is not None or keep is not None:
-        raise ValueError("give one of --ratio, --keep and --tokens")
-    return Budget(tokens=tokens)
