@@ -19,6 +19,7 @@ def test_public_names():
         "PositionEncoder",
         "Provenance",
         "SegmentMean",
+        "StreamingSession",
         "UniformKeep",
         "VideoLM",
         "VideoSession",

@@ -10,5 +10,6 @@ from aviot.methods.aviot import UniformKeep as UniformKeep
 from aviot.session import Answer as Answer
 from aviot.session import VideoLM as VideoLM
 from aviot.session import VideoSession as VideoSession
+from aviot.streaming.session import StreamingSession as StreamingSession
 
 __version__: str

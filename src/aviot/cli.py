@@ -23,6 +23,7 @@ from aviot.commands.explain import explain
 from aviot.commands.reproduce import reproduce
 from aviot.commands.serve import serve
 from aviot.commands.train import TrainCommand, train
+from aviot.commands.watch import watch
 from aviot.utils.printing import guard_output, printable
 
 
@@ -66,9 +67,24 @@ def _paragraphs(verb: Callable[..., None]) -> str:
     return "\n\n".join(" ".join(part.split("\n")) for part in cleandoc(verb.__doc__ or "").split("\n\n"))
 
 
-ANSWERING: tuple[Callable[..., None], ...] = (answer, compress, explain, compare, evaluate, calibrate, batch, serve)
-OTHERS: tuple[Callable[..., None], ...] = (bench, train, convert, account, demo, reproduce)
-for verb in (*ANSWERING, *OTHERS):
+VERBS: tuple[Callable[..., None], ...] = (
+    answer,
+    watch,
+    compress,
+    explain,
+    compare,
+    evaluate,
+    calibrate,
+    batch,
+    serve,
+    bench,
+    train,
+    convert,
+    account,
+    demo,
+    reproduce,
+)
+for verb in VERBS:
     app.command(cls=TrainCommand if verb is train else None, help=_paragraphs(verb))(verb)
 app.command("app", help=_paragraphs(serve_app))(serve_app)
 

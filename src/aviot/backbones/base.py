@@ -219,6 +219,11 @@ class Backbone(ABC):
         return 1.0
 
     @property
+    def merged_frames(self) -> int:
+        """The number of frames that the encoder merges into one."""
+        return 1
+
+    @property
     def device(self) -> torch.device:
         """The model's device."""
         return self.model.device
