@@ -9,6 +9,8 @@ from aviot.models import AviotConfig, AviotForConditionalGeneration, AviotProces
 from aviot_lab.world.world import GRID
 
 PATCH = 4  # pixels
+POOLED = 3  # patches along a side of a token
+TOKEN_GRID = (GRID // POOLED, GRID // POOLED)  # tokens of a frame
 POSITION = 0.75  # initial standard deviation of the weights of the slowest waves of time, row and column
 SPACE = "\u0120"  # a space in the vocabulary of a byte-level tokenizer
 OWN = 0.3  # share of a word's embedding that it does not have in common with the same word after a space
@@ -41,7 +43,9 @@ def small_config(tokenizer: PreTrainedTokenizerFast) -> AviotConfig:
         pad_token_id=tokenizer.pad_token_id,
     )
     compressor = {"cost_dim": 64}
-    return AviotConfig(vision_config=vision, text_config=text, compressor_config=compressor, pool_stride=3, ratio=4.0)
+    return AviotConfig(
+        vision_config=vision, text_config=text, compressor_config=compressor, pool_stride=POOLED, ratio=4.0
+    )
 
 
 def new_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> AviotForConditionalGeneration:

@@ -23,6 +23,9 @@ HASHED_NAMES = {
 }
 """Fields that had another name when the bundled weights were trained; the earlier name is hashed."""
 
+ADDED_NAMES = ("kept",)
+"""Fields that were added since the bundled weights were trained; they are hashed where they are set."""
+
 
 def data_fingerprint(curriculum: Curriculum, tokenizer: PreTrainedTokenizerFast) -> str:
     """Return the SHA-256 of the curriculum, each phase's first scene, and every whole number of its first batches.
@@ -47,6 +50,8 @@ def _whole_numbers(value: Any) -> Iterator[bytes]:
     """Yield names and whole numbers of a batch, in the order of its fields."""
     if is_dataclass(value):
         for field in fields(value):
+            if field.name in ADDED_NAMES and getattr(value, field.name) is None:
+                continue
             yield HASHED_NAMES.get(field.name, field.name).encode()
             yield from _whole_numbers(getattr(value, field.name))
     elif isinstance(value, Tensor | np.ndarray):

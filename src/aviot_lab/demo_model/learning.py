@@ -5,14 +5,18 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from aviot.backbones.llava_video.features_to_tokens import PositionedVideo
+from aviot.backbones.llava_video.model import AviotModel
 from aviot.backbones.llava_video.prompt_batch import IGNORED
 from aviot.budget import Budget
+from aviot.methods import Compressed
 from aviot.methods.aviot import Compression
+from aviot.methods.baselines import RandomTokens
 from aviot.methods.registry import DEFAULT, UNCOMPRESSED
 from aviot.models import AviotForConditionalGeneration
 from aviot.utils.to_device import to_device
@@ -66,9 +70,9 @@ def answer(
 ) -> Answers:
     """Answer a batch's questions about encoded videos with teacher forcing.
 
-    A row is right exactly if greedy decoding would generate its answer. `ratio=None` leaves videos uncompressed. The
-    compressor is conditioned on each row's own question, or on that of the row whose index `question_of` has; with
-    `conditioned=False`, on none.
+    A row is right exactly if greedy decoding would generate its answer. `ratio=None` leaves videos uncompressed, but
+    for the tokens that the batch drops (`batch.kept`). The compressor is conditioned on each row's own question, or on
+    that of the row whose index `question_of` has; with `conditioned=False`, on none.
     """
     path, device = model.model, u.device
     embed = model.get_input_embeddings()
@@ -81,9 +85,15 @@ def answer(
     if questions is not None and question_of is not None:
         questions = questions[list(question_of)]
     videos = path.prepare(u, relevance=uses_question)
-    asked = videos.for_prompts(tuple(batch.video.tolist()))
-    made = path.compress(asked, questions, budget=ratio or WHOLE, method=method)
-    tokens = path.project(made.features)
+    made, kept = None, batch.kept
+    if isinstance(method, RandomTokens):
+        kept = method(path.frame_tokens(videos).only(0), budget=ratio or WHOLE).mixture.indices[:, 0]
+    if kept is not None:
+        tokens = tokens_left(path, videos, to_device(kept, device))[to_device(batch.video, device)]
+    else:
+        asked = videos.for_prompts(tuple(batch.video.tolist()))
+        made = path.compress(asked, questions, budget=ratio or WHOLE, method=method)
+        tokens = path.project(made.features)
     whole = torch.cat((before.to(tokens.dtype), tokens, after.to(tokens.dtype)), 1)
     start, end = whole.shape[1] - ids.shape[1], whole.shape[1]
     whole = F.pad(whole, (0, 0, 0, -end % ROUNDED))  # at the end, where no token attends to it
@@ -97,3 +107,14 @@ def answer(
     language = (each * weights).sum() / weights.sum()
     agrees = (logits.argmax(-1) == targets) | (targets == IGNORED)
     return Answers(language, agrees, videos.x, tokens, made if method.compresses else None)
+
+
+def tokens_left(path: AviotModel, videos: PositionedVideo, kept: Int[Tensor, "n"]) -> Float[Tensor, "V v d"]:
+    """Return the tokens that are left if all but `kept` are dropped, in the order and with the separators of inference.
+
+    `kept` has flat indices, the same for all videos.
+    """
+    every = path.frame_tokens(videos)
+    _, order = path.with_separators(Compressed.kept(every.only(0), kept))
+    tokens = every.features.flatten(1, 2)[:, kept[order.clamp_min(0)]]
+    return torch.where((order < 0)[:, None], path.connector.row_separator.to(tokens), tokens)

@@ -32,13 +32,19 @@ Shares = dict[str, Tensor]
 class TrainingModel(nn.Module):
     """The model, the heads of its auxiliary tasks, and the compressor that it is trained with.
 
-    The names of the submodules are part of a run's files.
+    Without `auxiliary`, answers alone are learned. The names of the submodules are part of a run's files.
     """
 
     def __init__(
-        self, model: AviotForConditionalGeneration, tokenizer: PreTrainedTokenizerFast, compressor: CompressorName
+        self,
+        model: AviotForConditionalGeneration,
+        tokenizer: PreTrainedTokenizerFast,
+        compressor: CompressorName,
+        *,
+        auxiliary: bool = True,
     ) -> None:
         super().__init__()
+        self.auxiliary = auxiliary
         self.model = model
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
@@ -91,7 +97,10 @@ class TrainingModel(nn.Module):
             "transport": self.model.config.transport_loss_weight * answers.transport,
         }
         shares = {"right": answers.right.float().mean()}
-        if batch.ratio is None:
+        if not self.auxiliary:
+            self.states.clear()
+            return losses, shares
+        if batch.whole:
             means = self._cells(answers.tokens).mean((2, 3))
             losses["naming"] = self.naming.loss(means, self._words, to_device(batch.visible_names, u.device))
         if batch.question_frames is not None:
