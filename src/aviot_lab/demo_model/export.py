@@ -28,8 +28,8 @@ YARDSTICKS = {
     "yardstick": (
         "",
         "**A yardstick for methods that need no training**: a twin of the bundled demo model, by the same recipe",
-        "and steps, but never taught with AVIOT's mixtures. In the last phase tokens were dropped at random instead, one",
-        "by one, in whole frames or in blocks, 0 to 95 % of them. Its parts for AVIOT are untrained.",
+        "and steps, but never taught with AVIOT's mixtures. In the last phase tokens were dropped at random instead,",
+        "one by one, in whole frames or in blocks, 0 to 95 % of them. Its parts for AVIOT are untrained.",
     ),
     "adapted": (
         "",
@@ -96,8 +96,8 @@ def _card(log: Sequence[Row], curriculum: Curriculum, data: str, step: int, size
         "## Training",
         f"`python -m aviot_lab.demo_model.train RUN{_options(log)}`, {step:,} steps done of {curriculum.steps:,};",
         f"weights start from {_origin(log, curriculum)}. Data: the world of seed {curriculum.seed}, split `train`,",
-        "drawn while training; nothing else was seen. Questions of `validation` and `test` are about combinations that no",
-        "question of training has.",
+        "drawn while training; nothing else was seen. Questions of `validation` and `test` are about combinations that",
+        "no question of training has.",
         "",
         *_pieces(log, data),
         "",
