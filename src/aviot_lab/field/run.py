@@ -1,5 +1,6 @@
 """One field experiment: checks, unfinished batches of questions per model, and the report."""
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -9,6 +10,7 @@ from typing import Any
 import torch
 
 from aviot import methods
+from aviot.bundled import is_embedded
 from aviot.evaluation.manifest import weight_hashes
 from aviot.evaluation.schema import (
     Check,
@@ -147,6 +149,18 @@ class _Field:
             untrained = "" if was_trained(lm, folder) else UNTRAINED
             self.loaded = name, FieldEvaluator(lm, self.settings, untrained, self.progress.answering)
         return self.loaded[1]
+
+
+def named_folders(folders: Sequence[Path]) -> dict[str, Path]:
+    """Return model folders by their names, which may be used in names of files; a repeated name gets a number."""
+    named: dict[str, Path] = {}
+    for folder in folders:
+        name = "bundled" if is_embedded(folder) else re.sub(r"\W+", "-", folder.resolve().name).strip("-") or "model"
+        number = 2
+        while name in named:
+            name, number = f"{name.removesuffix(f'-{number - 1}')}-{number}", number + 1
+        named[name] = folder
+    return named
 
 
 def was_trained(lm: VideoLM, folder: Path) -> bool:

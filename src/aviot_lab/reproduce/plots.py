@@ -15,7 +15,8 @@ TALL = (7.5, 5.2)
 class Draw(Protocol):
     """Draws figures on a panel."""
 
-    def __call__(self, panel: Any, figures: Mapping[str, Any]) -> None: ...
+    def __call__(self, panel: Any, figures: Mapping[str, Any]) -> None:
+        """Draw."""
 
 
 def require_matplotlib() -> None:
