@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Bool, Float, Int, Int8
@@ -23,6 +24,9 @@ from aviot_lab.demo_model.naming import visible_names
 from aviot_lab.demo_model.patches import Objects, objects_of
 from aviot_lab.demo_model.relevance import QuestionFrames, question_frames
 from aviot_lab.world import Question, RenderPlan, Scene, World, WorldConfig, descriptions, frame_descriptions, plan
+
+if TYPE_CHECKING:
+    from aviot_lab.demo_model.families import ConversationTexts
 
 SHORT_SCENE = 16  # frames of the scenes that single frames are taken from: most objects are visible most of the time
 DESCRIBED_OBJECTS = 2  # per video
@@ -82,11 +86,21 @@ class Turn:
 
 
 class TrainingBatches(Dataset[ConversationBatch | FrameBatch]):
-    """The batches of a curriculum, one per step."""
+    """The batches of a curriculum, one per step.
 
-    def __init__(self, curriculum: Curriculum, tokenizer: PreTrainedTokenizerFast) -> None:
-        self.curriculum = curriculum
-        self.writer = BatchWriter(tokenizer)
+    `texts` are the prompts of the model's family (default: the demo model's), and `merged_frames` is the number of
+    frames that its encoder merges.
+    """
+
+    def __init__(
+        self,
+        curriculum: Curriculum,
+        tokenizer: PreTrainedTokenizerFast,
+        texts: "ConversationTexts | None" = None,
+        merged_frames: int = 1,
+    ) -> None:
+        self.curriculum, self.merged_frames = curriculum, merged_frames
+        self.writer = BatchWriter(tokenizer, texts)
         self.finder = OptionFinder(tokenizer)
         self.world = World(WorldConfig(seed=curriculum.seed))
         self.practice = {
@@ -135,7 +149,7 @@ class TrainingBatches(Dataset[ConversationBatch | FrameBatch]):
         if not whole and task == "compressed":
             ratio = sample_ratio(torch.Generator().manual_seed(draws.below(2**31)))
         elif not whole:
-            kept = draw_kept(draws, scenes[0].frames, TOKEN_GRID)
+            kept = draw_kept(draws, -(-scenes[0].frames // self.merged_frames), TOKEN_GRID)
         rows = [(scene, turns) for scene in scenes for turns in self._conversations(scene, draws, task, whole)]
         batch = self._batch(rows, ratio)
         asked = [(scene, [turn.question for turn in turns]) for scene, turns in rows]
@@ -201,8 +215,8 @@ def _forms(question: Question, draws: Draws) -> list[Turn]:
 class BatchWriter:
     """Turns conversations about scenes into rows of tokens."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
-        self.processor = small_processor(tokenizer)
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, texts: "ConversationTexts | None" = None) -> None:
+        self.processor = texts or small_processor(tokenizer)
         self.padding = tokenizer.pad_token_id
 
     def conversations(

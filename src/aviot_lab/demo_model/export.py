@@ -14,16 +14,19 @@ from aviot.backbones.checkpoints.shards import SINGLE
 from aviot.utils.files import atomic_folder, check_folder
 from aviot.utils.journal import Row, read_rows
 from aviot.utils.machine import commit, versions
-from aviot_lab.demo_model.architecture import new_model, small_processor
+from aviot_lab.demo_model.architecture import small_processor
 from aviot_lab.demo_model.curriculum import CURRICULA, Curriculum, Phase
+from aviot_lab.demo_model.families import family_of
 from aviot_lab.demo_model.fingerprint import data_fingerprint
 from aviot_lab.demo_model.log import CURVES, LOG, finished_pieces
+from aviot_lab.demo_model.networks import new_network
+from aviot_lab.demo_model.qwen import save_processing
 from aviot_lab.demo_model.state import load_weights
-from aviot_lab.demo_model.tokenizer import tokenizer_of
 
 LARGEST = 16_000_000  # bytes of weights in the package
 CARD = "README.md"
 TITLE = "# The small model of AVIOT"
+KINDS = {"llava": "the 7B's", "qwen": "Qwen2-VL's"}
 YARDSTICKS = {
     "yardstick": (
         "",
@@ -50,8 +53,8 @@ def export(run: Path, target: Path, curriculum: Curriculum | None = None) -> Non
     _check_target(target)
     log = read_rows(run / LOG)
     curriculum = curriculum or CURRICULA[_curriculum_of(log)]
-    tokenizer = tokenizer_of(run)
-    model = new_model(tokenizer, curriculum.seed)
+    architecture = _first(log).get("architecture", "llava")
+    tokenizer, model = new_network(run, architecture, curriculum.seed)
     step = load_weights(run, model, "model.")
     model = model.to(torch.bfloat16)
     size = sum(weight.nbytes for weight in model.parameters())
@@ -59,11 +62,15 @@ def export(run: Path, target: Path, curriculum: Curriculum | None = None) -> Non
         raise ValueError(
             f"the weights take {size:,} bytes, the package has room for {LARGEST:,}; make the model smaller"
         )
-    card = _card(log, curriculum, data_fingerprint(curriculum, tokenizer), step, size)
+    data = data_fingerprint(curriculum, tokenizer, family_of(model, tokenizer))
+    card = _card(log, curriculum, data, step, size)
     with atomic_folder(target) as place:
         model.save_pretrained(place)
         (place / SINGLE).chmod((place / "config.json").stat().st_mode)  # safetensors writes 0600
-        small_processor(tokenizer).save_pretrained(place)
+        if architecture == "qwen":
+            save_processing(tokenizer, place)
+        else:
+            small_processor(tokenizer).save_pretrained(place)
         if log:
             shutil.copyfile(run / LOG, place / CURVES)
         (place / CARD).write_text(card, encoding="utf-8")
@@ -78,6 +85,7 @@ def _check_target(target: Path) -> None:
 
 
 def _card(log: Sequence[Row], curriculum: Curriculum, data: str, step: int, size: int) -> str:
+    kind = KINDS[_first(log).get("architecture", "llava")]
     lines = [
         "---",
         "library_name: aviot",
@@ -85,7 +93,7 @@ def _card(log: Sequence[Row], curriculum: Curriculum, data: str, step: int, size
         "pipeline_tag: video-text-to-text",
         "---",
         TITLE,
-        "A video language model of the 7B's classes, a few hundred channels wide, for trying AVIOT out and for",
+        f"A video language model of {kind} classes, a few hundred channels wide, for trying AVIOT out and for",
         "repeating the paper's experiments. **It knows its own world and nothing else**: ten shapes in ten colours",
         "that stand, move and change (`docs/world.md`). Of any other video, and to any other question, its answers",
         "mean nothing.",
@@ -148,9 +156,13 @@ def _options(log: Sequence[Row]) -> str:
     """Return the options that the run was started with."""
     first = _first(log)
     options = {"--start": first.get("start"), "--compressor": first.get("compressor")}
-    options |= {"--curriculum": first.get("curriculum"), "--weights": "CHECKPOINT" if first.get("weights") else None}
+    options |= {
+        "--architecture": first.get("architecture"),
+        "--curriculum": first.get("curriculum"),
+        "--weights": "CHECKPOINT" if first.get("weights") else None,
+    }
     return "".join(
-        f" {name} {value}" for name, value in options.items() if value not in (None, "aviot", "demo", "none")
+        f" {name} {value}" for name, value in options.items() if value not in (None, "aviot", "llava", "demo", "none")
     )
 
 

@@ -2,6 +2,7 @@
 
 python -m aviot_lab.demo_model.train RUN [--seconds 500] [--before compressed] [--compressor uniform --start RUN]
 python -m aviot_lab.demo_model.train RUN --curriculum yardstick [--start RUN]
+python -m aviot_lab.demo_model.train RUN --curriculum yardstick --architecture qwen
 python -m aviot_lab.demo_model.train RUN --curriculum adapted --weights CHECKPOINT
 """
 
@@ -11,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
-from typing import Concatenate, ParamSpec, get_args
+from typing import Any, Concatenate, ParamSpec, get_args
 
 import torch
 from torch import nn
@@ -21,19 +22,18 @@ from transformers import PreTrainedTokenizerFast
 
 from aviot.backbones.checkpoints.shards import SINGLE
 from aviot.evaluation.manifest import weight_hashes
-from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.utils.files import atomic_folder, check_folder, folder_lock
 from aviot.utils.journal import read_rows
 from aviot.utils.machine import commit, device_named, machine, versions
 from aviot_lab.demo_model.accuracy import Setting, accuracy
-from aviot_lab.demo_model.architecture import new_model
-from aviot_lab.demo_model.batches import TrainingBatches
 from aviot_lab.demo_model.curriculum import CURRICULA, Curriculum, Task
+from aviot_lab.demo_model.families import batches_of
 from aviot_lab.demo_model.fingerprint import data_fingerprint
 from aviot_lab.demo_model.log import LOG, REPORT, Log, finished_pieces
+from aviot_lab.demo_model.networks import Architecture, loaded_weights, new_network
 from aviot_lab.demo_model.optimizers import optimizers_of
 from aviot_lab.demo_model.state import STATE, load_state, save_state
-from aviot_lab.demo_model.tokenizer import TOKENIZER_FOLDER, tokenizer_of
+from aviot_lab.demo_model.tokenizer import TOKENIZER_FOLDER
 from aviot_lab.demo_model.training_model import TrainingModel
 from aviot_lab.methods import CompressorName
 from aviot_lab.world import World, WorldConfig
@@ -74,6 +74,7 @@ class TrainOptions:
     start: Path | None = None  # a run that a new one continues
     weights: Path | None = None  # a checkpoint whose weights a new run begins with; it has no auxiliary heads to train
     curriculum: str = "demo"  # its name, for the log
+    architecture: Architecture = "llava"
     autocast: bool = False  # products in bfloat16 on a CPU, as on a GPU; faster if the CPU has instructions for it
     compiled: bool = False  # compile the layers of encoder and decoder, which takes a while once
     unexamined: bool = False  # skip the held-out evaluation
@@ -107,8 +108,9 @@ def train(folder: Path, curriculum: Curriculum, options: TrainOptions) -> None:
             "start": None if options.start is None else options.start.name,
             "compressor": options.compressor,
             "curriculum": options.curriculum,
+            "architecture": options.architecture,
             "weights": None if options.weights is None else weight_hashes(options.weights)[SINGLE],
-            "data": data_fingerprint(curriculum, run.tokenizer),
+            "data": data_fingerprint(curriculum, run.tokenizer, run.model.family),
             "machine": machine(options.device),
             "versions": versions(),
             "commit": commit(),
@@ -132,8 +134,8 @@ def _check_runs(folder: Path, options: TrainOptions) -> None:
     if resumes and start is not None:
         raise ValueError(f"{folder} has a run of its own; leave --start out to go on with it, or name another folder")
     pieces = [began for began, _ in finished_pieces(read_rows(folder / LOG))]
-    for option, own in (("curriculum", options.curriculum), ("compressor", options.compressor)):
-        earlier = {began.get(option, "demo") for began in pieces} - {own}
+    for option, first in (("architecture", "llava"), ("curriculum", "demo"), ("compressor", "aviot")):
+        earlier = {began.get(option, first) for began in pieces} - {getattr(options, option)}
         if resumes and earlier:
             name = earlier.pop()
             raise ValueError(f"{folder} was trained with {name}; go on with --{option} {name}, or name another folder")
@@ -146,8 +148,7 @@ def _load_run(folder: Path, curriculum: Curriculum, options: TrainOptions) -> Ru
     start = options.start
     known = folder if start is None else start
     if options.weights is None:
-        tokenizer = tokenizer_of(known)
-        network = new_model(tokenizer, curriculum.seed)
+        tokenizer, network = new_network(known, options.architecture, curriculum.seed)
     else:
         tokenizer, network = loaded_weights(options.weights)
     alone = options.weights is not None
@@ -166,16 +167,10 @@ def _load_run(folder: Path, curriculum: Curriculum, options: TrainOptions) -> Ru
     return Run(model, optimizers, tokenizer, step, end)
 
 
-def loaded_weights(folder: Path) -> tuple[PreTrainedTokenizerFast, AviotForConditionalGeneration]:
-    """Return the tokenizer and the model of a checkpoint that `export` wrote, in float32."""
-    model = AviotForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
-    return AviotProcessor.from_pretrained(folder).tokenizer, model
-
-
 def _train_steps(run: Run, curriculum: Curriculum, options: TrainOptions, log: Log, *, until: float) -> int:
     """Train to the run's end or until the clock says so; return the number of finished steps."""
     loader = DataLoader(
-        TrainingBatches(curriculum, run.tokenizer),
+        batches_of(curriculum, run.tokenizer, run.model.family),
         batch_size=None,
         sampler=range(run.step, run.end),
         num_workers=options.workers,
@@ -232,7 +227,7 @@ def settings_after(curriculum: Curriculum, step: int, compressor: CompressorName
 
 
 def evaluate(
-    model: AviotForConditionalGeneration,
+    model: Any,
     tokenizer: PreTrainedTokenizerFast,
     seed: int,
     step: int,
@@ -274,6 +269,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=8, help="processes that make batches, default 8")
     parser.add_argument("--compressor", choices=COMPRESSORS, help="default aviot")
     parser.add_argument("--curriculum", choices=CURRICULA, default="demo", help="default demo")
+    parser.add_argument("--architecture", choices=get_args(Architecture), default="llava", help="default llava")
     parser.add_argument("--start", type=Path, help="a run to start from")
     parser.add_argument(
         "--weights", type=Path, help="a checkpoint whose weights a new run begins with; answers alone are learned"
