@@ -115,7 +115,7 @@ YARDSTICK = replace(CURRICULUM, phases=(*CURRICULUM.phases[:-1], replace(CURRICU
 """The twin of the demo model, which never sees mixtures: random dropping takes the place of compression."""
 
 ADAPTED = Curriculum(
-    (Phase("dropped", 220, batches=((4, 16), (4, 16), (2, 32), (1, 64)), rates=(3e-4, 0.0)),),
+    (Phase("dropped", 140, batches=((4, 16), (4, 16), (2, 32), (1, 64)), rates=(3e-4, 0.0)),),
     warmup=20,
 )
 """A short fine-tuning of finished weights, for one CPU core."""
