@@ -3,15 +3,12 @@
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from aviot import methods
 from aviot.bundled import is_embedded
-from aviot.evaluation.manifest import weight_hashes
 from aviot.evaluation.schema import (
     Check,
     Schema,
@@ -26,13 +23,13 @@ from aviot.evaluation.schema import (
 from aviot.session import VideoLM
 from aviot.utils.files import explain_write_errors, folder_lock
 from aviot.utils.journal import read_rows
-from aviot.utils.machine import command_line, commit, machine, versions
+from aviot.utils.machine import command_line, machine
 from aviot_lab.demo_model.log import CURVES, finished_pieces
 from aviot_lab.field.evaluator import FieldEvaluator, Record
 from aviot_lab.field.report import document_of
 from aviot_lab.field.size import FieldSetting, FieldSize, compressing_methods, settings_of
 from aviot_lab.field.summary import FieldSummary
-from aviot_lab.reproduce.journaling import TRY_AGAIN, BatchRun
+from aviot_lab.reproduce.journaling import TRY_AGAIN, BatchRun, RunOptions
 from aviot_lab.reproduce.plots import require_matplotlib
 from aviot_lab.reproduce.progress import LOADING, BatchCost, RunProgress
 from aviot_lab.reproduce.run import SPLIT, scenes_for
@@ -46,16 +43,12 @@ Load = Callable[[Path], VideoLM]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FieldOptions:
+class FieldOptions(RunOptions):
     """Options of a run; every method is compared with the reference."""
 
     folders: Mapping[str, Path]  # by the names that the report calls the models
-    setting: str
     size: FieldSize
     reference: str
-    seed: int
-    out: Path
-    device: torch.device
 
 
 @dataclass(frozen=True)
@@ -75,10 +68,9 @@ def measure_field(options: FieldOptions, load: Load, progress: RunProgress | Non
         methods.get(name)  # raises ValueError if one cannot be loaded
     with folder_lock(options.out, f"wait until it ends, or {ELSEWHERE}"):
         progress = RunProgress() if progress is None else progress
-        dtype = torch.float32 if options.device.type == "cpu" else torch.bfloat16
-        identity = _identity(options, names, dtype)  # before anything is measured: files may change meanwhile
+        identity = _identity(options, names)  # before anything is measured: files may change meanwhile
         settings = settings_of(options.size, names)
-        records = _Field(options, load, dtype, settings, progress).finish(identity)
+        records = _Field(options, load, settings, progress).finish(identity)
         report = _about(options, identity, records) | {
             "figures": {
                 name: FieldSummary(
@@ -103,11 +95,10 @@ class _Field:
         self,
         options: FieldOptions,
         load: Load,
-        dtype: torch.dtype,
         settings: Sequence[FieldSetting],
         progress: RunProgress,
     ) -> None:
-        self.options, self.load, self.dtype, self.settings, self.progress = options, load, dtype, settings, progress
+        self.options, self.load, self.settings, self.progress = options, load, settings, progress
         self.world = World(WorldConfig(seed=options.seed))
         self.loaded: tuple[str, FieldEvaluator] | None = None
 
@@ -145,7 +136,7 @@ class _Field:
             self.progress.phase(LOADING)
             folder = self.options.folders[name]
             lm = self.load(folder)
-            lm.backbone.model.to(self.dtype)
+            lm.backbone.model.to(self.options.dtype)
             untrained = "" if was_trained(lm, folder) else UNTRAINED
             self.loaded = name, FieldEvaluator(lm, self.settings, untrained, self.progress.answering)
         return self.loaded[1]
@@ -211,21 +202,10 @@ def _is_of(record: Record, batch: FieldBatch, settings: Sequence[FieldSetting]) 
     return matches(form, allow_extra=False)(record)
 
 
-def _identity(options: FieldOptions, names: Sequence[str], dtype: torch.dtype) -> dict[str, Any]:
+def _identity(options: FieldOptions, names: Sequence[str]) -> dict[str, Any]:
     """Return everything that determines the answers; a difference makes another run."""
-    size = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(options.size).items()}
-    return {
-        "format": FORMAT,
-        "experiment": "field",
-        "size": size,
-        "methods": list(names),
-        "seed": options.seed,
-        "models": {name: weight_hashes(folder) for name, folder in options.folders.items()},
-        "commit": commit(),
-        "versions": versions(),
-        "device": machine(options.device)["device"],
-        "dtype": str(dtype).removeprefix("torch."),
-    }
+    own = {"format": FORMAT, "experiment": "field", "methods": list(names)}
+    return own | options.identity(options.size, options.folders)
 
 
 def _about(options: FieldOptions, identity: Mapping[str, Any], records: Sequence[Record]) -> dict[str, Any]:

@@ -1,14 +1,17 @@
 """Batches of a run and their journal: each is on disk before the next, and an interrupted run resumes where it was."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from aviot.evaluation.manifest import differences
+import torch
+
+from aviot.evaluation.manifest import differences, weight_hashes
 from aviot.evaluation.progress import RunningScore
 from aviot.utils.files import explain_write_errors
 from aviot.utils.journal import Journal, read_rows
+from aviot.utils.machine import commit, machine, versions
 from aviot_lab.reproduce.progress import BatchCost, RunProgress
 
 JOURNAL = "journal.jsonl"
@@ -16,6 +19,34 @@ TRY_AGAIN = "finished batches are kept: free some space or make it writable, and
 
 Record = dict[str, Any]
 Batch = TypeVar("Batch")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Options of every kind of run."""
+
+    setting: str
+    seed: int
+    out: Path
+    device: torch.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type that models run in."""
+        return torch.float32 if self.device.type == "cpu" else torch.bfloat16
+
+    def identity(self, size: Any, folders: Mapping[Any, Path]) -> dict[str, Any]:
+        """Return what determines the answers of every kind of run; `size` is a dataclass of plain values."""
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(size).items()}
+        return {
+            "size": plain,
+            "seed": self.seed,
+            "models": {name: weight_hashes(folder) for name, folder in folders.items()},
+            "commit": commit(),
+            "versions": versions(),
+            "device": machine(self.device)["device"],
+            "dtype": str(self.dtype).removeprefix("torch."),
+        }
 
 
 @dataclass(frozen=True, kw_only=True)

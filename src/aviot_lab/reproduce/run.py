@@ -2,12 +2,11 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import accumulate, count
 from pathlib import Path
 from typing import Any
 
-import torch
 from transformers import PreTrainedTokenizerBase
 
 from aviot.evaluation.manifest import weight_hashes
@@ -15,12 +14,12 @@ from aviot.evaluation.schema import Schema, is_count, is_nonnegative, is_number,
 from aviot.models import AviotForConditionalGeneration
 from aviot.session import VideoLM
 from aviot.utils.files import explain_write_errors, folder_lock
-from aviot.utils.machine import command_line, commit, machine, versions
+from aviot.utils.machine import command_line, machine
 from aviot_lab.demo_model.accuracy import question_batch
 from aviot_lab.demo_model.batches import BatchWriter
 from aviot_lab.demo_model.log import CURVES, TrainingSummary, training_summary
 from aviot_lab.reproduce.evaluator import Record, RowEvaluator
-from aviot_lab.reproduce.journaling import TRY_AGAIN, BatchRun
+from aviot_lab.reproduce.journaling import TRY_AGAIN, BatchRun, RunOptions
 from aviot_lab.reproduce.plots import require_matplotlib
 from aviot_lab.reproduce.progress import LOADING, BatchCost, RunProgress
 from aviot_lab.reproduce.rows import Part, Row, Weights, required_rows, rows_of
@@ -36,15 +35,11 @@ Load = Callable[[Path], VideoLM]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(RunOptions):
     """Options of a run."""
 
     folders: Mapping[Weights, Path]  # "model", and weights that were fine-tuned with baselines, if any
-    setting: str
     size: Size
-    seed: int
-    out: Path
-    device: torch.device
 
 
 @dataclass(frozen=True)
@@ -66,9 +61,8 @@ def reproduce(options: Options, load: Load, progress: RunProgress | None = None)
 def _reproduce(options: Options, load: Load, progress: RunProgress | None) -> dict[str, Any]:
     progress = RunProgress() if progress is None else progress
     progress.phase(LOADING)
-    dtype = torch.float32 if options.device.type == "cpu" else torch.bfloat16
     loaded = {name: load(folder) for name, folder in options.folders.items()}
-    models = {name: _checked(lm.backbone.model.to(dtype), options.folders[name]) for name, lm in loaded.items()}
+    models = {name: _checked(lm.backbone.model.to(options.dtype), options.folders[name]) for name, lm in loaded.items()}
     tokenizers = {name: lm.backbone.tokenizer for name, lm in loaded.items()}
     trained = {name: training_summary(folder) for name, folder in options.folders.items()}
     for name in models.keys() - {"model"}:
@@ -77,7 +71,7 @@ def _reproduce(options: Options, load: Load, progress: RunProgress | None) -> di
     tuned: set[Weights] = {name for name in models if name != "model"}
     rows, writer = required_rows(options.size, config, tuned), BatchWriter(tokenizers["model"])
     evaluator = RowEvaluator(models, rows, options.size, writer, on_row=progress.answering)
-    identity = _identity(options, dtype)  # before anything is measured: files may change meanwhile
+    identity = _identity(options)  # before anything is measured: files may change meanwhile
     records = _measure(options, evaluator, identity, progress)
     short, long = ([one for one in records if one["part"] == part] for part in ("short", "long"))
     report = _about(options, identity, trained, short, long) | {
@@ -186,19 +180,9 @@ def scenes_for(world: World, frames: int, questions: int) -> int:
     return next(scenes for scenes, so_far in enumerate(accumulate(asked), start=1) if so_far >= questions)
 
 
-def _identity(options: Options, dtype: torch.dtype) -> dict[str, Any]:
+def _identity(options: Options) -> dict[str, Any]:
     """Return everything that determines the answers; a difference makes another run."""
-    size = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(options.size).items()}
-    return {
-        "format": FORMAT,
-        "size": size,
-        "seed": options.seed,
-        "models": {name: weight_hashes(folder) for name, folder in options.folders.items()},
-        "commit": commit(),
-        "versions": versions(),
-        "device": machine(options.device)["device"],
-        "dtype": str(dtype).removeprefix("torch."),
-    }
+    return {"format": FORMAT} | options.identity(options.size, options.folders)
 
 
 def _about(
