@@ -154,6 +154,7 @@ def test_a_short_run_learns_and_its_export_answers(narrow, tmp_path, monkeypatch
     export(tmp_path / "run", tmp_path / "model", curriculum)
     card = (tmp_path / "model" / "README.md").read_text()
     assert "of Qwen2-VL's classes" in card
+    assert "**A yardstick for methods that need no training**" in card
     assert "train RUN --architecture qwen --curriculum yardstick`" in card
     lm = VideoLM.from_pretrained(tmp_path / "model", device="cpu")
     assert lm.backbone.family == "qwen2-vl"
