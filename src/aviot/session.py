@@ -27,7 +27,7 @@ from aviot.methods.aviot.result import Compression
 from aviot.methods.base import Compressed, Method
 from aviot.methods.features import TokenMixture
 from aviot.methods.registry import DEFAULT
-from aviot.request import MAX_NEW_TOKENS, check_question
+from aviot.request import MAX_NEW_TOKENS, check_history, check_max_new_tokens, check_question
 from aviot.utils.machine import device_named
 from aviot.video import Transform, Video, read_video
 
@@ -112,6 +112,7 @@ class VideoLM:
         max_new_tokens: int = MAX_NEW_TOKENS,
     ) -> "list[Answer]":
         """Answer questions about several opened videos in one batch; each pair is a session and a question."""
+        check_max_new_tokens(max_new_tokens)
         found, sessions = methods.get(method), list(dict.fromkeys(session for session, _ in asked))
         for session, question in asked:
             check_question(question)
@@ -211,6 +212,21 @@ class ConditionedVideo:
         return self.made.compression
 
 
+def reducing_for(
+    method: Method, video: VideoInPrompt, limit: Budget, frames: int, tokens_per_frame: int
+) -> Reducing | None:
+    """Return what a method does inside the decoder on one prompt, whose video has a record; None if it does nothing.
+
+    The budget of a method with a stage before it is that stage's.
+    """
+    if method.inside is None:
+        return None
+    assert video.made is not None  # the request has a record
+    assert video.order is not None  # methods on single tokens always have it
+    count = min(len(video.tokens), limit.count(frames, tokens_per_frame)) if method.inside is method else None
+    return Reducing(method.inside, video.made, video.order, count)
+
+
 class VideoSession:
     """One encoded video; question, budget and method can change with every call."""
 
@@ -247,6 +263,8 @@ class VideoSession:
         opening the video.
         """
         check_question(question)
+        check_history(history)
+        check_max_new_tokens(max_new_tokens)
         found, limit = methods.get(method), self._budget(budget)
         prompt = self.prompt(question, history=history)
         if not stream:
@@ -335,14 +353,7 @@ class VideoSession:
         return replace(answer, tokens_after=left.left, compressed=compressed, layer_tokens=tuple(reducing.counts))
 
     def _reducing(self, method: Method, video: VideoInPrompt, limit: Budget) -> Reducing | None:
-        """Return what a method does inside the decoder; the budget of one with a stage before it is that stage's."""
-        if method.inside is None:
-            return None
-        assert video.made is not None  # the request has a record
-        assert video.order is not None  # methods on single tokens always have it
-        whole = limit.count(len(self.encoded.times), self.encoded.tokens_per_frame)
-        count = min(len(video.tokens), whole) if method.inside is method else None
-        return Reducing(method.inside, video.made, video.order, count)
+        return reducing_for(method, video, limit, len(self.encoded.times), self.encoded.tokens_per_frame)
 
     def _answer(self, prompt: Prompt, text: str, video: VideoInPrompt, watch: Stopwatch) -> Answer:
         made, encoded = video.made, self.encoded

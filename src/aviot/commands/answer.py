@@ -21,6 +21,7 @@ from aviot.commands.options import (
     ModelRatio,
     Quantize,
     Questions,
+    ReadTimeout,
     Revision,
     SourceFps,
     VideoPath,
@@ -29,6 +30,7 @@ from aviot.commands.options import (
 )
 from aviot.commands.terminal import counted, mistakes, say, working
 from aviot.methods.registry import DEFAULT
+from aviot.video.checks import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from aviot.session import Answer
@@ -47,6 +49,7 @@ def answer(
     max_frames: MaxFrames = None,
     frames: Frames = None,
     source_fps: SourceFps = None,
+    read_timeout: ReadTimeout = DEFAULT_LIMITS.seconds,
     device: Device = "auto",
     dtype: Dtype = "auto",
     device_map: DeviceMap = None,
@@ -75,6 +78,7 @@ def answer(
             max_frames=max_frames,
             frames=frames,
             source_fps=source_fps,
+            read_timeout=read_timeout,
             device=device,
         )
         chosen = ModelChoice.of(
@@ -92,7 +96,7 @@ def answer(
         check_opens(video)
         lm = chosen.load(report)
         lm.backbone.method(method)  # refuses one that needs parts which this model does not have
-        session = lm.open(video, report=report, **request.sampling)
+        session = lm.open(video, report=report, **request.reading)
         answers = [
             session.ask(each, budget=request.budget, method=method, max_new_tokens=max_new_tokens) for each in question
         ]

@@ -31,6 +31,7 @@ from aviot.commands.terminal import hints, mistakes, refuse, say
 from aviot.methods.registry import DEFAULT
 from aviot.utils.launcher import World
 from aviot.utils.printing import SafeConsole
+from aviot.video.checks import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from aviot.evaluation.config import EvaluationConfig
@@ -125,7 +126,7 @@ def evaluate(
     max_frames: MaxFrames = None,
     frames: Frames = None,
     source_fps: SourceFps = None,
-    read_timeout: ReadTimeout = 300.0,
+    read_timeout: ReadTimeout = DEFAULT_LIMITS.seconds,
     seed: Annotated[int, typer.Option(help="Seed of the sample of --verify.")] = 0,
     device: Device = "auto",
     dtype: Dtype = "auto",

@@ -66,9 +66,10 @@ class TransformersEngine(Engine):
         if errors:
             raise errors[0]
 
-    def prefill(self, inputs: DecoderInput) -> Any:
+    def prefill(self, inputs: DecoderInput, reducing: Reducing | None = None) -> Any:
         """Run the decoder over whole prompts; return its last logits and its cache."""
-        return self.model(**inputs.arguments, logits_to_keep=1, use_cache=True)
+        with self._reduced(inputs, reducing):
+            return self.model(**inputs.arguments, logits_to_keep=1, use_cache=True)
 
     def next_token(self, cache: Any, batch: int) -> Callable[[], Any]:
         """Return a function that decodes one more token after a prefill per call, and appends it to the cache."""
