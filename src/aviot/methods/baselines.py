@@ -112,7 +112,10 @@ class RandomTokens(TokenMethod):
         self.seed = seed
 
     def compress(self, video: VideoFeatures, *, question: Tensor | None, budget: Budget) -> Compressed:
-        """Sample flat indices."""
+        """Sample flat indices; raises ValueError for tokens that are not finite, which a sample could leave out."""
+        finite = FiniteCheck()
+        finite.require(video.features, "the video's tokens are")
+        finite.raise_pending()
         generator = torch.Generator().manual_seed(self.seed)
         index = torch.randperm(video.frames * video.patches, generator=generator)[: video.limit(budget)]
         return Compressed.kept(video, index.sort().values.to(video.features.device))
