@@ -27,7 +27,8 @@ def reproduce(
         typer.Option(
             "--model",
             "-m",
-            help="A checkpoint folder; repeat for several, in the experiment field. Default: the bundled demo model.",
+            help="A checkpoint folder; repeat for several, in the experiment field. Default: the bundled demo model; "
+            "in the experiment field the yardstick, if it is installed.",
             show_default=False,
         ),
     ] = None,
@@ -132,18 +133,18 @@ def _field(models: Sequence[Path], reference: str | None, frames: int | None, **
     """Compare every method of the registry."""
     from aviot.utils.machine import device_named
     from aviot_lab.field.size import chosen_reference, compressing_methods, size_named
+    from aviot_lab.field.yardstick import yardstick_folder
     from aviot_lab.reproduce.progress import LOADING, RunProgress
 
     size = size_named(how["setting"], how.pop("questions"), frames)
     compared = chosen_reference(reference, compressing_methods())
-    if not models:
-        say(DEMO_MODEL_ANSWERS)
+    models = models or [yardstick_folder() or demo_model()]
     with RunProgress(stderr_console()) as progress:
         progress.phase(LOADING)
         from aviot_lab.field.run import FieldOptions, measure_field, named_folders
 
         device = how.pop("device")
-        folders = named_folders(models or [demo_model()])
+        folders = named_folders(models)
         options = FieldOptions(folders=folders, size=size, reference=compared, device=device_named(device), **how)
         return measure_field(options, lambda folder: _load(folder, device), progress)
 

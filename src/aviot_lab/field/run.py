@@ -29,6 +29,7 @@ from aviot_lab.field.evaluator import FieldEvaluator, Record
 from aviot_lab.field.report import document_of
 from aviot_lab.field.size import FieldSetting, FieldSize, compressing_methods, settings_of
 from aviot_lab.field.summary import FieldSummary
+from aviot_lab.field.yardstick import FOLDER
 from aviot_lab.reproduce.journaling import TRY_AGAIN, BatchRun, RunOptions
 from aviot_lab.reproduce.plots import require_matplotlib
 from aviot_lab.reproduce.progress import LOADING, BatchCost, RunProgress
@@ -146,7 +147,8 @@ def named_folders(folders: Sequence[Path]) -> dict[str, Path]:
     """Return model folders by their names, which may be used in names of files; a repeated name gets a number."""
     named: dict[str, Path] = {}
     for folder in folders:
-        name = "bundled" if is_embedded(folder) else re.sub(r"\W+", "-", folder.resolve().name).strip("-") or "model"
+        own = {FOLDER: "yardstick"}.get(folder, "bundled" if is_embedded(folder) else "")
+        name = own or re.sub(r"\W+", "-", folder.resolve().name).strip("-") or "model"
         number = 2
         while name in named:
             name, number = f"{name.removesuffix(f'-{number - 1}')}-{number}", number + 1
