@@ -12,6 +12,7 @@ from aviot.commands.account import account
 from aviot.commands.answer import answer
 from aviot.commands.app import app as serve_app
 from aviot.commands.bench import bench
+from aviot.commands.calibrate import calibrate
 from aviot.commands.compare import compare
 from aviot.commands.compress import compress
 from aviot.commands.convert import convert
@@ -63,7 +64,7 @@ def _paragraphs(verb: Callable[..., None]) -> str:
     return "\n\n".join(" ".join(part.split("\n")) for part in cleandoc(verb.__doc__ or "").split("\n\n"))
 
 
-for verb in (answer, compress, explain, compare, evaluate, bench, train, convert, account, demo, reproduce):
+for verb in (answer, compress, explain, compare, evaluate, calibrate, bench, train, convert, account, demo, reproduce):
     app.command(cls=TrainCommand if verb is train else None, help=_paragraphs(verb))(verb)
 app.command("app", help=_paragraphs(serve_app))(serve_app)
 

@@ -146,8 +146,7 @@ def _token_view(
     """
     mixture = made.mixture
     moments, output = made.moments
-    indices, weights = mixture.indices.cpu(), mixture.weights.float().cpu()
-    weights = weights / weights.sum(1, keepdim=True)
+    indices, weights = mixture.indices.cpu(), mixture.shares().float().cpu()
     counts = output.bincount(minlength=len(moments))
     shape = (len(moments), mixture.patches, mixture.frames)
     place = (output[:, None] * mixture.patches + indices % mixture.patches) * mixture.frames
