@@ -259,6 +259,16 @@ def reducing_for(
     return Reducing(method.inside, video.made, video.order, count)
 
 
+@dataclass(frozen=True)
+class PreparedPrompt:
+    """A prompt for an engine: its visual tokens, the decoder's input, and what a method does inside the decoder."""
+
+    prompt: Prompt
+    video: VideoInPrompt
+    inputs: DecoderInput
+    reducing: Reducing | None
+
+
 class VideoSession:
     """One encoded video; question, budget and method can change with every call."""
 
@@ -309,10 +319,36 @@ class VideoSession:
                 answer.text
                 for answer in self.answer_all([prompt], budget=auto, method=found, max_new_tokens=max_new_tokens)
             )
-        record = found.inside is not None  # which says where its tokens stand
-        (video,) = self._compress([prompt], CompressionRequest(limit, found, record=record, times=self._times))
+        ready = self.prepare(prompt, budget=limit, method=found, max_new_tokens=max_new_tokens)
+        return self.lm.engine.stream(ready.inputs, max_new_tokens, ready.reducing)
+
+    def prepare(
+        self,
+        prompt: Prompt,
+        *,
+        budget: Budget | float | None = None,
+        method: str | Method = DEFAULT,
+        max_new_tokens: int = MAX_NEW_TOKENS,
+        record: bool = False,
+        video: VideoInPrompt | None = None,
+    ) -> "PreparedPrompt":
+        """Return a prompt that is ready for an engine: compressed, with its visual tokens in place.
+
+        `video` has the tokens of an earlier call for the same question, budget and method, which are not made again.
+        """
+        found = methods.get(method)
+        limit = self.backbone.default_budget if budget is None else Budget.of(budget)
+        if video is None:
+            record = record or found.inside is not None  # which says where its tokens stand
+            (video,) = self._compress([prompt], CompressionRequest(limit, found, record=record, times=self._times))
         inputs = self._place([prompt], [video], max_new_tokens)
-        return self.lm.engine.stream(inputs, max_new_tokens, self._reducing(found, video, limit))
+        return PreparedPrompt(prompt, video, inputs, self._reducing(found, video, limit))
+
+    def without_features(self) -> "VideoSession":
+        """Return a session that places tokens that were made before, and holds neither frames nor features."""
+        video = replace(self.video, frames=self.video.frames[:0])
+        encoded = replace(self.encoded, video=video, features=self.encoded.features[:0].clone(), extras={}, cache={})
+        return VideoSession(self.lm, encoded, Stopwatch(self.backbone.device))
 
     def ask_all(
         self,
