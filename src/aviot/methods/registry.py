@@ -22,6 +22,7 @@ UNCOMPRESSED = "none"
 
 _OWN = {
     "aviot": "aviot.methods.aviot.method:AviotMethod",
+    "aviot-free": "aviot.methods.free.method:AviotFree",
     "uniform": "aviot.methods.baselines:Uniform",
     "segment-mean": "aviot.methods.baselines:IntervalMean",
     "random": "aviot.methods.baselines:Random",
