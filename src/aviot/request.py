@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from aviot.budget import Budget
+from aviot.budget import AutoBudget, Budget
 from aviot.methods import registry
 from aviot.utils.machine import check_device_name
 from aviot.utils.values import as_whole, require_whole
@@ -33,7 +33,7 @@ class Request:
     video: Path
     questions: Sequence[str]
     model: Path | None = None
-    budget: Budget | None = None
+    budget: Budget | AutoBudget | None = None
     method: str = registry.DEFAULT
     max_new_tokens: int = MAX_NEW_TOKENS
     fps: float | None = None
@@ -53,6 +53,11 @@ class Request:
         check_source(self.video, source_fps=self.source_fps)
         if self.model is not None:
             checkpoint_folder(self.model)
+
+    @property
+    def fixed_budget(self) -> Budget | None:
+        """The budget, for what compresses without an answer that could choose it."""
+        return None if self.budget is None else Budget.of(self.budget)
 
     @property
     def sampling(self) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from aviot.commands.model import ModelChoice
 from aviot.commands.options import (
     Base,
+    BudgetText,
     Device,
     DeviceMap,
     Download,
@@ -25,7 +26,7 @@ from aviot.commands.options import (
     Revision,
     SourceFps,
     VideoPath,
-    chosen_budget,
+    any_budget,
     describe,
 )
 from aviot.commands.terminal import counted, mistakes, say, working
@@ -43,6 +44,7 @@ def answer(
     base: Base = None,
     ratio: ModelRatio = None,
     keep: Keep = None,
+    budget: BudgetText = None,
     method: MethodOption = DEFAULT,
     max_new_tokens: MaxNewTokens = 64,
     fps: Fps = None,
@@ -71,7 +73,7 @@ def answer(
         request = Request(
             video=video,
             questions=question,
-            budget=chosen_budget(ratio, keep),
+            budget=any_budget(ratio, keep, budget),
             method=method,
             max_new_tokens=max_new_tokens,
             fps=fps,
@@ -119,7 +121,11 @@ def _plain(answers: "list[Answer]") -> dict[str, Any]:
 def _print(given: "Answer", *, alone: bool) -> None:
     print(given.text if alone else f"{given.question}\n  {given.text}")
     path = " → ".join(map(str, given.path))
-    say(f"{counted(given.frames, 'frame')}, {counted(given.supports, 'support')} ({path})")
+    say(f"{given.method}: {counted(given.frames, 'frame')}, {counted(given.supports, 'support')} ({path})")
     entering = "" if given.tokens_entering == given.tokens_after else f"{given.tokens_entering:,} into the decoder, "
     say(f"{given.tokens_before:,} visual tokens before, {entering}{given.tokens_after:,} after")
+    for step in given.steps:
+        say(f"asked at {step.budget}: {step.tokens:,} tokens, probability {step.probability:.2f}")
+    if given.steps:
+        say(f"{given.tokens_read:,} tokens read in all; {given.reason}")
     say(", ".join(f"{name} {value:,.0f} ms" for name, value in given.milliseconds.items()))

@@ -131,7 +131,7 @@ def compare(
 
         lm = model_chosen.load(report)
         session, pictures = open_with_pictures(lm, video, report=report, **request.reading)
-        comparison = Comparison(question, request.budget, chosen, max_new_tokens)
+        comparison = Comparison(question, request.fixed_budget, chosen, max_new_tokens)
         entries = list(ask_all(session, comparison))
         if output is not None:
             entries = write_comparison(output, session, pictures, comparison, entries)

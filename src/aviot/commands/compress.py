@@ -104,7 +104,7 @@ def compress(
         from aviot.session import save_compression
 
         session = lm.open(video, report=report, **request.reading)
-        made = session.compress(question, budget=request.budget, method=method)
+        made = session.compress(question, budget=request.fixed_budget, method=method)
         save_compression(output, session.video, made)
     if as_json:
         described = describe(request, session) | {"question": question, "file": str(output)} | _shapes(made)

@@ -134,7 +134,7 @@ def explain(
         lm = chosen.load(report)
         lm.backbone.method(method)  # refuses one that needs parts which this model does not have
         session, pictures = open_with_pictures(lm, video, report=report, **request.reading)
-        asking = Asking(tuple(question), request.budget, method, max_new_tokens)
+        asking = Asking(tuple(question), request.fixed_budget, method, max_new_tokens)
         found, written = write_explanation(session, pictures, asking, outputs)
     if found.notice is not None:
         say(found.notice)

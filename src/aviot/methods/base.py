@@ -164,10 +164,10 @@ def frame_positions(
 
 def mean_positions(mixture: TokenMixture, grid: tuple[int, int], times: tuple[float, ...]) -> Float[Tensor, "n 3"]:
     """Return each mixture's mean time, row and column."""
-    indices, weights = mixture.indices, mixture.weights.float()
+    indices, shares = mixture.indices, mixture.shares().float()
     seconds = torch.tensor(times, device=indices.device)[indices // mixture.patches]
     row, column = grid_positions(grid, indices % mixture.patches)
-    return torch.stack([(weights * part).sum(1) for part in (seconds, row, column)], 1)
+    return torch.stack([(shares * part).sum(1) for part in (seconds, row, column)], 1)
 
 
 def grid_positions(grid: tuple[int, int], patches: Int[Tensor, "..."]) -> tuple[Tensor, Tensor]:
@@ -186,6 +186,7 @@ class Method(ABC):
     title: ClassVar[str] = ""  # shown in reports; the name if empty
     point: ClassVar[Point]
     trained: ClassVar[bool] = False  # True if it has trained parts, which `bind` takes from a model
+    stand_in: ClassVar[str | None] = None  # the method that runs instead on a model without these trained parts
     uses_question: ClassVar[bool] = False
     needs: ClassVar[frozenset[str]] = frozenset()
     compresses: ClassVar[bool] = True  # False if all tokens stay unchanged

@@ -22,6 +22,7 @@ UNCOMPRESSED = "none"
 
 _OWN = {
     "aviot": "aviot.methods.aviot.method:AviotMethod",
+    "aviot-free": "aviot.methods.free.method:AviotFree",
     "uniform": "aviot.methods.baselines:Uniform",
     "segment-mean": "aviot.methods.baselines:IntervalMean",
     "random": "aviot.methods.baselines:Random",
@@ -32,6 +33,12 @@ _OWN = {
     "dycoke": "aviot.methods.peers.dycoke:DyCoke",
     "tome": "aviot.methods.peers.tome:ToMe",
     "fastvid": "aviot.methods.peers.fastvid:FastVID",
+    "holitom": "aviot.methods.peers.holitom:HoliTom",
+    "holitom-full": "aviot.methods.peers.inside.pairs:holitom",
+    "visionzip": "aviot.methods.peers.visionzip:VisionZip",
+    "flashvid": "aviot.methods.peers.flashvid:FlashVID",
+    "flashvid-full": "aviot.methods.peers.inside.pairs:flashvid",
+    "aot": "aviot.methods.peers.aot:AOT",
     "ottvid": "aviot.methods.peers.ottvid:OttVid",
     "prunevid": "aviot.methods.peers.prunevid:PruneVid",
     "semvid": "aviot.methods.peers.semvid:SemVid",
