@@ -24,7 +24,7 @@ EXTRAS = {
     "matplotlib": "plot",
     "pyarrow": "evaluate",
     "fastapi": "serve",
-    "httpx": "serve",
+    "httpx2": "serve",
     "prometheus_client": "serve",
     "pydantic": "serve",
     "uvicorn": "serve",
