@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 from aviot.commands.account import account
 from aviot.commands.answer import answer
 from aviot.commands.app import app as serve_app
+from aviot.commands.batch import batch
 from aviot.commands.bench import bench
 from aviot.commands.calibrate import calibrate
 from aviot.commands.compare import compare
@@ -20,6 +21,7 @@ from aviot.commands.demo import demo
 from aviot.commands.evaluate import evaluate
 from aviot.commands.explain import explain
 from aviot.commands.reproduce import reproduce
+from aviot.commands.serve import serve
 from aviot.commands.train import TrainCommand, train
 from aviot.commands.watch import watch
 from aviot.utils.printing import guard_output, printable
@@ -73,6 +75,8 @@ VERBS: tuple[Callable[..., None], ...] = (
     compare,
     evaluate,
     calibrate,
+    batch,
+    serve,
     bench,
     train,
     convert,

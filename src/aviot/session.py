@@ -139,7 +139,7 @@ class VideoLM:
             inputs = _placed(self.backbone, prompts, videos, max_new_tokens)
         replies = self.engine.generate_scored(inputs, max_new_tokens, watch)
         return [
-            session._answer(prompt, reply, video, watch)
+            session._answer(prompt, reply, video, watch, found)
             for (session, _), prompt, reply, video in zip(asked, prompts, replies, videos, strict=True)
         ]
 
@@ -162,7 +162,8 @@ class Answer:
     `layer_tokens` has the number of visual tokens that each decoder layer read, of methods that act inside the decoder;
     `tokens_after` is then the number that was left when they had done their work. `probability` is the geometric mean
     of the probabilities of the answer's tokens. `steps` are those of an automatic budget, and `reason` why it is that
-    one.
+    one. `method` is the one that ran, which is another than the one asked for where that needs trained parts that the
+    model does not have.
     """
 
     question: str
@@ -179,6 +180,7 @@ class Answer:
     probability: float | None = None  # None if the engine does not tell
     steps: tuple[Step, ...] = ()
     reason: str = ""
+    method: str = ""
 
     @property
     def tokens_read(self) -> int:
@@ -207,7 +209,7 @@ class Answer:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the answer as plain data."""
-        names = ("question", "text", "frames", "supports", "tokens_before", "tokens_after", "path", "budgets")
+        names = ("question", "text", "method", "frames", "supports", "tokens_before", "tokens_after", "path", "budgets")
         inside = {"tokens_entering": self.tokens_entering, "layer_tokens": self.layer_tokens}
         own = {name: getattr(self, name) for name in names} | (inside if self.layer_tokens else {})
         own |= {"probability": None if self.probability is None else round(self.probability, PROBABILITY_DIGITS)}
@@ -223,6 +225,7 @@ class ConditionedVideo:
 
     question: str | None
     video: VideoInPrompt
+    method: str = ""  # the one that ran
 
     @property
     def made(self) -> Compressed:
@@ -257,6 +260,16 @@ def reducing_for(
     assert video.order is not None  # methods on single tokens always have it
     count = min(len(video.tokens), limit.count(frames, tokens_per_frame)) if method.inside is method else None
     return Reducing(method.inside, video.made, video.order, count)
+
+
+@dataclass(frozen=True)
+class PreparedPrompt:
+    """A prompt for an engine: its visual tokens, the decoder's input, and what a method does inside the decoder."""
+
+    prompt: Prompt
+    video: VideoInPrompt
+    inputs: DecoderInput
+    reducing: Reducing | None
 
 
 class VideoSession:
@@ -309,10 +322,36 @@ class VideoSession:
                 answer.text
                 for answer in self.answer_all([prompt], budget=auto, method=found, max_new_tokens=max_new_tokens)
             )
-        record = found.inside is not None  # which says where its tokens stand
-        (video,) = self._compress([prompt], CompressionRequest(limit, found, record=record, times=self._times))
+        ready = self.prepare(prompt, budget=limit, method=found, max_new_tokens=max_new_tokens)
+        return self.lm.engine.stream(ready.inputs, max_new_tokens, ready.reducing)
+
+    def prepare(
+        self,
+        prompt: Prompt,
+        *,
+        budget: Budget | float | None = None,
+        method: str | Method = DEFAULT,
+        max_new_tokens: int = MAX_NEW_TOKENS,
+        record: bool = False,
+        video: VideoInPrompt | None = None,
+    ) -> "PreparedPrompt":
+        """Return a prompt that is ready for an engine: compressed, with its visual tokens in place.
+
+        `video` has the tokens of an earlier call for the same question, budget and method, which are not made again.
+        """
+        found = methods.get(method)
+        limit = self.backbone.default_budget if budget is None else Budget.of(budget)
+        if video is None:
+            record = record or found.inside is not None  # which says where its tokens stand
+            (video,) = self._compress([prompt], CompressionRequest(limit, found, record=record, times=self._times))
         inputs = self._place([prompt], [video], max_new_tokens)
-        return self.lm.engine.stream(inputs, max_new_tokens, self._reducing(found, video, limit))
+        return PreparedPrompt(prompt, video, inputs, self._reducing(found, video, limit))
+
+    def without_features(self) -> "VideoSession":
+        """Return a session that places tokens that were made before, and holds neither frames nor features."""
+        video = replace(self.video, frames=self.video.frames[:0])
+        encoded = replace(self.encoded, video=video, features=self.encoded.features[:0].clone(), extras={}, cache={})
+        return VideoSession(self.lm, encoded, Stopwatch(self.backbone.device))
 
     def ask_all(
         self,
@@ -369,7 +408,7 @@ class VideoSession:
             inputs = self._place(prompts, videos, max_new_tokens)
         replies = self.lm.engine.generate_scored(inputs, max_new_tokens, watch)
         return [
-            self._answer(prompt, reply, video, watch)
+            self._answer(prompt, reply, video, watch, found)
             for prompt, reply, video in zip(prompts, replies, videos, strict=True)
         ]
 
@@ -386,7 +425,7 @@ class VideoSession:
         prompt = prompt if question is not None else replace(prompt, question=None)
         request = CompressionRequest(limit, found, times=self._times)
         (video,) = self._compress([prompt], request)
-        return ConditionedVideo(question, video)
+        return ConditionedVideo(question, video, self.backbone.method(found).name)
 
     def answer(self, question: str, read: ConditionedVideo, *, max_new_tokens: int = MAX_NEW_TOKENS) -> Answer:
         """Answer a question from the result of `compress`, which may be for another question."""
@@ -394,7 +433,7 @@ class VideoSession:
         watch = Stopwatch(self.backbone.device, self.report)
         inputs = self._place([prompt], [read.video], max_new_tokens)
         (reply,) = self.lm.engine.generate_scored(inputs, max_new_tokens, watch)
-        return self._answer(prompt, reply, read.video, watch)
+        return replace(self._answer(prompt, reply, read.video, watch), method=read.method)
 
     def relevance(self, question: str) -> Float[Tensor, "T"]:
         """Return each frame's similarity to a question, on the CPU; it does not depend on the method."""
@@ -419,7 +458,7 @@ class VideoSession:
         reducing = self._reducing(method, video, limit)
         assert reducing is not None  # the method acts inside the decoder
         (reply,) = self.lm.engine.generate_scored(inputs, max_new_tokens, watch, reducing)
-        answer, left = self._answer(prompt, reply, video, watch), reducing.record
+        answer, left = self._answer(prompt, reply, video, watch, method), reducing.record
         compressed = left.result(reducing.made, reducing.order)
         return replace(answer, tokens_after=left.left, compressed=compressed, layer_tokens=tuple(reducing.counts))
 
@@ -452,7 +491,9 @@ class VideoSession:
             done.append(replace(tries[-1], milliseconds=spent, steps=tuple(tried), reason=reason))
         return done
 
-    def _answer(self, prompt: Prompt, reply: Generated, video: VideoInPrompt, watch: Stopwatch) -> Answer:
+    def _answer(
+        self, prompt: Prompt, reply: Generated, video: VideoInPrompt, watch: Stopwatch, method: Method | None = None
+    ) -> Answer:
         made, encoded = video.made, self.encoded
         compression = None if made is None else made.compression
         whole = (len(encoded.times),)
@@ -469,6 +510,7 @@ class VideoSession:
             milliseconds=watch.rounded(),
             compressed=made,
             probability=reply.probability,
+            method="" if method is None else self.backbone.method(method).name,
         )
 
     def _budget(self, budget: AnyBudget | None) -> Budget | AutoBudget:

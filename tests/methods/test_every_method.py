@@ -53,7 +53,8 @@ def accepted(method, given, budget):
 @torch.no_grad()
 def test_tokens_are_their_mixtures_at_their_mean_times(parts, name, frames, budget):
     method, given = get(name).bind(parts), video(frames)
-    question = torch.randn(6) if method.uses_question else None
+    width = 6 if method.point == "features" else DIM  # of the decoder's space
+    question = torch.randn(width) if method.uses_question else None
     budget = accepted(method, given, budget)
     made = method(given, question=question, budget=budget)
     mixture = made.mixture

@@ -79,7 +79,8 @@ def budgets(which, point, total):
 
 
 def result_or_refusal(method, given, budget):
-    question = torch.randn(6, generator=torch.Generator().manual_seed(1)) if method.uses_question else None
+    width, g = 6 if method.point == "features" else DIM, torch.Generator().manual_seed(1)  # of the decoder's space
+    question = torch.randn(width, generator=g) if method.uses_question else None
     try:
         return method(given, question=question, budget=budget)
     except ValueError as error:

@@ -1,5 +1,6 @@
 """The interface of a backbone: the operations of a Hugging Face video model that the rest of the package uses."""
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,8 @@ from aviot.methods.base import Compressed, Method
 from aviot.methods.features import NO_STRUCTURE, Structure, VideoFeatures
 from aviot.methods.registry import DEFAULT
 from aviot.video import Scaling, Transform, Video, read_video
+
+logger = logging.getLogger(__name__)
 
 BENCHMARK_QUESTION = "What happens in this video, and in which order? Answer in a few words."
 
@@ -264,12 +267,29 @@ class Backbone(ABC):
 
     @property
     def parts(self) -> Mapping[str, nn.Module]:
-        """The model's trained parts of methods, by name."""
+        """The model's trained parts of methods, by name; empty if it was not trained with one."""
         return {}
 
     def method(self, name: str | Method) -> Method:
-        """Return a method of the registry, with this model's trained parts if it has any."""
-        return methods.get(name).bind(self.parts)
+        """Return a method of the registry, with this model's trained parts.
+
+        A method whose parts the model does not have is replaced by its stand-in, which needs none; the log says so
+        once.
+        """
+        found = methods.get(name)
+        if self.parts or found.stand_in is None:
+            return found.bind(self.parts)
+        if not self._told:
+            self._told = True
+            logger.warning(
+                "method %s has not been trained for this %s model; %s runs instead",
+                found.name,
+                self.family,
+                found.stand_in,
+            )
+        return methods.get(found.stand_in)
+
+    _told = False  # whether the log has a warning about a stand-in
 
     @abstractmethod
     def features(self, encoded: EncodedVideo, method: Method, *, conditioned: bool) -> VideoFeatures:

@@ -121,7 +121,7 @@ def _plain(answers: "list[Answer]") -> dict[str, Any]:
 def _print(given: "Answer", *, alone: bool) -> None:
     print(given.text if alone else f"{given.question}\n  {given.text}")
     path = " → ".join(map(str, given.path))
-    say(f"{counted(given.frames, 'frame')}, {counted(given.supports, 'support')} ({path})")
+    say(f"{given.method}: {counted(given.frames, 'frame')}, {counted(given.supports, 'support')} ({path})")
     entering = "" if given.tokens_entering == given.tokens_after else f"{given.tokens_entering:,} into the decoder, "
     say(f"{given.tokens_before:,} visual tokens before, {entering}{given.tokens_after:,} after")
     for step in given.steps:

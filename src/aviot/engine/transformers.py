@@ -35,6 +35,7 @@ class TransformersEngine(Engine):
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
         self.model, self.tokenizer = model, tokenizer
+        self._turn = threading.Lock()
 
     def generate(
         self, inputs: DecoderInput, max_new_tokens: int, watch: Stopwatch, reducing: Reducing | None = None
@@ -61,7 +62,7 @@ class TransformersEngine(Engine):
     def submit(
         self, inputs: DecoderInput, max_new_tokens: int, deliver: Deliver, reducing: Reducing | None = None
     ) -> Cancel:
-        """Start the greedy answer to one prompt in a thread of its own."""
+        """Answer one prompt in a thread of its own, which waits until no other is at work."""
         if reducing is not None:
             start(self.model, inputs, reducing)  # refuses what does not fit before anything runs
         cancelled = threading.Event()
@@ -69,8 +70,9 @@ class TransformersEngine(Engine):
         def work() -> None:
             pieces = _Pieces(self.tokenizer, self.ends, deliver)
             try:
-                with torch.inference_mode(), self._reduced(inputs, reducing):
-                    self._generate(inputs, max_new_tokens, streamer=pieces, stopping_criteria=[_stop_at(cancelled)])
+                with self._turn, torch.inference_mode(), self._reduced(inputs, reducing):
+                    if not cancelled.is_set():
+                        self._generate(inputs, max_new_tokens, streamer=pieces, stopping_criteria=[_stop_at(cancelled)])
             except Exception as error:
                 deliver(error)
             else:

@@ -27,7 +27,7 @@ WITHOUT_SCORES = "No item has an answer: there are predictions, and no score."
 RESULT_FIELDS = (
     "item", "id", "video", "setting", "compressor", "ratio", "part", "kind", "status", "answer", "prediction",
     "read_as", "how", "correct", "judge_correct", "judge_score", "unjudged", "frames", "supports", "tokens_before",
-    "tokens_after", "tokens_read", "budget", "probability", "reason", "unscored", "damage",
+    "tokens_after", "tokens_read", "budget", "probability", "ran", "reason", "unscored", "damage",
 )  # fmt: skip
 SUMMARY_FIELDS = (
     "table", "measure", "setting", "against", "column", "value", "score", "low", "high", "items", "videos", "failed",

@@ -74,7 +74,7 @@ def answer_text(item: Item) -> str | None:
 
 
 def answered_row(number: int, item: Item, setting: Setting, answer: "Answer", video: Video) -> Row:
-    """Return the row of a scored answer, with the visual token counts before and after compression."""
+    """Return the row of a scored answer, with its visual token counts, and the method that ran if it is another."""
     score = score_reply(item, answer.text)
     return _common(number, item, setting, video) | {
         "status": ANSWERED,
@@ -88,6 +88,7 @@ def answered_row(number: int, item: Item, setting: Setting, answer: "Answer", vi
         "read_as": score.read_as,
         "how": score.how,
         "correct": score.correct,
+        **({} if answer.method in ("", setting.compressor) else {"ran": answer.method}),
     }
 
 
@@ -169,6 +170,7 @@ OPTIONAL: dict[str, Check] = {
     "probability": lambda value: is_nonnegative(value) and value <= 1,
     "budget": is_text,
     "other": is_text,
+    "ran": is_text,
 }
 
 

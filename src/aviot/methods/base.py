@@ -186,6 +186,7 @@ class Method(ABC):
     title: ClassVar[str] = ""  # shown in reports; the name if empty
     point: ClassVar[Point]
     trained: ClassVar[bool] = False  # True if it has trained parts, which `bind` takes from a model
+    stand_in: ClassVar[str | None] = None  # the method that runs instead on a model without these trained parts
     uses_question: ClassVar[bool] = False
     needs: ClassVar[frozenset[str]] = frozenset()
     compresses: ClassVar[bool] = True  # False if all tokens stay unchanged

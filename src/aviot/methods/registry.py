@@ -22,9 +22,11 @@ UNCOMPRESSED = "none"
 
 _OWN = {
     "aviot": "aviot.methods.aviot.method:AviotMethod",
+    "aviot-free": "aviot.methods.free.method:AviotFree",
     "uniform": "aviot.methods.baselines:Uniform",
     "segment-mean": "aviot.methods.baselines:IntervalMean",
     "random": "aviot.methods.baselines:Random",
+    "random-tokens": "aviot.methods.baselines:RandomTokens",
     "low-resolution": "aviot.methods.baselines:LowResolution",
     "vidcom2": "aviot.methods.peers.vidcom2:VidCom2",
     "vidcom2-exact": "aviot.methods.peers.vidcom2_exact:VidCom2Exact",

@@ -4,14 +4,13 @@ A family encodes a video into projected tokens on a grid, and says how they are 
 `generate` takes them as `mm_encoder_outputs`, in the place of what its encoder would have computed.
 """
 
-import logging
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, ClassVar, Self
 
 import torch
@@ -31,20 +30,17 @@ from aviot.backbones.base import (
 )
 from aviot.backbones.checkpoints.adapter import Adapter
 from aviot.backbones.checkpoints.folder import CheckpointError
-from aviot.backbones.huggingface.adapters import add_adapters, new_parts, sampled_by, trained_parts
+from aviot.backbones.huggingface.adapters import add_adapters, sampled_by, trained_parts
 from aviot.backbones.huggingface.loading import execution_device, load_model, read_config, upgrade_advice
 from aviot.backbones.huggingface.packed_attention import use_packed_attention
 from aviot.backbones.huggingface.placing import TokenPlacing
 from aviot.backbones.huggingface.processing import Processing
 from aviot.backbones.loading import LoadOptions
 from aviot.budget import Budget, one_per_prompt
-from aviot.config import CompressorConfig
 from aviot.methods.aviot.method import frame_relevance
 from aviot.methods.base import Compressed, FrameMethod, Method
 from aviot.methods.features import VideoFeatures
 from aviot.video import PatchScaling, Transform, Video, read_video
-
-logger = logging.getLogger(__name__)
 
 DEFAULT_RATIO = 4.0
 
@@ -236,11 +232,12 @@ class HuggingFaceBackbone(TokenPlacing):
     def encode_one(self, video: Video, pixels: Any) -> EncodedVideo:
         """Encode one video."""
 
-    @cached_property
+    @property
     def parts(self) -> Mapping[str, nn.Module]:
-        """AVIOT's parts: untrained ones, the same every time, unless `install` set others."""
-        compressor = new_parts(CompressorConfig(dim=self.width))["compressor"].eval().requires_grad_(False)
-        return {"compressor": compressor.to(self.device), "question_projection": nn.Identity()}
+        """AVIOT's trained parts, if `install` was given some."""
+        return self._parts
+
+    _parts: Mapping[str, nn.Module] = MappingProxyType({})
 
     @property
     def width(self) -> int:
@@ -249,8 +246,7 @@ class HuggingFaceBackbone(TokenPlacing):
 
     def install(self, parts: Mapping[str, nn.Module]) -> None:
         """Use these trained parts of AVIOT from now on."""
-        self.__dict__["parts"] = parts
-        self._warned = True
+        self._parts = parts
 
     def adapt(self, folder: Path, adapter: Adapter) -> None:
         """Load AVIOT's trained parts and the decoder's low-rank adapters; videos are sampled as in training."""
@@ -258,18 +254,6 @@ class HuggingFaceBackbone(TokenPlacing):
         if adapter.lora is not None:
             add_adapters(folder, adapter.lora, self.model.get_decoder())
         self.processing = replace(self.processing, sampled=sampled_by(adapter))
-
-    def method(self, name: str | Method) -> Method:
-        """Return a method of the registry; the log says if it is used without training."""
-        found = super().method(name)
-        if found.trained and not self._warned:
-            self._warned = True
-            logger.warning(
-                "method %s has not been trained for this %s model and runs training-free", found.name, self.family
-            )
-        return found
-
-    _warned = False
 
     def features(self, encoded: EncodedVideo, method: Method, *, conditioned: bool) -> VideoFeatures:
         """Return projected tokens, which methods at every point read, with the extras that a method needs."""

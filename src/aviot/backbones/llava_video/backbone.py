@@ -177,8 +177,8 @@ class LlavaVideo(Backbone):
 
     @property
     def parts(self) -> Mapping[str, nn.Module]:
-        """AVIOT's trained parts."""
-        return self.model.model.parts
+        """AVIOT's trained parts; none of a LLaVA-Video checkpoint as its authors publish it."""
+        return {} if self.model.starts_fresh else self.model.model.parts
 
     @torch.inference_mode()
     def features(self, encoded: EncodedVideo, method: Method, *, conditioned: bool) -> VideoFeatures:

@@ -1,8 +1,11 @@
 """AOT: anchors that take up other tokens by transport, first inside each frame, then over the frames of a clip."""
 
+import math
 from bisect import bisect_right
-from collections.abc import Hashable
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -169,6 +172,29 @@ def pooled_only(video: VideoFeatures, index: Int[Tensor, "n"]) -> Compressed:
     return Compressed.mixed(video, mixture, tokens.to(video.features.dtype))
 
 
+@dataclass(frozen=True)
+class ClipCounts:
+    """Numbers of cells that stay: those of clips' first frames, twice where others follow, and of later frames.
+
+    `later` counts the later frames by their number of cells.
+    """
+
+    first: int
+    later: Counter[int]
+
+    @classmethod
+    def of(cls, cells: Sequence[int], length: int) -> Self:
+        """Count the cells of each frame by clips of this length."""
+        later = [count for place, count in enumerate(cells) if place % length]
+        alone = cells[-1] if len(cells) % length == 1 or length == 1 else 0
+        first = sum(cells[::length])
+        return cls(first if length == 1 else 2 * first - alone, Counter(later))
+
+    def tokens(self, kept: float) -> int:
+        """Return the number of tokens if this share of later frames' is kept; fewer if some are equally similar."""
+        return self.first + sum(frames * math.ceil(kept * (cells - 1)) for cells, frames in self.later.items())
+
+
 class AOT(BudgetedMethod):
     """AOT (CVPR 2026, arXiv 2603.01400): anchors by attention, which take up other tokens by optimal transport.
 
@@ -214,22 +240,14 @@ class AOT(BudgetedMethod):
         pooling = extras["pooling"].to(x.device, working_dtype(x.dtype))
         flat, ranked, length = pooling.flatten(0, 1), rank_in_window(shallow, video.grid), of.clip_length(video.frames)
 
-        def cells(anchors: int) -> Int[Tensor, "T"]:
-            return pooled_mask(anchor_mask(ranked, deep, anchors, of.global_share), flat).sum(1).cpu()
+        def counts(anchors: int) -> ClipCounts:
+            cells = pooled_mask(anchor_mask(ranked, deep, anchors, of.global_share), flat)
+            return ClipCounts.of(cells.sum(1).tolist(), length)
 
         possible = range(1, video.patches + 1)
-        anchors = bisect_right(possible, limit, key=lambda count: token_count(cells(count), length, of.kept))
+        anchors = bisect_right(possible, limit, key=lambda count: counts(count).tokens(of.kept))
         if not anchors:
             best = (deep @ flat.float().T).flatten().argsort(descending=True, stable=True)[:limit]
             return pooled_only(video, best.sort().values)
-        left = cells(anchors)
-        kept = largest_within(lambda share: token_count(left, length, share), limit, of.kept, 1.0)
+        kept = largest_within(counts(anchors).tokens, limit, of.kept, 1.0)
         return result(aot(x, shallow, deep, pooling, video.grid, replace(of, anchors=anchors, kept=kept)), video)
-
-
-def token_count(cells: Int[Tensor, "T"], length: int, kept: float) -> int:
-    """Return the number of tokens of clips of this length, from the number of cells that stay in each frame."""
-    place = torch.arange(len(cells)) % length
-    twice = (place == 0) & (torch.arange(len(cells)) + 1 < len(cells)) & (length > 1)
-    later = (kept * (cells - 1).double()).ceil().long()
-    return int(torch.where(place == 0, cells, later).sum() + cells[twice].sum())

@@ -25,23 +25,27 @@ def transport(
     """
     rows = torch.ones_like(cost[:, :, 0], dtype=torch.bool) if rows is None else rows
     columns = torch.ones_like(cost[:, 0], dtype=torch.bool) if columns is None else columns
+    rows, columns = (
+        rows & columns.any(1, keepdim=True),
+        columns & rows.any(1, keepdim=True),
+    )  # neither without the other
     kernel = (-cost / EPSILON).exp().masked_fill(~(rows[:, :, None] & columns[:, None]), 0.0)
-    sizes = [side.sum(1, keepdim=True) for side in (rows, columns)]
-    source, target = (side / size.clamp_min(1).to(cost) for side, size in zip((rows, columns), sizes, strict=True))
-    r, c = rows.to(cost), columns.to(cost)
-    going = torch.ones(1 if together else len(cost), dtype=torch.bool, device=cost.device)[:, None]
-    share = (rows / (sizes[0].sum() if together else sizes[0]).clamp_min(1)).to(cost)
+    source, target = (_uniform(side, cost.dtype) for side in (rows, columns))
+    # rows and columns that do not exist have no mass, over a sum of one
+    source_pad, target_pad = ((~side[..., None]).to(cost.dtype) for side in (rows, columns))
+    share = (rows / rows.sum().clamp_min(1)).to(cost.dtype)[:, None] if together else source.mT
+    r, c = (side[..., None].to(cost.dtype) for side in (rows, columns))
+    going = torch.ones(1 if together else len(cost), 1, 1, dtype=torch.bool, device=cost.device)
     for step in range(1, ITERATIONS + 1):
-        new_r = _ratio(source, torch.einsum("bnm,bm->bn", kernel, c), rows)
-        new_c = _ratio(target, torch.einsum("bnm,bn->bm", kernel, torch.where(going, new_r, r)), columns)
-        change = ((new_r - r).abs() * share).sum(1, keepdim=True)
-        r, c = torch.where(going, new_r, r), torch.where(going, new_c, c)
-        going = going & ~((change.sum(0, keepdim=True) if together else change) < TOLERANCE)
+        new = torch.where(going, source / torch.baddbmm(source_pad, kernel, c), r)
+        c = target / torch.baddbmm(target_pad, kernel.mT, new)  # of a problem that has stopped, the same as before
+        change = share @ (new - r).abs()
+        r, going = new, going & ((change.sum(0, keepdim=True) if together else change) >= TOLERANCE)
         if (step % CHECK_EVERY == 0 or not cost.is_cuda) and not bool(going.any()):
             break
-    return r[:, :, None] * kernel * c[:, None]
+    return r * kernel * c.mT
 
 
-def _ratio(mass: Tensor, total: Tensor, exists: Tensor) -> Tensor:
-    """Return mass over total where both exist, else zero."""
-    return torch.where(exists & (total > 0), mass / torch.where(total > 0, total, 1), 0)
+def _uniform(exists: Bool[Tensor, "B n"], dtype: torch.dtype) -> Float[Tensor, "B n 1"]:
+    """Return equal masses that sum to one for each problem."""
+    return (exists / exists.sum(1, keepdim=True).clamp_min(1)).to(dtype)[..., None]

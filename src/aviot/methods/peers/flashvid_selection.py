@@ -74,12 +74,11 @@ def _diverse(x: Tensor, attention: Tensor, means: Tensor, count: int, selection:
         weight = weight * torch.einsum("tnd,td->tn", x.to(unit), means)
     distance = (1 - unit @ unit.mT) * weight[:, None, :]
     second = distance.topk(min(2, distance.shape[1]), dim=1, largest=False).values[:, -1]
-    picks = [second.argmax(1, keepdim=True)]
+    every, picks = torch.arange(len(x), device=x.device), [second.argmax(1)]
     nearest = torch.full_like(weight, torch.inf)
     for _ in range(count - 1):
-        row = distance.gather(1, picks[-1][..., None].expand(-1, -1, distance.shape[2]))[:, 0]
-        nearest = nearest.minimum(row)
+        nearest = nearest.minimum(distance[every, picks[-1]])
         if not again:
-            nearest.scatter_(1, picks[-1], -1.0)
-        picks.append(nearest.argmax(1, keepdim=True))
-    return torch.cat(picks, 1).sort(1).values
+            nearest[every, picks[-1]] = -1.0
+        picks.append(nearest.argmax(1))
+    return torch.stack(picks, 1).sort(1).values
