@@ -11,6 +11,7 @@ from aviot import Compressor, UniformKeep
 def test_public_names():
     assert sorted(aviot.__all__) == [
         "Answer",
+        "AutoBudget",
         "Budget",
         "Compression",
         "Compressor",

@@ -1,3 +1,4 @@
+from aviot.budget import AutoBudget as AutoBudget
 from aviot.budget import Budget as Budget
 from aviot.config import CompressorConfig as CompressorConfig
 from aviot.methods.aviot import Compression as Compression

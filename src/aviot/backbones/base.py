@@ -4,6 +4,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from aviot import methods
 from aviot.accounting import Backbone as DecoderShape
+from aviot.auto_budget import Calibration
 from aviot.backbones.checkpoints.adapter import Adapter
 from aviot.backbones.checkpoints.folder import CheckpointError
 from aviot.backbones.loading import LoadOptions
@@ -185,6 +187,11 @@ class Backbone(ABC):
     @abstractmethod
     def default_budget(self) -> Budget:
         """The budget of requests that do not give one."""
+
+    @cached_property
+    def calibration(self) -> Calibration | None:
+        """The calibration of automatic budgets that lies beside the model's weights; None if there is none."""
+        return Calibration.of(Path(self.name_or_path)) if self.name_or_path else None
 
     @property
     @abstractmethod

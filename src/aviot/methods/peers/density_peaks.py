@@ -41,6 +41,30 @@ def _density(d: Float[Tensor, "*B n n"], neighbours: int | Int[Tensor, "*B"]) ->
     return torch.exp(-near)
 
 
+def cluster(
+    tokens: Float[Tensor, "*B n D"],
+    clusters: int | Int[Tensor, "*B"],
+    neighbours: int | Int[Tensor, "*B"],
+    mask: Bool[Tensor, "*B n"] | None = None,
+) -> tuple[Int[Tensor, "*B n"], Bool[Tensor, "*B n"]]:
+    """Return each token's cluster, numbered by the score of its centre, the best first, and which tokens are centres.
+
+    A token belongs to the nearest centre (the better one of equally near ones), a centre to itself. `clusters` is one
+    number for all sets or one per set, at most the number of tokens. Masked tokens (False) have no meaningful cluster.
+    """
+    distances, score = density_peaks(tokens, neighbours, mask)
+    order = score.argsort(dim=-1, descending=True, stable=True)
+    count = torch.as_tensor(clusters, device=order.device)[..., None]
+    rank = order.argsort(dim=-1)
+    most = int(count.max())
+    centres = order[..., :most]
+    rows = centres[..., None].expand(*centres.shape, distances.shape[-1])
+    missing = torch.arange(most, device=order.device) >= count
+    near = distances.gather(-2, rows).masked_fill(missing[..., None], torch.inf)
+    chosen = rank < count
+    return torch.where(chosen, rank, near.argmin(-2)), chosen
+
+
 def ranks(score: Float[Tensor, "*B n"]) -> Int[Tensor, "*B n"]:
     """Return each token's place in descending order of score; among equal scores the first token is first."""
     return score.argsort(dim=-1, descending=True, stable=True).argsort(dim=-1)

@@ -13,7 +13,7 @@ from aviot.methods.base import Compressed
 from aviot.methods.features import VideoFeatures
 from aviot.methods.peers.budgeted import BudgetedMethod, largest_within
 from aviot.methods.peers.chunks import chunk_size
-from aviot.methods.peers.density_peaks import density_peaks
+from aviot.methods.peers.density_peaks import cluster
 from aviot.methods.peers.groups import TokenGroups
 
 
@@ -67,24 +67,11 @@ class Segmentation:
         return sum(map(sum, self.sizes(parameters)))
 
 
-def cluster(tokens: Float[Tensor, "*B n D"], clusters: int, neighbours: int) -> Int[Tensor, "*B n"]:
-    """Return each token's cluster, numbered by the score of its centre, the best first.
-
-    A token belongs to the nearest centre (the better one of equally near ones), a centre to itself. The original adds
-    random noise below 1e-6 to densities; here there is none.
-    """
-    distances, score = density_peaks(tokens, neighbours)
-    centres = score.argsort(dim=-1, descending=True, stable=True)[..., :clusters]
-    rows = centres[..., None].expand(*centres.shape, distances.shape[-1])
-    labels = distances.gather(-2, rows).argmin(-2)
-    return labels.scatter(-1, centres, torch.arange(clusters, device=labels.device).expand_as(centres))
-
-
 def segment(features: Float[Tensor, "T N D"], parameters: PruneVidParameters = PUBLISHED) -> Segmentation:
     """Cut a video where clusters of frames change, and find what is static in each segment."""
     frames = len(features)
     means = torch.stack([frame.float().mean(0) for frame in features])
-    labels = cluster(means, max(1, int(frames * parameters.segment_ratio)), parameters.neighbours)
+    labels, _ = cluster(means, max(1, int(frames * parameters.segment_ratio)), parameters.neighbours)
     refined = refine(labels.tolist())
     lengths = tuple(len(list(run)) for _, run in groupby(refined))
     static = torch.stack([steadiness(part) > parameters.static_threshold for part in features.split(lengths)])
@@ -155,7 +142,7 @@ def _clustered(tokens: Float[Tensor, "W n D"], parameters: PruneVidParameters) -
     clusters = parameters.clusters(count)
     if count > parameters.unclustered:
         parts = tokens.split(chunk_size(count**2))
-        labels = torch.cat([cluster(part, clusters, parameters.neighbours) for part in parts])
+        labels = torch.cat([cluster(part, clusters, parameters.neighbours)[0] for part in parts])
     else:
         labels = torch.arange(count, device=tokens.device).expand(frames, -1)
     return labels + clusters * torch.arange(frames, device=tokens.device)[:, None]
