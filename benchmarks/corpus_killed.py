@@ -40,11 +40,9 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     questions = draw(folder, given.videos, given.frames)
     aviot = [sys.executable, "-m", "aviot"]
-    started = time.monotonic()
     run = folder / "evaluated"
     if not (run / "results.jsonl").is_file():
         subprocess.run([*aviot, "evaluate", questions, "-r", RATIO, "-o", run], check=True, stdout=subprocess.DEVNULL)
-    evaluated = time.monotonic() - started
     out, kills, chance = folder / "answers.jsonl", {"workers": 0, "commands": 0}, random.Random(given.seed)
     command = [*aviot, "batch", questions, "-o", out, "-r", RATIO, "--workers", str(given.workers)]
     total = given.videos * PER_VIDEO
@@ -53,7 +51,7 @@ def main() -> None:
         with (folder / "batch.log").open("ab") as log:
             process = subprocess.Popen([*command, *resume], stdout=log, stderr=log)
             disturb(process, out, stop_at, kills, lambda: chance.uniform(1, given.most_seconds))
-    compare(rows(out), rows(run / "results.jsonl"), total, kills, evaluated)
+    compare(rows(out), rows(run / "results.jsonl"), total, kills)
 
 
 def draw(folder: Path, videos: int, frames: int) -> Path:
@@ -113,7 +111,7 @@ def rows(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def compare(found: list[dict], expected: list[dict], total: int, kills: dict[str, int], evaluated: float) -> None:
+def compare(found: list[dict], expected: list[dict], total: int, kills: dict[str, int]) -> None:
     """Print the counts, and exit with 1 if a row is missing, twice there or different."""
     theirs = {row["item"]: row["prediction"] for row in expected}
     differ = sum(row.get("answer") != theirs[row["item"]] for row in found)
