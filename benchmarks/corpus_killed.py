@@ -116,9 +116,7 @@ def compare(found: list[dict], expected: list[dict], total: int, kills: dict[str
     theirs = {row["item"]: row["prediction"] for row in expected}
     differ = sum(row.get("answer") != theirs[row["item"]] for row in found)
     once = [row["item"] for row in found] == list(range(total))
-    print(
-        json.dumps({"rows": len(found), "each once": once, "differ": differ, "killed": kills, "evaluate s": evaluated})
-    )
+    print(json.dumps({"rows": len(found), "each once": once, "differ": differ, "killed": kills}))
     sys.exit(differ > 0 or not once or kills["commands"] != 2 or kills["workers"] == 0)
 
 
