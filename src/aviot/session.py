@@ -103,6 +103,10 @@ class VideoLM:
             (encoded,) = self.backbone.encode([video])
         return VideoSession(self, encoded, watch)
 
+    def resume(self, encoded: EncodedVideo) -> "VideoSession":
+        """Return a session with a video that this model encoded before."""
+        return VideoSession(self, encoded, Stopwatch(self.backbone.device))
+
     def ask_all(
         self,
         asked: Sequence[tuple["VideoSession", str]],
@@ -289,7 +293,7 @@ class VideoSession:
         """Return a session that places tokens that were made before, and holds neither frames nor features."""
         video = replace(self.video, frames=self.video.frames[:0])
         encoded = replace(self.encoded, video=video, features=self.encoded.features[:0].clone(), extras={}, cache={})
-        return VideoSession(self.lm, encoded, Stopwatch(self.backbone.device))
+        return self.lm.resume(encoded)
 
     def prompt(self, question: str, *, history: History = (), span: tuple[int, int] | None = None) -> Prompt:
         """Return a question's prompt; `span` is the range of its characters without instructions."""

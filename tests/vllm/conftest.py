@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-import httpx
+import httpx2
 import pytest
 
 pytest.importorskip("vllm", reason="vLLM wants an environment of its own: make test-vllm")
@@ -49,9 +49,9 @@ class Served:
         while time.monotonic() < deadline:
             assert self.process.poll() is None, self.log.read_text()[-3000:]
             try:
-                if httpx.get(f"{self.address}/health", timeout=2).is_success:
+                if httpx2.get(f"{self.address}/health", timeout=2).is_success:
                     return
-            except httpx.TransportError:
+            except httpx2.TransportError:
                 time.sleep(0.5)
         raise AssertionError(self.log.read_text()[-3000:])
 

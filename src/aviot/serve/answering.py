@@ -17,11 +17,12 @@ from aviot.serve.cache import ByteCache, SharedWork
 from aviot.serve.chat import Chat
 from aviot.serve.media import Library, Media
 from aviot.serve.metrics import Metrics
+from aviot.serve.opened import Opened
 from aviot.serve.provenance import provenance_of
 from aviot.serve.remote import Fetcher, is_remote
 from aviot.serve.settings import Settings
 from aviot.serve.text import AnswerStream
-from aviot.serve.videos import Opened, Videos, Worker, video_key
+from aviot.serve.videos import Videos, Worker, video_key
 from aviot.session import PreparedPrompt, VideoLM, VideoSession
 from aviot.web.refusal import Refused
 

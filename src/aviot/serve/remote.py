@@ -7,7 +7,7 @@ import socket
 from http import HTTPStatus
 from urllib.parse import urljoin, urlsplit
 
-import httpx
+import httpx2
 
 from aviot.serve.media import Media
 from aviot.web.refusal import Refused
@@ -56,7 +56,7 @@ class Fetcher:
                 data = await self._followed(url)
         except TimeoutError:
             raise _refused(f"the video's address did not answer within {FETCH_SECONDS:.0f} s") from None
-        except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError, ValueError) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, UnicodeError, ValueError) as error:
             raise _refused(f"the video's address cannot be read ({type(error).__name__})") from None
         digest = await asyncio.to_thread(lambda: hashlib.sha256(data).hexdigest())
         return Media(digest, "the video at the address", data=data)
@@ -64,9 +64,9 @@ class Fetcher:
     async def _followed(self, url: str) -> bytes:
         for _ in range(REDIRECTS + 1):
             target, headers, extensions = await self._resolved(url)
-            timeout = httpx.Timeout(CONNECT_SECONDS)
+            timeout = httpx2.Timeout(CONNECT_SECONDS)
             async with (
-                httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=timeout) as client,
+                httpx2.AsyncClient(trust_env=False, follow_redirects=False, timeout=timeout) as client,
                 client.stream("GET", target, headers=headers, extensions=extensions) as reply,
             ):
                 if reply.has_redirect_location:
@@ -94,7 +94,7 @@ class Fetcher:
         target = parts._replace(netloc=f"{number}:{port}", fragment="").geturl()
         return target, HEADERS | {"Host": parts.netloc}, {"sni_hostname": host}
 
-    async def _read(self, reply: httpx.Response) -> bytes:
+    async def _read(self, reply: httpx2.Response) -> bytes:
         body = bytearray()
         async for part in reply.aiter_raw():
             body += part
