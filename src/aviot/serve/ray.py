@@ -87,7 +87,7 @@ class Plan(BaseModel, extra="forbid"):
             checkpoint_folder(self.model)
         if not self.engine.startswith(ADDRESS):
             if self.decoder is None:
-                raise ValueError("name the folder of the decoder that aviot convert --decoder wrote (decoder=FOLDER)")
+                raise ValueError("name the folder of the decoder, which aviot convert writes (decoder=FOLDER)")
             checkpoint_folder(self.decoder)
         self.gate(None)
 
