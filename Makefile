@@ -66,7 +66,7 @@ vllm: .venv-vllm/ready
 
 test-vllm: .venv-vllm/ready
 	OMP_NUM_THREADS=1 VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=nobind HF_HUB_OFFLINE=1 \
-		.venv-vllm/bin/python -m pytest -q tests/vllm
+		.venv-vllm/bin/python -m pytest -q tests/on_vllm
 
 .venv-vllm/ready: export PIP_CONSTRAINT := $(CURDIR)/constraints-vllm.txt
 .venv-vllm/ready: pyproject.toml constraints-vllm.txt
