@@ -140,11 +140,12 @@ def serve(
         Access.of(host, port, allow_host)
         with serving_at(host, port):
             resolve(host, port)
-        from aviot.serve.run import At, Serving, in_continuous_batches
+        from aviot.serve.run import At, Serving, in_continuous_batches, share_processors
         from aviot.training.shutdown import end_process
 
         lm = in_continuous_batches(chosen.load(report), places)
         lm.backbone.method(method)
+        share_processors(lm)
         with serving_at(host, port):
             server = Serving(lm, settings, At(host, port, allow_host, key))
     say(f"model {settings.name}, up to {lm.engine.places} answers at a time")

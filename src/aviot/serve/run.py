@@ -1,9 +1,12 @@
 """The running server: its address, its gate, and its end."""
 
 import copy
+import os
 import socket
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+
+import torch
 
 from aviot.engine.continuous import ContinuousEngine
 from aviot.serve.app import OPEN, Service, refusal_response
@@ -20,6 +23,15 @@ def in_continuous_batches(lm: VideoLM, places: int) -> VideoLM:
     """Return the same model with an engine that decodes several answers at a time."""
     tokenizer = copy.deepcopy(lm.backbone.tokenizer)  # not safe to use from two threads
     return VideoLM(lm.backbone, engine=ContinuousEngine(lm.backbone.model, tokenizer, places=places))
+
+
+def share_processors(lm: VideoLM) -> None:
+    """Let each stage use half of the processors, on a CPU: encoding, compressing and decoding run side by side.
+
+    Does nothing if OMP_NUM_THREADS says how many to use.
+    """
+    if lm.backbone.device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, torch.get_num_threads() // 2))
 
 
 @dataclass(frozen=True)
