@@ -44,6 +44,7 @@ class Load:
     clients: int
     seconds: float
     requests: int | None
+    sampling: dict[str, int] = field(default_factory=dict)
     times: list[float] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
     memory: list[tuple[int, int]] = field(default_factory=list)  # requests done, and bytes that the server holds
@@ -90,6 +91,16 @@ def resident(process: int) -> int:
     return total
 
 
+def processor_seconds(process: int) -> float:
+    """Return the processor time of a process and of its children that have ended or still run."""
+    children = Path(f"/proc/{process}/task/{process}/children")
+    total = 0
+    for one in [process, *(int(child) for child in children.read_text().split())]:
+        fields = Path(f"/proc/{one}/stat").read_text().rpartition(")")[2].split()
+        total += sum(map(int, fields[11:15] if one == process else fields[11:13]))
+    return total / os.sysconf("SC_CLK_TCK")
+
+
 def ask_until_over(load: Load, videos: Videos, client: int, url: str, process: int, ends: float) -> None:
     """Ask question after question, as one client."""
     chance, number = random.Random(client), 0
@@ -101,7 +112,7 @@ def ask_until_over(load: Load, videos: Videos, client: int, url: str, process: i
                 {"type": "video_url", "video_url": {"url": videos.address(which)}},
                 {"type": "text", "text": question},
             ]
-            aviot = {"budget": chance.choice(BUDGETS), "method": "aviot"}
+            aviot = {"budget": chance.choice(BUDGETS), "method": "aviot"} | load.sampling
             asked = {"model": "aviot", "messages": [{"role": "user", "content": content}], "aviot": aviot}
             asked |= {"max_tokens": chance.choice(LENGTHS), "stream": chance.random() < 0.5}
             start = time.monotonic()
@@ -125,7 +136,7 @@ def run(load: Load, videos: Videos, options: list[str]) -> dict:
         url = server.stdout.readline().strip()
         if not urlsplit(url).port:
             raise SystemExit("the server did not start")
-        begun = time.monotonic()
+        begun, processor = time.monotonic(), processor_seconds(server.pid)
         threads = [
             threading.Thread(target=ask_until_over, args=(load, videos, client, url, server.pid, begun + load.seconds))
             for client in range(load.clients)
@@ -134,11 +145,12 @@ def run(load: Load, videos: Videos, options: list[str]) -> dict:
             thread.start()
         for thread in threads:
             thread.join()
-        seconds = time.monotonic() - begun
+        seconds, processor = time.monotonic() - begun, processor_seconds(server.pid) - processor
     finally:
         server.terminate()
         code = server.wait(120)
-    return summary(load, seconds) | {"exit": code}
+    per_request = round(processor / max(1, len(load.times)), 2)
+    return summary(load, seconds) | {"processor_seconds_per_request": per_request, "exit": code}
 
 
 def summary(load: Load, seconds: float) -> dict:
@@ -166,13 +178,15 @@ def main() -> None:
     parser.add_argument("--requests", type=int, help="of each run, instead of a time")
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 32], help="default: 1 32")
     parser.add_argument("--only", choices=KINDS, nargs="+", default=KINDS, help="default: all")
+    parser.add_argument("--frames", type=int, help="to sample of each video; default: the model's rate")
     parser.add_argument("--options", default="", help="further options of aviot serve, as one text")
     chosen = parser.parse_args()
     videos, first = Videos(), {}
     seconds = chosen.seconds if chosen.requests is None else 1e9
     for kind in chosen.only:
         for clients in chosen.clients:
-            found = run(Load(kind, clients, seconds, chosen.requests), videos, chosen.options.split())
+            sampling = {} if chosen.frames is None else {"frames": chosen.frames}
+            found = run(Load(kind, clients, seconds, chosen.requests, sampling), videos, chosen.options.split())
             rate = found["requests_per_second"]
             first.setdefault(kind, rate)
             print(json.dumps(found | {"times_the_first": round(rate / first[kind], 2)}), flush=True)
