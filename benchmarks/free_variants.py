@@ -9,9 +9,11 @@ python benchmarks/free_variants.py coverage CACHE NAME [NAME ...] [--keep 0.1 0.
 `run` answers every question with every method, teacher forced: a row is right exactly if greedy decoding would generate
 its answer. A NAME is a method of the registry, `random-tokens`, or `MODULE:EXPRESSION`, Python that makes a method.
 Answers are appended to CACHE/answers.jsonl; what is there is not asked again. `table` prints the share of right answers
-and the mean paired difference from one method with its 95 % interval (bootstrap over videos). `coverage` asks nothing:
-it prints how often the objects that a question is about have a kept token in a frame that shows them, and the share of
-all their tokens that are kept. Methods that read tokens before pooling are not served.
+and the mean paired difference from one method with its 95 % interval (bootstrap over videos).
+
+`coverage` asks nothing: it prints how often the objects that a question is about have a kept token in a frame that
+shows them, and the share of all their tokens that are kept (of merged tokens the source with the largest weight).
+Methods that read tokens before pooling are not served.
 """
 
 import argparse
@@ -237,7 +239,8 @@ def coverage(given: argparse.Namespace) -> None:
                     made = compressed_tokens(saved, method, Budget(keep=keep), row)
                 except ValueError:  # below the least that the method can keep
                     continue
-                here = torch.zeros(shown.numel(), dtype=torch.bool).index_fill(0, made.mixture.indices[:, 0], True)
+                main_source = made.mixture.indices.gather(1, made.mixture.weights.argmax(1, keepdim=True))[:, 0]
+                here = torch.zeros(shown.numel(), dtype=torch.bool).index_fill(0, main_source, True)
                 here = here.view_as(shown) & shown
                 shares[name, keep].append((here.any(1).sum() / shown.any(1).sum(), here.sum() / shown.sum()))
     for name in tested:
