@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, overload
 
+import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
@@ -248,7 +249,9 @@ class VideoSession:
 
     def without_features(self) -> "VideoSession":
         """Return a session that places tokens that were made before, and holds neither frames nor features."""
-        video = replace(self.video, frames=self.video.frames[:0])
+        none = self.video.frames[:0]
+        copied = none.copy() if isinstance(none, np.ndarray) else none.clone()  # a view would hold all frames
+        video = replace(self.video, frames=copied)
         encoded = replace(self.encoded, video=video, features=self.encoded.features[:0].clone(), extras={}, cache={})
         return self.lm.resume(encoded)
 

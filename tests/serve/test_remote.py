@@ -12,6 +12,7 @@ from asking import LOCAL, asked, running
 
 from aviot.serve import remote
 from aviot.serve.remote import Fetcher, is_public
+from aviot.web.body import BodyRoom
 from aviot.web.refusal import Refused
 
 PRIVATE = (
@@ -86,7 +87,8 @@ def allowed(monkeypatch):
 
 
 def fetched(url, most=1_000_000):
-    return asyncio.run(Fetcher(most).fetch(url)).data
+    with BodyRoom(most, most).reserved() as held:
+        return asyncio.run(Fetcher(most).fetch(url, held)).data
 
 
 def refusal(url, most=1_000_000):

@@ -201,7 +201,7 @@ class ContinuousEngine(TransformersEngine):
 
     def _logits(self, batch: _Batch) -> Tensor:
         """Run the decoder over the latest token of every row."""
-        device, mask = self.model.device, batch.cache.begin(self.model.dtype)
+        device, mask = self.model.device, batch.cache.begin()
         positions = torch.tensor([request.position for request in batch.requests], device=device).T[..., None]
         tokens = torch.tensor([request.token for request in batch.requests], device=device)
         return self.model(
