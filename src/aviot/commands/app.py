@@ -20,6 +20,7 @@ from aviot.commands.options import (
 )
 from aviot.commands.terminal import mistakes, say, serving_at, working
 from aviot.methods.registry import DEFAULT
+from aviot.video.checks import DEFAULT_LIMITS
 
 
 def app(
@@ -40,7 +41,7 @@ def app(
     max_upload: Annotated[int, typer.Option(help="Largest video to accept, in MB.")] = 512,
     method: MethodOption = DEFAULT,
     max_new_tokens: MaxNewTokens = 64,
-    read_timeout: ReadTimeout = 300.0,
+    read_timeout: ReadTimeout = DEFAULT_LIMITS.seconds,
     device: Device = "auto",
     dtype: Dtype = "auto",
     device_map: DeviceMap = None,

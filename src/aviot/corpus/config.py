@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from aviot.backbones.loading import LoadOptions
-from aviot.budget import Budget
+from aviot.budget import AutoBudget, Budget
 from aviot.evaluation.config import Setting
 from aviot.evaluation.item import Instructions
 from aviot.evaluation.manifest import weight_hashes
@@ -18,23 +18,6 @@ from aviot.utils.machine import check_device_name
 from aviot.utils.printing import json_text
 from aviot.utils.values import as_whole, require_whole
 from aviot.video.checks import ReadLimits
-
-
-@dataclass(frozen=True)
-class ChosenSetting(Setting):
-    """A method at a budget of any kind; None is the checkpoint's own."""
-
-    chosen: Budget | None = None
-
-    @property
-    def name(self) -> str:
-        """As messages write it."""
-        return self.compressor if self.chosen is None else f"{self.compressor} at {self.chosen}"
-
-    @property
-    def budget(self) -> Budget | None:  # type: ignore[override]
-        """How much of a video the decoder reads."""
-        return self.chosen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +34,7 @@ class BatchConfig:
     out: Path
     videos: Path | None = None
     method: str = registry.DEFAULT
-    budget: Budget | None = None
+    budget: Budget | AutoBudget | None = None
     sampling: dict[str, Any] = field(default_factory=dict)
     instructions: Instructions = field(default_factory=Instructions)
     max_new_tokens: int = MAX_NEW_TOKENS
@@ -75,10 +58,9 @@ class BatchConfig:
             raise ValueError(f"{self.out} has the questions; name another file for the answers")
 
     @property
-    def setting(self) -> ChosenSetting:
-        """The method and budget."""
-        ratio = None if self.budget is None else self.budget.ratio
-        return ChosenSetting(self.method, ratio, self.budget)
+    def setting(self) -> Setting:
+        """The method and budget; without one, workers take the checkpoint's."""
+        return Setting.of(self.method, self.budget)
 
     def identity(self, items: Items) -> dict[str, Any]:
         """Return everything that decides an answer; batches with the same can continue each other."""

@@ -72,7 +72,7 @@ class WorkerPlan:
     model: str
     device: str
     method: str
-    budget: dict[str, Any] | None
+    budget: str | None
     max_new_tokens: int
     sampling: dict[str, Any] = field(default_factory=dict)
     limits: dict[str, Any] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class WorkerPlan:
             model=str(config.model.absolute()),
             device=device,
             method=config.method,
-            budget=None if config.budget is None else asdict(config.budget),
+            budget=None if config.budget is None else config.budget.text,
             max_new_tokens=config.max_new_tokens,
             sampling=dict(config.sampling),
             limits=asdict(config.limits),
@@ -103,8 +103,8 @@ class Worker:
         from transformers.utils import logging
 
         from aviot.backbones.loading import LoadOptions
-        from aviot.budget import Budget
-        from aviot.corpus.config import ChosenSetting
+        from aviot.budget import parse_budget
+        from aviot.methods.registry import compresses
         from aviot.session import VideoLM
 
         logging.disable_progress_bar()
@@ -118,8 +118,8 @@ class Worker:
         )
         lm.backbone.method(plan.method)  # refuses one that needs parts which this model does not have
         self._lm, self._plan, self._turn = lm, plan, threading.Lock()
-        budget = None if plan.budget is None else Budget(**plan.budget)
-        self._setting = ChosenSetting(plan.method, None if budget is None else budget.ratio, budget)
+        budget = lm.backbone.default_budget if plan.budget is None else parse_budget(plan.budget)
+        self._setting = Setting.of(plan.method, budget if compresses(plan.method) else None)
 
     def __call__(self, row: dict[str, Any]) -> Iterator[dict[str, str]]:
         """Yield the evaluation's rows of one video's questions, each with its question's number."""

@@ -1,5 +1,6 @@
 """The interface of an engine, which turns decoder inputs into text, and a stopwatch for its parts."""
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -93,6 +94,8 @@ class EngineUnavailable(RuntimeError):
     """Raised when an engine cannot answer now, and may again later: it has gone away, or it is starting."""
 
 
+SMALLEST = 1e-30  # of a probability whose logarithm is taken
+
 Finish = Literal["stop", "length", "cancelled"]
 
 
@@ -121,6 +124,24 @@ Cancel = Callable[[], None]
 """A function that ends a request as soon as possible and returns at once; after the last delivery it does nothing."""
 
 
+@dataclass(frozen=True)
+class Generated:
+    """A greedy answer, and the probability of each of its tokens; the end token is not one of them."""
+
+    text: str
+    probabilities: tuple[float, ...] = ()  # none if the engine does not tell
+
+    @property
+    def probability(self) -> float | None:
+        """The geometric mean of the tokens' probabilities, comparable for answers of any length; None if not known.
+
+        For an answer of one token, such as an option's letter, it is that token's probability.
+        """
+        if not self.probabilities:
+            return None
+        return math.exp(sum(math.log(max(one, SMALLEST)) for one in self.probabilities) / len(self.probabilities))
+
+
 class Engine(ABC):
     """A runtime that turns prompts with visual tokens into text; independent of methods and model families.
 
@@ -139,6 +160,12 @@ class Engine(ABC):
         Raises ValueError if logits or values of the compression are not finite, and if a method that acts inside the
         decoder (`reducing`, for one prompt) does not fit this one.
         """
+
+    def generate_scored(
+        self, inputs: DecoderInput, max_new_tokens: int, watch: Stopwatch, reducing: Reducing | None = None
+    ) -> Sequence[Generated]:
+        """Return the answers of `generate` with their probabilities, if the engine tells them."""
+        return [Generated(text) for text in self.generate(inputs, max_new_tokens, watch, reducing)]
 
     @abstractmethod
     def submit(

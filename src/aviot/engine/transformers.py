@@ -11,7 +11,17 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 from transformers.generation.streamers import BaseStreamer
 
-from aviot.engine.base import Cancel, DecoderInput, Deliver, Engine, Finish, Piece, Reducing, Stopwatch
+from aviot.engine.base import (
+    Cancel,
+    DecoderInput,
+    Deliver,
+    Engine,
+    Finish,
+    Generated,
+    Piece,
+    Reducing,
+    Stopwatch,
+)
 from aviot.engine.fitting import start
 from aviot.engine.guard import FiniteGuard, guarded
 from aviot.engine.reduction import reduced_decoder
@@ -27,19 +37,27 @@ class TransformersEngine(Engine):
         self.model, self.tokenizer = model, tokenizer
         self._turn = threading.Lock()
 
-    @torch.inference_mode()
     def generate(
         self, inputs: DecoderInput, max_new_tokens: int, watch: Stopwatch, reducing: Reducing | None = None
     ) -> Sequence[str]:
         """Return the greedy answer to each prompt."""
-        first = _FirstToken(watch.now)
+        return [answer.text for answer in self.generate_scored(inputs, max_new_tokens, watch, reducing)]
+
+    @torch.inference_mode()
+    def generate_scored(
+        self, inputs: DecoderInput, max_new_tokens: int, watch: Stopwatch, reducing: Reducing | None = None
+    ) -> Sequence[Generated]:
+        """Return the greedy answer to each prompt, with the probabilities of its tokens."""
+        first, largest = _FirstToken(watch.now), _Probabilities()
         watch.report("generate")
         start = watch.now()
         with self._reduced(inputs, reducing):
-            tokens = self._generate(inputs, max_new_tokens, logits_processor=LogitsProcessorList([first]))
+            tokens = self._generate(inputs, max_new_tokens, logits_processor=LogitsProcessorList([first, largest]))
         answers = tokens[:, inputs.prompt_tokens :]
         watch.spent |= {"prefill": 1000 * (first.at - start), "generate": 1000 * (watch.now() - first.at)}
-        return [text.strip() for text in self.tokenizer.batch_decode(answers, skip_special_tokens=True)]
+        texts = self.tokenizer.batch_decode(answers, skip_special_tokens=True)
+        scores = largest.until_end(answers, self.ends)
+        return [Generated(text.strip(), own) for text, own in zip(texts, scores, strict=True)]
 
     def submit(
         self, inputs: DecoderInput, max_new_tokens: int, deliver: Deliver, reducing: Reducing | None = None
@@ -69,9 +87,10 @@ class TransformersEngine(Engine):
         ends = self.model.generation_config.eos_token_id
         return frozenset(ends if isinstance(ends, list) else () if ends is None else (ends,))
 
-    def prefill(self, inputs: DecoderInput) -> Any:
+    def prefill(self, inputs: DecoderInput, reducing: Reducing | None = None) -> Any:
         """Run the decoder over whole prompts; return its last logits and its cache."""
-        return self.model(**inputs.arguments, logits_to_keep=1, use_cache=True)
+        with self._reduced(inputs, reducing):
+            return self.model(**inputs.arguments, logits_to_keep=1, use_cache=True)
 
     def next_token(self, cache: Any, batch: int) -> Callable[[], Any]:
         """Return a function that decodes one more token after a prefill per call, and appends it to the cache."""
@@ -141,3 +160,24 @@ class _FirstToken(LogitsProcessor):
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         self.at = self.at or self.now()
         return scores
+
+
+class _Probabilities(LogitsProcessor):
+    """A logits processor that keeps each step's largest probability, that of the greedy token, on the device."""
+
+    def __init__(self) -> None:
+        self._steps: list[Tensor] = []
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        logits = scores.float()
+        self._steps.append((logits.amax(-1) - logits.logsumexp(-1)).exp())
+        return scores
+
+    def until_end(self, answers: Tensor, ends: frozenset[int]) -> list[tuple[float, ...]]:
+        """Return the probabilities of each answer's tokens before its first end token."""
+        every = torch.stack(self._steps, 1).tolist() if self._steps else [[] for _ in answers]
+        found = []
+        for tokens, row in zip(answers.tolist(), every, strict=True):
+            stop = next((place for place, token in enumerate(tokens) if token in ends), len(tokens))
+            found.append(tuple(row[:stop]))
+        return found
