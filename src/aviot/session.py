@@ -25,7 +25,7 @@ from aviot.engine.base import DecoderInput, Engine, Reducing, Report, Stopwatch
 from aviot.engine.transformers import TransformersEngine
 from aviot.methods.aviot.result import Compression
 from aviot.methods.base import Compressed, Method
-from aviot.methods.features import TokenMixture
+from aviot.methods.features import TokenMixture, VideoFeatures
 from aviot.methods.registry import DEFAULT
 from aviot.request import MAX_NEW_TOKENS, check_question
 from aviot.utils.machine import device_named
@@ -314,6 +314,10 @@ class VideoSession:
     def sources(self, method: str | Method) -> Float[Tensor, "T S D"]:
         """Return the features or tokens that a method mixes; not cached, since they are as large as the features."""
         return self.backbone.sources(self.encoded, methods.get(method))
+
+    def source_features(self, method: str | Method) -> VideoFeatures:
+        """Return what a method mixes, with the grid of its positions; not cached either."""
+        return self.backbone.features(self.encoded, self.backbone.method(method), conditioned=False)
 
     def _compress(self, prompts: Sequence[Prompt], request: CompressionRequest) -> list[VideoInPrompt]:
         return _checked(self.backbone.compress([self.encoded], prompts, request))

@@ -14,7 +14,7 @@ from torch import Tensor
 from aviot.backbones.checkpoints.shards import write_tensors
 from aviot.explain.figures import ChosenPair, FigureViews, write_figures
 from aviot.explain.page import PageViews, page_of, report_of
-from aviot.explain.pictures import Pictures
+from aviot.explain.pictures import Pictures, by_moment
 from aviot.explain.study import Asking, Study, study
 from aviot.explain.view import View
 from aviot.session import VideoSession
@@ -58,7 +58,8 @@ def build_report(
     session: VideoSession, pictures: Pictures, asking: Asking, *others: Callable[[View], None]
 ) -> tuple[Study, dict[str, Any]]:
     """Return the study and the page's data; `others` are called with every view too."""
-    page = PageViews(len(asking.conditioning))
+    moments = by_moment(pictures, session.video, session.encoded.times)
+    page = PageViews(len(asking.conditioning), moments, session.backbone.patch_cover)
 
     def use(view: View) -> None:
         for consumer in (page.add, *others):

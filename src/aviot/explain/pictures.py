@@ -12,12 +12,14 @@ from PIL import Image
 
 from aviot.backbones.base import Backbone
 from aviot.engine.base import Report
+from aviot.explain.clip import Clip, clip_of_file
 from aviot.methods.base import TIME_DIGITS
 from aviot.session import VideoLM, VideoSession
 from aviot.video import Video
 from aviot.video.frames import SIZE_BYTES
 
-LARGEST_SIDE = 360  # pixels of a picture's longer side
+SMALLEST_SIDE = 72
+LARGEST_SIDE = 480  # pixels of a picture's longer side
 PIXELS = 224 * 216 * 216  # of all pictures of a page: 216 per side for the longest videos
 JPEG_BYTES = 1_500_000  # at most, of all pictures of a page, before base64
 QUALITIES = (80, 65, 50, 35, 20)
@@ -29,6 +31,7 @@ class Pictures:
 
     images: tuple[Image.Image, ...]
     size: tuple[int, int]  # width and height of the video's frames; of the first if they differ
+    clip: Clip | None = None  # a playable copy of the video, if one was made from its file
 
 
 def open_with_pictures(
@@ -37,7 +40,7 @@ def open_with_pictures(
     """Open a video as `VideoLM.open` does, and return pictures of its frames too; the video is decoded once."""
     report("decode")
     video, pictures = read_with_pictures(lm.backbone, source, **how)
-    return lm.open(video, report=report), pictures
+    return lm.open(video, report=report), replace(pictures, clip=clip_of_file(source))
 
 
 def read_with_pictures(backbone: Backbone, source: Any, **how: Any) -> tuple[Video, Pictures]:
@@ -83,14 +86,16 @@ def by_moment(pictures: Pictures, video: Video, times: Sequence[float]) -> Pictu
     return replace(pictures, images=tuple(pictures.images[frame] for frame in near))
 
 
-def as_jpegs(pictures: Pictures) -> list[str]:
+def as_jpegs(images: Sequence[Image.Image], most_bytes: int | None = None) -> list[str]:
     """Return every picture as a JPEG in base64, smaller and coarser the more there are, to fit into a page."""
-    side = min(LARGEST_SIDE, math.isqrt(PIXELS // len(pictures.images)))
+    if not images:
+        return []
+    side = min(LARGEST_SIDE, math.isqrt(PIXELS // len(images)))
     for quality in QUALITIES:
-        files = [_jpeg(image, side, quality) for image in pictures.images]
-        if sum(map(len, files)) <= JPEG_BYTES:
+        files = [_jpeg(image, side, quality) for image in images]
+        if sum(map(len, files)) <= (JPEG_BYTES if most_bytes is None else most_bytes):
             break
-        side = max(96, side * 7 // 8)
+        side = max(SMALLEST_SIDE, side * 7 // 8)
     return [base64.b64encode(file).decode("ascii") for file in files]
 
 
