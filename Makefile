@@ -6,7 +6,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
 MINUTES ?= 10
 
-.PHONY: demo test lint unit processors docs fuzz lmms-eval test-lmms-eval lock clean
+.PHONY: demo test lint unit processors docs fuzz lmms-eval test-lmms-eval vllm test-vllm lock clean
 
 demo: .venv/ready
 	$(BIN)/aviot demo
@@ -52,6 +52,21 @@ test-lmms-eval: .venv-lmms-eval/ready
 	.venv-lmms-eval/bin/pip uninstall --quiet --yes timm torchvision
 	touch $@
 
+# vLLM's CPU build wants an older transformers, and torchvision and torchaudio, which it does without: pip's own choice
+# of dependencies is left out, and the constraints name every package.
+vllm: .venv-vllm/ready
+
+test-vllm: .venv-vllm/ready
+	OMP_NUM_THREADS=1 VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=nobind HF_HUB_OFFLINE=1 \
+		.venv-vllm/bin/python -m pytest -q tests/vllm
+
+.venv-vllm/ready: export PIP_CONSTRAINT := $(CURDIR)/constraints-vllm.txt
+.venv-vllm/ready: pyproject.toml constraints-vllm.txt
+	$(PYTHON) -m venv .venv-vllm
+	.venv-vllm/bin/pip install --quiet --no-deps --requirement constraints-vllm.txt
+	.venv-vllm/bin/pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@
+
 # Every file is checked against its hash but torch's, whose build differs by machine (CPU or CUDA) and is only pinned,
 # and what such a build needs beside. HASHES=no takes the constraints alone, on systems that the hashes do not cover.
 HASHES ?= yes
@@ -74,4 +89,4 @@ lock:
 	$(PYTHON) .ci/lock.py
 
 clean:
-	rm -rf .venv .venv-lmms-eval .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf .venv .venv-lmms-eval .venv-vllm .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

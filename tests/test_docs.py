@@ -28,7 +28,7 @@ def test_every_equation_of_the_paper_has_a_row():
     assert len(re.findall(r"^\| S\d+ \| `eq:supp_", METHOD, re.M)) == 37
 
 
-EXAMPLES = ["README.md", "docs/answer.md", "docs/compress.md", "docs/index.md", "docs/methods.md"]
+EXAMPLES = ["README.md", "docs/answer.md", "docs/watch.md", "docs/compress.md", "docs/index.md", "docs/methods.md"]
 
 
 def run_examples(page):

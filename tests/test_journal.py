@@ -1,8 +1,11 @@
 """Journals: durable and complete rows, written by one process at a time."""
 
+import os
+import tracemalloc
+
 import pytest
 
-from aviot.utils.journal import Journal, JournalError, read_rows
+from aviot.utils.journal import MAX_LINE, Journal, JournalError, read_rows
 
 
 def test_rows_are_read_back(tmp_path):
@@ -122,3 +125,26 @@ def test_control_characters_and_lone_surrogates_are_escaped(tmp_path):
 def test_two_writers_are_refused(tmp_path):
     with Journal(tmp_path / "rows.jsonl"), pytest.raises(JournalError, match="another process is writing"):
         Journal(tmp_path / "rows.jsonl")
+
+
+@pytest.mark.parametrize("size", [2**32, 2**30 - 1])
+def test_a_file_too_large_for_a_journal_is_not_read_whole(tmp_path, size):
+    """The larger one is refused by its size, the smaller one where its rows end."""
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'{"text": 1}\n')
+    os.truncate(path, size)  # zeros, which take no room on the disk
+    tracemalloc.start()
+    for use in (read_rows, Journal):
+        with pytest.raises(JournalError, match=r"more than the 1,073,741,824|line 2 is not a row"):
+            use(path)
+    assert tracemalloc.get_traced_memory()[1] < 4 * MAX_LINE
+    tracemalloc.stop()
+    assert path.stat().st_size == size
+
+
+def test_a_partial_line_after_one_that_is_not_json_is_truncated_with_it(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'{"text": 1}\n\0\0\0\n\0\0')
+    with Journal(path) as journal:
+        journal.add({"text": 2})
+    assert path.read_bytes() == b'{"text": 1}\n{"text": 2}\n'

@@ -11,6 +11,7 @@ from aviot import Compressor, UniformKeep
 def test_public_names():
     assert sorted(aviot.__all__) == [
         "Answer",
+        "AutoBudget",
         "Budget",
         "Compression",
         "Compressor",
@@ -18,6 +19,7 @@ def test_public_names():
         "PositionEncoder",
         "Provenance",
         "SegmentMean",
+        "StreamingSession",
         "UniformKeep",
         "VideoLM",
         "VideoSession",

@@ -1,3 +1,4 @@
+from aviot.budget import AutoBudget as AutoBudget
 from aviot.budget import Budget as Budget
 from aviot.config import CompressorConfig as CompressorConfig
 from aviot.methods.aviot import Compression as Compression
@@ -9,5 +10,6 @@ from aviot.methods.aviot import UniformKeep as UniformKeep
 from aviot.session import Answer as Answer
 from aviot.session import VideoLM as VideoLM
 from aviot.session import VideoSession as VideoSession
+from aviot.streaming.session import StreamingSession as StreamingSession
 
 __version__: str

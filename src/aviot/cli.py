@@ -11,7 +11,9 @@ from typer.core import TyperGroup
 from aviot.commands.account import account
 from aviot.commands.answer import answer
 from aviot.commands.app import app as serve_app
+from aviot.commands.batch import batch
 from aviot.commands.bench import bench
+from aviot.commands.calibrate import calibrate
 from aviot.commands.compare import compare
 from aviot.commands.compress import compress
 from aviot.commands.convert import convert
@@ -19,7 +21,9 @@ from aviot.commands.demo import demo
 from aviot.commands.evaluate import evaluate
 from aviot.commands.explain import explain
 from aviot.commands.reproduce import reproduce
+from aviot.commands.serve import serve
 from aviot.commands.train import TrainCommand, train
+from aviot.commands.watch import watch
 from aviot.utils.printing import guard_output, printable
 
 
@@ -63,7 +67,24 @@ def _paragraphs(verb: Callable[..., None]) -> str:
     return "\n\n".join(" ".join(part.split("\n")) for part in cleandoc(verb.__doc__ or "").split("\n\n"))
 
 
-for verb in (answer, compress, explain, compare, evaluate, bench, train, convert, account, demo, reproduce):
+VERBS: tuple[Callable[..., None], ...] = (
+    answer,
+    watch,
+    compress,
+    explain,
+    compare,
+    evaluate,
+    calibrate,
+    batch,
+    serve,
+    bench,
+    train,
+    convert,
+    account,
+    demo,
+    reproduce,
+)
+for verb in VERBS:
     app.command(cls=TrainCommand if verb is train else None, help=_paragraphs(verb))(verb)
 app.command("app", help=_paragraphs(serve_app))(serve_app)
 

@@ -2,14 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from aviot.budget import Budget
+from aviot.budget import AutoBudget, Budget
 from aviot.methods import registry
 from aviot.utils.machine import check_device_name
-from aviot.utils.values import require_whole
-from aviot.video.checks import check_source
+from aviot.utils.values import as_whole, require_whole
+from aviot.video.checks import DEFAULT_LIMITS, ReadLimits, check_source
 from aviot.video.sampling import Sampling, check_rate
 
 MAX_NEW_TOKENS = 64
@@ -32,13 +33,14 @@ class Request:
     video: Path
     questions: Sequence[str]
     model: Path | None = None
-    budget: Budget | None = None
+    budget: Budget | AutoBudget | None = None
     method: str = registry.DEFAULT
     max_new_tokens: int = MAX_NEW_TOKENS
     fps: float | None = None
     max_frames: int | None = None
     frames: int | None = None
     source_fps: float | None = None
+    read_timeout: float = DEFAULT_LIMITS.seconds
     device: str = "auto"
 
     def __post_init__(self) -> None:
@@ -46,16 +48,29 @@ class Request:
         registry.check_name(self.method)
         require_whole(self, "max_new_tokens")
         check_sampling(self.sampling)
+        ReadLimits(seconds=self.read_timeout)
         check_device_name(self.device)
         check_source(self.video, source_fps=self.source_fps)
         if self.model is not None:
             checkpoint_folder(self.model)
 
     @property
+    def fixed_budget(self) -> Budget | None:
+        """The budget, for what compresses without an answer that could choose it."""
+        return None if self.budget is None else Budget.of(self.budget)
+
+    @property
     def sampling(self) -> dict[str, Any]:
         """The sampling options that were given, as arguments of `read_video`."""
         names = ("fps", "max_frames", "frames", "source_fps")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """The arguments of `VideoLM.open` for this video: its sampling, and a reader with the time limit."""
+        from aviot.video import read_video
+
+        return self.sampling | {"reader": partial(read_video, limits=ReadLimits(seconds=self.read_timeout))}
 
 
 def check_sampling(chosen: Mapping[str, Any]) -> None:
@@ -73,8 +88,36 @@ def check_question(question: str) -> None:
         raise ValueError(f"a question must be text, got {type(question).__name__}")
     if not question.strip():
         raise ValueError("the question is empty; ask something about the video")
-    if any("\ud800" <= letter <= "\udfff" for letter in question):
+    if _is_not_text(question):
         raise ValueError("the question has bytes that are not UTF-8; give it as UTF-8 text")
+
+
+def check_history(history: Sequence[tuple[str, str]]) -> None:
+    """Raise ValueError unless a conversation's earlier turns are pairs of a question and an answer, both text."""
+    is_list = isinstance(history, Sequence) and not isinstance(history, (str, bytes))
+    if not is_list or not all(isinstance(turn, (tuple, list)) and len(turn) == 2 for turn in history):
+        raise ValueError(f"history must be a list of pairs (question, answer), got {history!r:.80}")
+    for number, (question, answer) in enumerate(history):
+        try:
+            check_question(question)
+        except ValueError as error:
+            raise ValueError(f"turn {number} of the history: {error}") from error
+        if not isinstance(answer, str):
+            raise ValueError(f"turn {number} of the history: its answer must be text, got {type(answer).__name__}")
+        if _is_not_text(answer):
+            raise ValueError(f"turn {number} of the history: its answer has bytes that are not UTF-8")
+
+
+def check_max_new_tokens(count: int) -> None:
+    """Raise ValueError unless an answer may have at least one token."""
+    found = as_whole(count)
+    if found is None or found < 1:
+        raise ValueError(f"max_new_tokens must be a whole number of at least 1, got {count!r}")
+
+
+def _is_not_text(text: str) -> bool:
+    """Return whether text has lone surrogates, which stand for bytes that are not UTF-8."""
+    return any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def check_questions(questions: Sequence[str], most: int | None = None) -> None:

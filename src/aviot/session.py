@@ -6,7 +6,7 @@ benchmarks use `VideoSession`.
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, overload
@@ -15,27 +15,33 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aviot import methods
+from aviot.auto_budget import Chosen, check_total, escalate
 from aviot.backbones import registry as backbones
 from aviot.backbones.base import Backbone, CompressionRequest, EncodedVideo, History, Prompt, VideoInPrompt
 from aviot.backbones.checkpoints.folder import ORIGIN, resolve_folder
 from aviot.backbones.checkpoints.shards import write_tensors
 from aviot.backbones.loading import LoadOptions
-from aviot.budget import Budget
-from aviot.engine.base import DecoderInput, Engine, Reducing, Report, Stopwatch
+from aviot.budget import AutoBudget, Budget, as_budget
+from aviot.engine.base import DecoderInput, Engine, Generated, Reducing, Report, Stopwatch
 from aviot.engine.transformers import TransformersEngine
 from aviot.methods.aviot.result import Compression
 from aviot.methods.base import Compressed, Method
 from aviot.methods.features import TokenMixture, VideoFeatures
 from aviot.methods.registry import DEFAULT
-from aviot.request import MAX_NEW_TOKENS, check_question
+from aviot.request import MAX_NEW_TOKENS, check_history, check_max_new_tokens, check_question, check_questions
 from aviot.utils.machine import device_named
 from aviot.video import Transform, Video, read_video
+
+PROBABILITY_DIGITS = 4  # decimals of a probability in reports
+
+AnyBudget = Budget | AutoBudget | float | Literal["auto"]
+"""A fixed budget, its ratio, or one that is chosen for each question by how sure the answer is."""
 
 
 class AskOptions(TypedDict, total=False):
     """The options of `VideoSession.ask`."""
 
-    budget: Budget | float | None
+    budget: AnyBudget | None
     method: str | Method
     max_new_tokens: int
     history: History
@@ -107,31 +113,44 @@ class VideoLM:
         self,
         asked: Sequence[tuple["VideoSession", str]],
         *,
-        budget: Budget | float | None = None,
+        budget: AnyBudget | None = None,
         method: str | Method = DEFAULT,
         max_new_tokens: int = MAX_NEW_TOKENS,
     ) -> "list[Answer]":
-        """Answer questions about several opened videos in one batch; each pair is a session and a question."""
+        """Answer questions about several opened videos in one batch; each pair is a session and a question.
+
+        With an automatic budget each question is asked by itself.
+        """
+        check_max_new_tokens(max_new_tokens)
         found, sessions = methods.get(method), list(dict.fromkeys(session for session, _ in asked))
         for session, question in asked:
             check_question(question)
             if session.lm is not self:
                 raise ValueError("a session was opened by another model; open its video with this one")
-        if len(sessions) < 2 or found.inside is not None:
+        limit = self.backbone.default_budget if budget is None else as_budget(budget)
+        if len(sessions) < 2 or found.inside is not None or isinstance(limit, AutoBudget):
             how = AskOptions(budget=budget, method=found, max_new_tokens=max_new_tokens)
             return [session.ask(question, **how) for session, question in asked]
-        limit = self.backbone.default_budget if budget is None else Budget.of(budget)
         prompts = [replace(session.prompt(question), video=sessions.index(session)) for session, question in asked]
         watch = Stopwatch(self.backbone.device)
         with watch.part("compress"):
             encoded = [session.encoded for session in sessions]
             videos = _checked(self.backbone.compress(encoded, prompts, CompressionRequest(limit, found)))
             inputs = _placed(self.backbone, prompts, videos, max_new_tokens)
-        texts = self.engine.generate(inputs, max_new_tokens, watch)
+        replies = self.engine.generate_scored(inputs, max_new_tokens, watch)
         return [
-            session._answer(prompt, text, video, watch)
-            for (session, _), prompt, text, video in zip(asked, prompts, texts, videos, strict=True)
+            session._answer(prompt, reply, video, watch, found)
+            for (session, _), prompt, reply, video in zip(asked, prompts, replies, videos, strict=True)
         ]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One try of an automatic budget: the budget, the visual tokens that were read, and the answer's probability."""
+
+    budget: str
+    tokens: int
+    probability: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +160,10 @@ class Answer:
     `supports` is the number of distinct times among the decoder's tokens. `path` has the number of frames or supports
     at each stage, and `budgets` those of the stages' segments; methods without stages have one entry and none.
     `layer_tokens` has the number of visual tokens that each decoder layer read, of methods that act inside the decoder;
-    `tokens_after` is then the number that was left when they had done their work.
+    `tokens_after` is then the number that was left when they had done their work. `probability` is the geometric mean
+    of the probabilities of the answer's tokens. `steps` are those of an automatic budget, and `reason` why it is that
+    one. `method` is the one that ran, which is another than the one asked for where that needs trained parts that the
+    model does not have.
     """
 
     question: str
@@ -155,6 +177,15 @@ class Answer:
     milliseconds: dict[str, float]
     compressed: Compressed | None = None  # None without a record
     layer_tokens: tuple[int, ...] = ()
+    probability: float | None = None  # None if the engine does not tell
+    steps: tuple[Step, ...] = ()
+    reason: str = ""
+    method: str = ""
+
+    @property
+    def tokens_read(self) -> int:
+        """The number of visual tokens that the decoder read in all, with the answers that were not accepted."""
+        return sum(step.tokens for step in self.steps) if self.steps else self.tokens_entering
 
     @property
     def tokens_entering(self) -> int:
@@ -178,9 +209,13 @@ class Answer:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the answer as plain data."""
-        names = ("question", "text", "frames", "supports", "tokens_before", "tokens_after", "path", "budgets")
+        names = ("question", "text", "method", "frames", "supports", "tokens_before", "tokens_after", "path", "budgets")
         inside = {"tokens_entering": self.tokens_entering, "layer_tokens": self.layer_tokens}
         own = {name: getattr(self, name) for name in names} | (inside if self.layer_tokens else {})
+        own |= {"probability": None if self.probability is None else round(self.probability, PROBABILITY_DIGITS)}
+        if self.steps:
+            steps = [asdict(step) for step in self.steps]
+            own |= {"tokens_read": self.tokens_read, "steps": steps, "reason": self.reason}
         return own | {"milliseconds": self.milliseconds}
 
 
@@ -190,6 +225,7 @@ class ConditionedVideo:
 
     question: str | None
     video: VideoInPrompt
+    method: str = ""  # the one that ran
 
     @property
     def made(self) -> Compressed:
@@ -209,6 +245,31 @@ class ConditionedVideo:
         if self.made.compression is None:
             raise ValueError("this method does not mix whole frames; read made.mixture and made.positions")
         return self.made.compression
+
+
+def reducing_for(
+    method: Method, video: VideoInPrompt, limit: Budget, frames: int, tokens_per_frame: int
+) -> Reducing | None:
+    """Return what a method does inside the decoder on one prompt, whose video has a record; None if it does nothing.
+
+    The budget of a method with a stage before it is that stage's.
+    """
+    if method.inside is None:
+        return None
+    assert video.made is not None  # the request has a record
+    assert video.order is not None  # methods on single tokens always have it
+    count = min(len(video.tokens), limit.count(frames, tokens_per_frame)) if method.inside is method else None
+    return Reducing(method.inside, video.made, video.order, count)
+
+
+@dataclass(frozen=True)
+class PreparedPrompt:
+    """A prompt for an engine: its visual tokens, the decoder's input, and what a method does inside the decoder."""
+
+    prompt: Prompt
+    video: VideoInPrompt
+    inputs: DecoderInput
+    reducing: Reducing | None
 
 
 class VideoSession:
@@ -235,7 +296,7 @@ class VideoSession:
         self,
         question: str,
         *,
-        budget: Budget | float | None = None,
+        budget: AnyBudget | None = None,
         method: str | Method = DEFAULT,
         max_new_tokens: int = MAX_NEW_TOKENS,
         history: History = (),
@@ -243,18 +304,77 @@ class VideoSession:
     ) -> Answer | Iterator[str]:
         """Answer one question; with `stream`, yield the answer's text in pieces instead.
 
-        `history` has earlier questions and answers about the same video. The times of the first answer include those of
-        opening the video.
+        With the budget "auto" (`AutoBudget`) the question is asked with few tokens, and again with more where the
+        answer is not sure enough; streamed, it is one piece, since it must be complete to be judged. `history` has
+        earlier questions and answers about the same video. The times of the first answer include those of opening the
+        video.
         """
         check_question(question)
+        check_history(history)
+        check_max_new_tokens(max_new_tokens)
         found, limit = methods.get(method), self._budget(budget)
         prompt = self.prompt(question, history=history)
         if not stream:
             return self.answer_all([prompt], budget=limit, method=found, max_new_tokens=max_new_tokens, record=True)[0]
-        record = found.inside is not None  # which says where its tokens stand
-        (video,) = self._compress([prompt], CompressionRequest(limit, found, record=record, times=self._times))
+        if isinstance(limit, AutoBudget):
+            auto = limit
+            return (
+                answer.text
+                for answer in self.answer_all([prompt], budget=auto, method=found, max_new_tokens=max_new_tokens)
+            )
+        ready = self.prepare(prompt, budget=limit, method=found, max_new_tokens=max_new_tokens)
+        return self.lm.engine.stream(ready.inputs, max_new_tokens, ready.reducing)
+
+    def prepare(
+        self,
+        prompt: Prompt,
+        *,
+        budget: Budget | float | None = None,
+        method: str | Method = DEFAULT,
+        max_new_tokens: int = MAX_NEW_TOKENS,
+        record: bool = False,
+        video: VideoInPrompt | None = None,
+    ) -> "PreparedPrompt":
+        """Return a prompt that is ready for an engine: compressed, with its visual tokens in place.
+
+        `video` has the tokens of an earlier call for the same question, budget and method, which are not made again.
+        """
+        found = methods.get(method)
+        limit = self.backbone.default_budget if budget is None else Budget.of(budget)
+        if video is None:
+            record = record or found.inside is not None  # which says where its tokens stand
+            (video,) = self._compress([prompt], CompressionRequest(limit, found, record=record, times=self._times))
         inputs = self._place([prompt], [video], max_new_tokens)
-        return self.lm.engine.stream(inputs, max_new_tokens, self._reducing(found, video, limit))
+        return PreparedPrompt(prompt, video, inputs, self._reducing(found, video, limit))
+
+    def without_features(self) -> "VideoSession":
+        """Return a session that places tokens that were made before, and holds neither frames nor features."""
+        video = replace(self.video, frames=self.video.frames[:0])
+        encoded = replace(self.encoded, video=video, features=self.encoded.features[:0].clone(), extras={}, cache={})
+        return VideoSession(self.lm, encoded, Stopwatch(self.backbone.device))
+
+    def ask_all(
+        self,
+        questions: Sequence[str],
+        *,
+        budget: AnyBudget | None = None,
+        total: int | None = None,
+        method: str | Method = DEFAULT,
+        max_new_tokens: int = MAX_NEW_TOKENS,
+    ) -> list[Answer]:
+        """Answer several questions about the video in one batch, or in one per step of an automatic budget.
+
+        `total` limits the visual tokens that all questions read together under an automatic budget: where it is not
+        enough to ask all unsure ones again, those whose answers are least probable come first.
+        """
+        check_questions(questions)
+        limit = self._budget(budget)
+        if total is not None:
+            if not isinstance(limit, AutoBudget):
+                raise ValueError("a total is shared out by how sure the answers are: give it with the budget 'auto'")
+            limit = replace(limit, total=total)
+        prompts = [self.prompt(question) for question in questions]
+        return self.answer_all(prompts, budget=limit, method=method, max_new_tokens=max_new_tokens, record=True)
 
     def prompt(self, question: str, *, history: History = (), span: tuple[int, int] | None = None) -> Prompt:
         """Return a question's prompt; `span` is the range of its characters without instructions."""
@@ -264,7 +384,7 @@ class VideoSession:
         self,
         prompts: Sequence[Prompt],
         *,
-        budget: Budget | float | None,
+        budget: AnyBudget | None,
         method: str | Method = DEFAULT,
         max_new_tokens: int = MAX_NEW_TOKENS,
         record: bool = False,
@@ -273,6 +393,12 @@ class VideoSession:
         found, limit = methods.get(method), self._budget(budget)
         if not prompts:
             return []
+        if isinstance(limit, AutoBudget):
+
+            def ask(asked: Sequence[Prompt], step: Budget) -> list[Answer]:
+                return self.answer_all(asked, budget=step, method=found, max_new_tokens=max_new_tokens, record=record)
+
+            return self._answer_auto(prompts, limit, found, ask)
         if found.inside is not None:
             return [self._answer_reduced(prompt, limit, found, max_new_tokens) for prompt in prompts]
         watch = self._watch()
@@ -280,9 +406,10 @@ class VideoSession:
             request = CompressionRequest(limit, found, record=record, times=self._times)
             videos = self._compress(prompts, request)
             inputs = self._place(prompts, videos, max_new_tokens)
-        texts = self.lm.engine.generate(inputs, max_new_tokens, watch)
+        replies = self.lm.engine.generate_scored(inputs, max_new_tokens, watch)
         return [
-            self._answer(prompt, text, video, watch) for prompt, text, video in zip(prompts, texts, videos, strict=True)
+            self._answer(prompt, reply, video, watch, found)
+            for prompt, reply, video in zip(prompts, replies, videos, strict=True)
         ]
 
     def compress(
@@ -292,20 +419,21 @@ class VideoSession:
         found = methods.get(method)
         if found.inside is not None:
             raise ValueError(f"method {found.name!r} drops tokens inside the decoder; ask it, or evaluate it, instead")
+        limit = self.backbone.default_budget if budget is None else Budget.of(budget)
         self.report("compress")
         prompt = self.prompt("-" if question is None else question)
         prompt = prompt if question is not None else replace(prompt, question=None)
-        request = CompressionRequest(self._budget(budget), found, times=self._times)
+        request = CompressionRequest(limit, found, times=self._times)
         (video,) = self._compress([prompt], request)
-        return ConditionedVideo(question, video)
+        return ConditionedVideo(question, video, self.backbone.method(found).name)
 
     def answer(self, question: str, read: ConditionedVideo, *, max_new_tokens: int = MAX_NEW_TOKENS) -> Answer:
         """Answer a question from the result of `compress`, which may be for another question."""
         prompt = self.prompt(question)
         watch = Stopwatch(self.backbone.device, self.report)
         inputs = self._place([prompt], [read.video], max_new_tokens)
-        (text,) = self.lm.engine.generate(inputs, max_new_tokens, watch)
-        return self._answer(prompt, text, read.video, watch)
+        (reply,) = self.lm.engine.generate_scored(inputs, max_new_tokens, watch)
+        return replace(self._answer(prompt, reply, read.video, watch), method=read.method)
 
     def relevance(self, question: str) -> Float[Tensor, "T"]:
         """Return each frame's similarity to a question, on the CPU; it does not depend on the method."""
@@ -333,29 +461,50 @@ class VideoSession:
             inputs = self._place([prompt], [video], max_new_tokens)
         reducing = self._reducing(method, video, limit)
         assert reducing is not None  # the method acts inside the decoder
-        (text,) = self.lm.engine.generate(inputs, max_new_tokens, watch, reducing)
-        answer, left = self._answer(prompt, text, video, watch), reducing.record
+        (reply,) = self.lm.engine.generate_scored(inputs, max_new_tokens, watch, reducing)
+        answer, left = self._answer(prompt, reply, video, watch, method), reducing.record
         compressed = left.result(reducing.made, reducing.order)
         return replace(answer, tokens_after=left.left, compressed=compressed, layer_tokens=tuple(reducing.counts))
 
     def _reducing(self, method: Method, video: VideoInPrompt, limit: Budget) -> Reducing | None:
-        """Return what a method does inside the decoder; the budget of one with a stage before it is that stage's."""
-        if method.inside is None:
-            return None
-        assert video.made is not None  # the request has a record
-        assert video.order is not None  # methods on single tokens always have it
-        whole = limit.count(len(self.encoded.times), self.encoded.tokens_per_frame)
-        count = min(len(video.tokens), whole) if method.inside is method else None
-        return Reducing(method.inside, video.made, video.order, count)
+        return reducing_for(method, video, limit, len(self.encoded.times), self.encoded.tokens_per_frame)
 
-    def _answer(self, prompt: Prompt, text: str, video: VideoInPrompt, watch: Stopwatch) -> Answer:
+    def _answer_auto(
+        self,
+        prompts: Sequence[Prompt],
+        auto: AutoBudget,
+        method: Method,
+        ask: Callable[[Sequence[Prompt], Budget], list[Answer]],
+    ) -> list[Answer]:
+        """Return the accepted answer to each prompt, with the tokens and times of all steps."""
+        chosen = Chosen.of(auto, self.backbone.calibration)
+        frames, each = len(self.encoded.times), self.encoded.tokens_per_frame
+        steps = auto.steps(frames, each)
+        whole = method.point == "features"  # which keeps whole frames' worth of tokens
+        costs = [each * step.frames(frames, each) if whole else step.count(frames, each) for step in steps]
+        check_total(auto.total, len(prompts) * costs[0])
+        done = []
+        for tries in escalate(ask, prompts, dict(zip(steps, costs, strict=True)), chosen.quality, auto.total):
+            tried = [
+                Step(str(step), answer.tokens_entering, round(answer.probability or 0.0, PROBABILITY_DIGITS))
+                for step, answer in zip(steps, tries, strict=False)
+            ]
+            names = dict.fromkeys(name for answer in tries for name in answer.milliseconds)
+            spent = {name: round(sum(answer.milliseconds.get(name, 0.0) for answer in tries), 1) for name in names}
+            reason = _reason(tried, steps, chosen)
+            done.append(replace(tries[-1], milliseconds=spent, steps=tuple(tried), reason=reason))
+        return done
+
+    def _answer(
+        self, prompt: Prompt, reply: Generated, video: VideoInPrompt, watch: Stopwatch, method: Method | None = None
+    ) -> Answer:
         made, encoded = video.made, self.encoded
         compression = None if made is None else made.compression
         whole = (len(encoded.times),)
         path, budgets = (whole, ()) if compression is None else (compression.path, compression.budgets)
         return Answer(
             question=prompt.text,
-            text=text,
+            text=reply.text,
             frames=len(self.video),
             supports=video.supports(encoded.tokens_per_frame),
             tokens_before=encoded.tokens_before,
@@ -364,10 +513,12 @@ class VideoSession:
             budgets=budgets,
             milliseconds=watch.rounded(),
             compressed=made,
+            probability=reply.probability,
+            method="" if method is None else self.backbone.method(method).name,
         )
 
-    def _budget(self, budget: Budget | float | None) -> Budget:
-        return self.backbone.default_budget if budget is None else Budget.of(budget)
+    def _budget(self, budget: AnyBudget | None) -> Budget | AutoBudget:
+        return self.backbone.default_budget if budget is None else as_budget(budget)
 
     def _watch(self) -> Stopwatch:
         """Return a stopwatch; the first one includes the times of opening the video."""
@@ -377,6 +528,17 @@ class VideoSession:
     @property
     def _times(self) -> tuple[float, ...]:
         return self.encoded.times
+
+
+def _reason(tried: Sequence[Step], steps: Sequence[Budget], chosen: Chosen) -> str:
+    """Return why an automatic budget stopped where it did."""
+    last = tried[-1]
+    if last.probability >= chosen.quality:
+        enough = f"at least {chosen.quality:g} ({chosen.reason})"
+        return f"the answer's probability at {last.budget} was {last.probability:.2f}, and {enough} is enough"
+    if len(tried) < len(steps):
+        return f"the total of tokens for all questions did not allow {steps[len(tried)]}"
+    return f"{last.budget} is the largest budget; below {chosen.quality:g} an answer is asked again ({chosen.reason})"
 
 
 def _checked(videos: list[VideoInPrompt]) -> list[VideoInPrompt]:

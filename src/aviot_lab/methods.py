@@ -2,4 +2,4 @@
 
 from typing import Literal
 
-CompressorName = Literal["aviot", "uniform", "segment-mean", "none"]
+CompressorName = Literal["aviot", "uniform", "segment-mean", "random-tokens", "none"]

@@ -6,7 +6,7 @@ from by_hand import FAMILIES, NEW, ByHand, generated, opened, placed
 
 import aviot
 from aviot.engine.fitting import start
-from aviot.methods import TwoStage
+from aviot.methods import TwoStage, get
 from aviot.methods.baselines import LowResolution, Uniform
 from aviot.methods.peers.fastv import FastV
 from aviot.methods.peers.framefusion import FrameFusion, Parameters
@@ -125,18 +125,18 @@ def test_shares_that_leave_everything_answer_as_the_first_stage_alone():
         assert set(same.layer_tokens) == {whole.tokens_after}
 
 
-def test_provenance_goes_through_both_stages():
+@pytest.mark.parametrize("first", ["low-resolution", "holitom"])
+def test_provenance_goes_through_both_stages(first):
     session = opened("internvl")
-    method = method_named("folding")
+    method = TwoStage("two", get(first), method_named("folding").second)
     answer = session.ask("What happens?", budget=4, method=method, max_new_tokens=2)
     sources = session.sources("low-resolution").flatten(0, 1)
     found = answer.compressed
     torch.testing.assert_close(answer.provenance.rebuild(sources), found.tokens, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(answer.provenance.weights.sum(1), torch.ones(len(found)))
-    assert (
-        answer.provenance.indices.shape[1]
-        > session.compress("-", method="low-resolution").made.mixture.indices.shape[1]
-    )
+    entered = session.compress("-", budget=4, method=first)
+    assert answer.tokens_entering == len(entered.tokens)
+    assert answer.provenance.indices.shape[1] > entered.made.mixture.indices.shape[1]
     assert found.positions.shape == (answer.tokens_after, 3)
     shares = answer.provenance.frame_shares() @ torch.tensor(session.encoded.times)
     torch.testing.assert_close(found.times, shares, atol=1e-4, rtol=1e-4)

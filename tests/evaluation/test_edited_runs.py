@@ -347,7 +347,7 @@ def test_ratios_with_one_name_are_refused(made, tmp_path):
     result = EvaluationConfig(
         items=made / "items.jsonl", model=made / "model", out=tmp_path / "run", ratios=(4.0, 4.0000001)
     )
-    with pytest.raises(ValueError, match="two ratios are both called aviot@4"):
+    with pytest.raises(ValueError, match="two budgets are both called aviot@4"):
         result.settings(4.0)
 
 

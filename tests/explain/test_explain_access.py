@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from aviot import VideoLM
 from aviot.cli import app as cli
 from aviot.explain import handler, server
-from aviot.explain.access import EXPOSED, Access, AccessError, resolve
+from aviot.web.access import EXPOSED, Access, AccessError, resolve
 
 PLAIN = {"Content_Type": "application/octet-stream"}
 

@@ -1,12 +1,14 @@
 """Tiny models of every family behind one interface, and tiny clips, shared by the tests of this folder."""
 
+from copy import copy
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import tiny_models as tiny
 
-from aviot import VideoLM
+from aviot import CompressorConfig, VideoLM
+from aviot.backbones.huggingface.adapters import new_parts
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "checkpoint"
 LLAVA_VIDEO = "llava-video"
@@ -19,6 +21,13 @@ def lm_of(family: str) -> VideoLM:
     if family == LLAVA_VIDEO:
         return VideoLM.from_pretrained(GOLDEN, device="cpu")
     return VideoLM(tiny.backbone(family))
+
+
+def with_parts(backbone):
+    """Return a copy of a backbone that has AVIOT's parts, as if it had been trained with them."""
+    other, parts = copy(backbone), new_parts(CompressorConfig(dim=backbone.width))
+    other.install({name: part.eval().requires_grad_(False) for name, part in parts.items()})
+    return other
 
 
 def clip(frames: int, size: tuple[int, int] = (64, 98), seed: int = 0) -> np.ndarray:

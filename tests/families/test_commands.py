@@ -40,17 +40,21 @@ def test_answer_and_compress(stored, family, clip, tmp_path):
     expected = session.ask("What is it?", budget=2, max_new_tokens=4)
     assert (said["text"], said["tokens_after"]) == (expected.text, expected.tokens_after)
     assert said["model_path"] == str(model)
-    for method, made in (("aviot", session.compress("What is it?", budget=2)), ("low-resolution", None)):
+    for method, width in (("aviot", 1), ("low-resolution", None), ("segment-mean", None)):
         file = tmp_path / f"{method}.safetensors"
         run("compress", clip, "-q", "What is it?", "-r", "2", "-m", model, "--method", method, "-o", file)
         tensors = load_file(file)
         with safe_open(file, "pt") as opened:
             about = json.loads(opened.metadata()["aviot"])
         assert about["times"] == pytest.approx(session.encoded.times)
-        if made is not None:
-            assert tensors["coefficients"].shape[-1] == len(about["times"])
-            rebuilt = torch.einsum("kst,tsd->ksd", tensors["coefficients"], session.sources(method))
-            torch.testing.assert_close(rebuilt, tensors["features"], atol=1e-5, rtol=1e-4)
+        sources = session.sources(method)
+        if "coefficients" in tensors:  # whole frames were mixed
+            rebuilt, made = torch.einsum("kst,tsd->ksd", tensors["coefficients"], sources), tensors["features"]
+        else:
+            parts = sources.flatten(0, 1)[tensors["indices"]]
+            rebuilt, made = torch.einsum("nm,nmd->nd", tensors["weights"], parts), tensors["tokens"]
+            assert width in (None, parts.shape[1])
+        torch.testing.assert_close(rebuilt, made, atol=1e-5, rtol=1e-4)
 
 
 def page_data(path):
@@ -99,6 +103,8 @@ def test_evaluate_encodes_each_video_once_and_verifies(stored, family, clip, tmp
     )
     assert "QUESTION" in manifest["prompt"]["choice"]
     assert manifest["generation"]["dtype"] == "bfloat16"
+    ran = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
+    assert {(row["compressor"], row.get("ran")) for row in ran} == {("aviot", "aviot-free"), ("none", None)}
     assert "6 of 6 answers repeat; the run holds" in run("evaluate", "--verify", out).stdout
     refused = run("evaluate", items, *common, "--batch", "2", "-o", out, "--resume", code=2)
     assert "generation.dtype was 'bfloat16', is None" in " ".join(refused.stderr.split())
@@ -108,7 +114,7 @@ def test_bench_times_every_part(stored):
     family = "qwen3-vl"
     arguments = ("--frames", "4", "--repeats", "1", "-r", "2", "--json", "--dtype", "float32")
     rows = json.loads(run("bench", "-m", stored(family), *arguments).stdout)["rows"]
-    assert [row["method"] for row in rows] == ["none", "uniform", "random", "aviot"]
+    assert [row["method"] for row in rows] == ["none", "uniform", "random", "aviot-free"]
     for row in rows:
         missing = [name for name, part in row["parts"].items() if "median_ms" not in part]
         assert not missing, row["parts"]

@@ -121,3 +121,20 @@ def test_llava_video_is_loaded_whole():
     assert aviot.VideoLM.from_pretrained(embedded_model(), dtype="bfloat16").backbone.model.dtype == torch.bfloat16
     with pytest.raises(ValueError, match="llava-video models are loaded whole onto one device"):
         aviot.VideoLM.from_pretrained(embedded_model(), device_map="auto")
+
+
+def test_progress_bars_are_off_only_while_weights_are_loaded(stored):
+    from transformers.utils import logging
+
+    from aviot.backbones.loading import without_progress_bars
+    from aviot.bench.workload import load_model
+
+    assert logging.is_progress_bar_enabled()
+    load_model(stored("internvl"), torch.device("cpu"), None)
+    assert logging.is_progress_bar_enabled()
+    with without_progress_bars():
+        assert not logging.is_progress_bar_enabled()
+        with without_progress_bars():
+            pass
+        assert not logging.is_progress_bar_enabled()
+    assert logging.is_progress_bar_enabled()

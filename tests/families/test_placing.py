@@ -9,6 +9,7 @@ import placing
 import pytest
 import tiny_models as tiny
 import torch
+from loaded import with_parts
 
 import aviot
 from aviot.backbones.base import CompressionRequest
@@ -26,7 +27,7 @@ NEW = 6
 
 @cache
 def loaded(family):
-    return tiny.backbone(family)
+    return with_parts(tiny.backbone(family))
 
 
 @cache

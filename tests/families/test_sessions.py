@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 import tiny_models as tiny
 import torch
+from loaded import with_parts
 
 import aviot
+from aviot import Budget
 from aviot.backbones import registry
+from aviot.explain.comparison import Comparison, compare
 from aviot.explain.pictures import open_with_pictures
 
 FAMILIES = tuple(tiny.FAMILIES)
@@ -51,6 +54,18 @@ def test_a_stream_is_the_answer(session_of, family):
     for method in ("aviot", "low-resolution", "none"):
         how = {"budget": 2, "method": method, "max_new_tokens": 6, "history": HISTORY}
         assert "".join(session.ask("Why?", stream=True, **how)).strip() == session.ask("Why?", **how).text
+
+
+def test_what_ran_instead_of_untrained_aviot_is_named(session_of):
+    session = session_of("smolvlm")
+    own = session.ask("Why?", budget=2, max_new_tokens=2)
+    assert own.method == own.as_dict()["method"] == "aviot-free"
+    assert session.ask("Why?", budget=2, method="uniform", max_new_tokens=2).method == "uniform"
+    (entry, other) = compare(session, Comparison("Why?", Budget(ratio=2), ("aviot", "aviot-free"), 2))
+    assert (entry.title, other.title) == ("AVIOT (as aviot-free)", "AVIOT, training-free")
+    assert entry.answer == other.answer
+    trained = aviot.VideoLM(with_parts(session.backbone)).open(frames(9), source_fps=2)
+    assert trained.ask("Why?", budget=2, max_new_tokens=2).method == "aviot"
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -149,7 +164,7 @@ def test_patches_that_do_not_fill_the_frame(stored, tmp_path):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_bfloat16_runs_through(stored, family):
-    lm = aviot.VideoLM.from_pretrained(stored(family), dtype="bfloat16")
+    lm = aviot.VideoLM(with_parts(aviot.VideoLM.from_pretrained(stored(family), dtype="bfloat16").backbone))
     assert lm.backbone.model.dtype == torch.bfloat16
     session = lm.open(frames(9), source_fps=2)
     assert session.encoded.features.dtype == torch.bfloat16

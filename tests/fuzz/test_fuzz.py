@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from random import Random
 
@@ -112,8 +113,11 @@ def test_a_change_of_a_file_that_is_too_short_for_it_is_not_made(tmp_path, monke
         videos.write(Random(case), tmp_path, tmp_path)
 
 
-def test_a_gif_that_takes_long_is_read_under_a_deadline(tmp_path):
+def test_a_gif_that_takes_long_is_given_up_in_process(tmp_path, monkeypatch):
     (tmp_path / "video.gif").write_bytes(many_pixels(1000, 8192, 300))
-    assert videos._is_slow(tmp_path / "video.gif")
-    (tmp_path / "video.gif").write_bytes(many_pixels(64, 48, 300))
-    assert not videos._is_slow(tmp_path / "video.gif")
+    videos._describe(tmp_path, "video.gif", {"scaled": True})
+    monkeypatch.setattr(videos, "SECONDS", 0.5)
+    begin = time.process_time()
+    with pytest.raises(videos.errors(), match=r"not read within 0\.5 s"):
+        videos.check(tmp_path)
+    assert time.process_time() - begin < 5

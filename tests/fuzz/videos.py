@@ -20,8 +20,7 @@ ISOLATED = 0.1
 """Share of the videos that a process of their own reads, as for the app and `evaluate`; it takes long to start."""
 
 SECONDS = 6.0
-SLOW_PIXELS = 2**29
-"""Deadline that such a process is given."""
+"""Deadline of reading a file, in a process of its own or not."""
 
 EXACT = {"fflags": "+bitexact"}
 """Muxer option without which Matroska files get random numbers."""
@@ -139,24 +138,16 @@ def check(folder: Path) -> str:
     """Read the video, and check what a reader of it relies on."""
     case = json.loads((folder / "case.json").read_text())
     wishes = {name: value for name, value in case["options"].items() if name not in ("scaled", "isolated")}
-    is_isolated = "isolated" in case["options"] or _is_slow(folder / case["file"])
-    read = _read_isolated if is_isolated else _read_here
+    read = _read_isolated if "isolated" in case["options"] else _read_here
     video = read(folder / case["file"], "scaled" in case["options"], wishes)
     check_video(video, wishes)
     return "damaged" if video.damage is not None else "whole"
 
 
-def _is_slow(path: Path) -> bool:
-    """Tell a GIF of so many large pictures that only a deadline keeps it from taking minutes, as blank ones may."""
-    data = path.read_bytes() if path.is_file() else b""
-    wide, high = (int.from_bytes(data[place : place + 2], "little") for place in (6, 8))
-    return data.startswith(b"GIF") and wide * high * data.count(b"\x21\xf9\x04") > SLOW_PIXELS
-
-
 def _read_here(path: Path, scaled: bool, wishes: dict[str, Any]) -> Any:
-    from aviot.video import read_video
+    from aviot.video import ReadLimits, read_video
 
-    return read_video(path, transform=_scale if scaled else None, **wishes)
+    return read_video(path, transform=_scale if scaled else None, limits=ReadLimits(seconds=SECONDS), **wishes)
 
 
 def _read_isolated(path: Path, scaled: bool, wishes: dict[str, Any]) -> Any:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aviot import Budget
-from aviot.budget import one_per_prompt
+from aviot.budget import AutoBudget, as_budget, one_per_prompt, parse_budget
 from aviot.methods.features import Structure, VideoFeatures
 
 
@@ -33,13 +33,60 @@ def test_what_is_refused(given, sentence):
         Budget(**given)
 
 
-def test_a_number_is_a_ratio_and_auto_is_not_there_yet():
+def test_a_number_is_a_ratio_and_auto_needs_an_answer():
     assert Budget.of(4) == Budget(ratio=4.0)
     assert Budget.of(Budget(keep=0.1)) == Budget(keep=0.1)
-    with pytest.raises(ValueError, match="'auto' is not available yet; give a ratio"):
-        Budget.of("auto")
+    for auto in ("auto", AutoBudget()):
+        with pytest.raises(ValueError, match=r"'auto' is chosen by how sure an answer is, .* give a ratio"):
+            Budget.of(auto)
     with pytest.raises(ValueError, match="ratio must be a finite number above 1"):
         Budget.of("4")
+
+
+@pytest.mark.parametrize(
+    "budget",
+    [
+        Budget(ratio=2.5),
+        Budget(keep=0.125),
+        Budget(supports=16),
+        Budget(tokens=2048),
+        AutoBudget(),
+        AutoBudget(min=20, max=Budget(keep=0.9), quality=0.95),
+        AutoBudget(min=Budget(tokens=100), max=Budget(tokens=1000)),
+    ],
+)
+def test_the_text_of_a_budget_reads_back(budget):
+    assert parse_budget(budget.text) == budget
+    assert as_budget(budget) is budget
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("keep=much", "must be a ratio .*keep=0.25.*, got 'keep=much'"),
+        ("frames=3", "must be a ratio .*keep=0.25.*, got 'frames=3'"),
+        ("tokens=2.5", "a budget must be a ratio"),
+        ("0.5", "ratio must be a finite number above 1"),
+        ("auto:quality=high", "quality must be a probability from 0 to 1 .*, got 'high'"),
+        ("auto:quality=1.5", "quality must be a probability"),
+        ("auto:most=2", "is written auto, or auto:min=10,max=2,quality=0.9, got 'auto:most=2'"),
+        ("auto:min=2,max=10", "goes from small to large, got ratio 2 and then ratio 10"),
+        ("auto:min=keep=0.5,max=4", "goes from small to large"),
+    ],
+)
+def test_what_texts_are_refused(text, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        parse_budget(text)
+
+
+@given(frames=st.integers(1, 300), per_frame=st.integers(1, 300))
+def test_steps_of_an_automatic_budget_grow(frames, per_frame):
+    """Budgets that a short video does not tell apart are one step."""
+    auto = AutoBudget(min=Budget(ratio=20), between=(Budget(tokens=500),), max=Budget(ratio=2))
+    counts = [step.count(frames, per_frame) for step in auto.steps(frames, per_frame)]
+    assert counts[0] == Budget(ratio=20).count(frames, per_frame)
+    assert counts == sorted(set(counts))
+    assert counts[-1] == max(budget.count(frames, per_frame) for budget in auto.budgets)
 
 
 @given(frames=st.integers(1, 300), per_frame=st.integers(1, 300), ratio=st.floats(1.001, 100))

@@ -10,6 +10,7 @@ from aviot.methods import FrameMethod, VideoFeatures, get, names
 from aviot.methods.baselines import cell_weights, smaller_grid
 
 GRID, DIM = (9, 9), 16
+ADDING = {"visionzip", "flashvid"}  # methods that add tokens up instead of averaging them
 NAMES = tuple(name for name in names() if get(name).point != "decoder")
 
 
@@ -25,7 +26,10 @@ def video(frames, dtype=torch.float32, **changes):
     features = torch.randn(frames, 81, DIM, generator=g).to(dtype)
     extras = {"before_positions": features, "frame_means": torch.randn(frames, 6, generator=g)}
     extras["attention"] = torch.rand(frames, 81, generator=g).softmax(1)
+    extras["attention_keys"] = torch.randn(frames, 81, 4, generator=g)
     extras["question_tokens"] = torch.randn(5, DIM, generator=g)
+    extras |= {f"attention_{layer}": torch.rand(frames, 81, generator=g).softmax(1) for layer in ("shallow", "deep")}
+    extras["pooling"] = torch.eye(81).unflatten(0, GRID)
     times = tuple(0.5 * number for number in range(frames))
     return VideoFeatures(**({"features": features, "grid": GRID, "times": times, "extras": extras} | changes))
 
@@ -49,12 +53,16 @@ def accepted(method, given, budget):
 @torch.no_grad()
 def test_tokens_are_their_mixtures_at_their_mean_times(parts, name, frames, budget):
     method, given = get(name).bind(parts), video(frames)
-    question = torch.randn(6) if method.uses_question else None
+    width = 6 if method.point == "features" else DIM  # of the decoder's space
+    question = torch.randn(width) if method.uses_question else None
     budget = accepted(method, given, budget)
     made = method(given, question=question, budget=budget)
     mixture = made.mixture
     torch.testing.assert_close(mixture.rebuild(given.flat()), made.tokens, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(mixture.weights.sum(1), torch.ones(len(made)), atol=1e-5, rtol=0)
+    sums = mixture.weights.sum(1)
+    whole = sums.round() if name in ADDING else torch.ones(len(made))
+    torch.testing.assert_close(sums, whole, atol=1e-5, rtol=0)
+    torch.testing.assert_close(mixture.frame_shares().sum(1), torch.ones(len(made)), atol=1e-5, rtol=0)
     times = mixture.frame_shares().float() @ torch.tensor(given.times)
     if method.point == "features":  # a support stands at one time, whatever its positions are mixed of
         times = times.unflatten(0, (-1, 81)).mean(1, keepdim=True).expand(-1, 81).flatten()
@@ -156,7 +164,7 @@ def test_frames_mixed_by_a_matrix_of_weights():
     torch.testing.assert_close(made.provenance().frames(), weights)
 
 
-def test_what_a_method_returns_is_checked(caplog):
+def test_what_a_method_returns_is_checked():
     from aviot.methods import Compressed, TokenMethod, TokenMixture
 
     class Returns(TokenMethod):
@@ -183,8 +191,12 @@ def test_what_a_method_returns_is_checked(caplog):
         TokenMixture(torch.zeros(3, 2, dtype=torch.long), torch.zeros(3, 1), 4, 81)
     with pytest.raises(ValueError, match="needs deepstack, which this backbone does not supply"):
         run(lambda given: given, needs=frozenset({"deepstack"}))
-    assert len(run(lambda given: Compressed.kept(given, torch.arange(100)))) == 100
-    assert "made 100 tokens of a budget of 81" in caplog.text
+    with pytest.raises(ValueError, match="made 100 tokens of a budget of 81; a method may return at most"):
+        run(lambda given: Compressed.kept(given, torch.arange(100)))
+    for weights in (torch.zeros(3, 2), torch.tensor([[1.0, 0.0], [1.0, -2.0], [0.5, 0.5]]), torch.ones(3, 2) / 0):
+        mixture = TokenMixture(torch.zeros(3, 2, dtype=torch.long), weights, 4, 81)
+        with pytest.raises(ValueError, match="weights of every token's sources must be finite and their sum positive"):
+            run(lambda given, mixture=mixture: Compressed.mixed(given, mixture))
 
 
 def test_a_class_must_have_the_name_it_is_registered_for(monkeypatch):

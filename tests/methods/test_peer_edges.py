@@ -8,7 +8,7 @@ import torch
 from aviot import Budget
 from aviot.methods import VideoFeatures, get
 
-NAMES = ("vidcom2", "vidcom2-exact", "evs", "dycoke", "tome", "fastvid")
+NAMES = ("vidcom2", "vidcom2-exact", "evs", "dycoke", "tome", "fastvid", "holitom", "visionzip", "flashvid")
 WIDTH = 5
 
 
@@ -26,8 +26,10 @@ def features(kind, frames, patches):
 @pytest.mark.parametrize("grid", [(1, 1), (2, 3)])
 def test_every_budget_is_met_or_refused_for_a_reason(name, kind, frames, grid):
     patches = grid[0] * grid[1]
-    attention = torch.rand(frames, patches, generator=torch.Generator().manual_seed(1))
-    video = VideoFeatures(features(kind, frames, patches), grid, extras={"attention": attention})
+    g = torch.Generator().manual_seed(1)
+    extras = {"attention": torch.rand(frames, patches, generator=g)}
+    extras["attention_keys"] = torch.randn(frames, patches, 4, generator=g)
+    video = VideoFeatures(features(kind, frames, patches), grid, extras=extras)
     refused, least = [], 0
     for limit in range(1, frames * patches + 1):
         try:

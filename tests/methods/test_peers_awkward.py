@@ -79,7 +79,8 @@ def budgets(which, point, total):
 
 
 def result_or_refusal(method, given, budget):
-    question = torch.randn(6, generator=torch.Generator().manual_seed(1)) if method.uses_question else None
+    width, g = 6 if method.point == "features" else DIM, torch.Generator().manual_seed(1)  # of the decoder's space
+    question = torch.randn(width, generator=g) if method.uses_question else None
     try:
         return method(given, question=question, budget=budget)
     except ValueError as error:
@@ -122,3 +123,20 @@ def check(method, given, made, budget):
     torch.testing.assert_close(rebuilt, tokens.float() / size, atol=rounding, rtol=rounding)
     assert int(some.indices.min()) >= 0
     assert int(some.indices.max()) < frames * PATCHES
+
+
+PEERS = tuple(name for name in NAMES if get(name).point == "tokens" and name != "low-resolution")  # which shows NaN
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("name", PEERS)
+@torch.no_grad()
+def test_what_is_not_finite_is_refused(name, value):
+    """One bad value among the tokens, or in an extra that the method reads."""
+    method = get(name)
+    question = torch.ones(6) if method.uses_question else None
+    for which in (None, *sorted(method.needs)):
+        given = video(random(12))
+        (given.features if which is None else given.extras[which]).view(-1)[5] = value
+        with pytest.raises(ValueError, match="not finite"):
+            method(given, question=question, budget=Budget(keep=0.5))

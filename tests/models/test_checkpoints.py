@@ -16,6 +16,7 @@ from torch import nn
 from transformers import Qwen2Config, Qwen2ForCausalLM, SiglipVisionConfig, SiglipVisionModel
 from typer.testing import CliRunner
 
+from aviot import VideoLM
 from aviot.backbones.checkpoints import shards
 from aviot.backbones.checkpoints.shards import CheckpointError
 from aviot.backbones.llava_video.conversion import convert_checkpoint
@@ -121,6 +122,19 @@ def test_llava_video_answers_as_it_did_and_starts_a_fresh_compressor(llava, tmp_
         compressed = model(**batch, ratio=2.0).logits
     assert relative(found, expected) < 1e-5
     assert torch.isfinite(compressed).all()
+
+
+def test_aviot_runs_training_free_on_a_llava_video_checkpoint(llava, tmp_path, caplog):
+    lm = VideoLM.from_pretrained(write_llava(tmp_path / "llava", llava), device="cpu")
+    clip = torch.randint(0, 255, (6, 20, 20, 3), dtype=torch.uint8).numpy()
+    session = lm.open(clip, source_fps=2.0)
+    with caplog.at_level(logging.WARNING, "aviot.backbones.base"):
+        answers = [session.ask("What?", budget=2, method=name, max_new_tokens=2) for name in ("aviot", "aviot-free")]
+    assert [answer.method for answer in answers] == ["aviot-free", "aviot-free"]
+    assert answers[0].text == answers[1].text
+    assert caplog.text.count("method aviot has not been trained for this llava-video model; aviot-free runs") == 1
+    read = session.compress("What?", budget=2)
+    assert read.method == session.answer("What?", read, max_new_tokens=2).method == "aviot-free"
 
 
 def test_conversion_equals_loading_as_it_is(llava, tmp_path, caplog):

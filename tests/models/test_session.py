@@ -1,6 +1,7 @@
 """A session gives the answers and compressions of the one-shot functions from one encoding."""
 
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +91,9 @@ def test_a_stream_that_is_left_ends_its_decoding(session):
     pieces = session.ask("What is it?", budget=4, max_new_tokens=200, stream=True)
     next(pieces, None)
     pieces.close()
+    deadline = time.monotonic() + 5
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.001)  # the thread has delivered its last piece and ends by itself
     assert threading.active_count() == before
 
 
@@ -97,6 +101,35 @@ def test_nothing_and_no_text(session):
     assert session.answer_all([], budget=4) == []
     with pytest.raises(ValueError, match="a question must be text, got NoneType"):
         session.ask(None)
+
+
+@pytest.mark.parametrize(
+    ("history", "sentence"),
+    [
+        ("Why? Because.", "must be a list of pairs"),
+        ([("Why?", "So.", "then")], "must be a list of pairs"),
+        (["ab"], "must be a list of pairs"),
+        (None, "must be a list of pairs"),
+        ([("Why?", "So."), (" ", "So.")], "turn 1 of the history: the question is empty"),
+        ([(3, "So.")], "turn 0 of the history: a question must be text, got int"),
+        ([("Why?", None)], "turn 0 of the history: its answer must be text, got NoneType"),
+        ([("Why?", "\ud800")], "its answer has bytes that are not UTF-8"),
+    ],
+)
+def test_a_history_is_checked_before_work_starts(session, monkeypatch, history, sentence):
+    monkeypatch.setattr(session, "prompt", None)
+    for stream in (False, True):
+        with pytest.raises(ValueError, match=sentence):
+            session.ask("What is it?", budget=4, history=history, stream=stream)
+
+
+@pytest.mark.parametrize("count", [0, -1, 2.5, "3", True, None])
+def test_the_longest_answer_is_checked_before_work_starts(session, monkeypatch, count):
+    monkeypatch.setattr(session, "prompt", None)
+    with pytest.raises(ValueError, match="max_new_tokens must be a whole number of at least 1"):
+        session.ask("What is it?", budget=4, max_new_tokens=count)
+    with pytest.raises(ValueError, match="max_new_tokens must be a whole number of at least 1"):
+        session.lm.ask_all([(session, "What is it?")], budget=4, max_new_tokens=count)
 
 
 def test_several_videos_in_one_batch(session, frames):

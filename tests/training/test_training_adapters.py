@@ -13,9 +13,10 @@ from tiny import config as whole_config
 from tiny import forked, lines
 from typer.testing import CliRunner
 
-from aviot import VideoLM
+from aviot import CompressorConfig, VideoLM
 from aviot.backbones.checkpoints.adapter import weights_digest
 from aviot.backbones.checkpoints.folder import CheckpointError
+from aviot.backbones.huggingface.adapters import new_parts
 from aviot.backbones.qwen2_vl import Qwen2_5VL
 from aviot.cli import app
 from aviot.data import BatchLayout, Corpus
@@ -130,12 +131,16 @@ def test_a_loaded_adapter_is_the_trained_model(which, request, folder, caplog):
         trained.base = lm.backbone.model
         found = trained(**data.trained.inputs(batch, encoded=False))
     assert torch.equal(found.logits, expected.logits)
-    assert "training-free" not in caplog.text
-    untrained = VideoLM.from_pretrained(source.base, device="cpu")
-    trained.backbone, trained.base = untrained.backbone, untrained.backbone.model
-    with torch.no_grad(), caplog.at_level(logging.WARNING):
+    assert lm.backbone.method("aviot").name == "aviot"
+    assert "runs instead" not in caplog.text
+    untrained = VideoLM.from_pretrained(source.base, device="cpu").backbone
+    with caplog.at_level(logging.WARNING):
+        assert [untrained.method("aviot").name for _ in range(2)] == ["aviot-free"] * 2
+    assert caplog.text.count("has not been trained for this") == 1
+    trained.backbone, trained.base = untrained, untrained.model
+    untrained.install(new_parts(CompressorConfig(dim=untrained.width)))
+    with torch.no_grad():
         assert not torch.equal(trained(**data.trained.inputs(batch, encoded=False)).logits, expected.logits)
-    assert "training-free" in caplog.text
 
 
 def test_another_base_is_refused_by_name(run, lora_run, folder, tmp_path):

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bombs import BOMBS, header, mp4, track
+from bombs import BOMBS, header, mp4, slow, track
 from clips import encode, number_of, numbered, repeat
 
-from aviot.video import VideoError, container, mp4_tables, read_video
+from aviot.video import ReadLimits, VideoError, container, mp4_tables, read_video
 from aviot.video.mp4_tables import check_sample_counts
 
 SECONDS, MEGABYTES = 10, 500
@@ -138,3 +138,39 @@ def test_frames_that_grow_midway_are_counted_at_their_size(tmp_path, monkeypatch
     monkeypatch.setattr(container, "PIXELS_PER_BYTE", 0)
     with pytest.raises(VideoError, match="unpacks to more than"):
         read_video(path, transform=lambda frame: frame[:8, :8])
+
+
+def test_reading_in_process_has_a_deadline(tmp_path):
+    """A GIF that is within every limit and takes a minute, a file that takes long to index, and a folder of images."""
+    from PIL import Image
+
+    gif = tmp_path / "slow.gif"
+    gif.write_bytes(slow())
+    begin = time.monotonic()
+    with pytest.raises(VideoError, match=r"was not read within 0\.6 s and was given up"):
+        read_video(gif, transform=lambda frame: frame[:8, :8], limits=ReadLimits(seconds=0.5))
+    assert time.monotonic() - begin < SECONDS
+    clip = encode(tmp_path / "clip.mp4", pictures=20)
+    images = tmp_path / "images"
+    images.mkdir()
+    for number in range(2):
+        Image.new("RGB", (8, 8)).save(images / f"{number}.png")
+    for source in (clip, images):
+        read_video(source)
+        with pytest.raises(VideoError, match="was not read within"):
+            read_video(source, limits=ReadLimits(seconds=1e-9, seconds_per_megabyte=0))
+
+
+def test_answer_passes_its_time_limit_on(tmp_path):
+    from typer.testing import CliRunner
+
+    from aviot.cli import app
+
+    path = tmp_path / "slow.gif"
+    path.write_bytes(slow())
+    given = ["answer", str(path), "-q", "Why?", "--max-frames", "4", "--read-timeout"]
+    done = CliRunner().invoke(app, [*given, "1"])
+    assert done.exit_code == 2
+    assert "was not read within 1.1 s" in done.stderr
+    for wrong in ("0", "nan", "inf"):
+        assert CliRunner().invoke(app, [*given, wrong]).exit_code == 2

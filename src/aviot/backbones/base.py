@@ -1,8 +1,10 @@
 """The interface of a backbone: the operations of a Hugging Face video model that the rest of the package uses."""
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -12,6 +14,7 @@ from torch import Tensor, nn
 
 from aviot import methods
 from aviot.accounting import Backbone as DecoderShape
+from aviot.auto_budget import Calibration
 from aviot.backbones.checkpoints.adapter import Adapter
 from aviot.backbones.checkpoints.folder import CheckpointError
 from aviot.backbones.loading import LoadOptions
@@ -22,6 +25,8 @@ from aviot.methods.base import Compressed, Method
 from aviot.methods.features import NO_STRUCTURE, Structure, VideoFeatures
 from aviot.methods.registry import DEFAULT
 from aviot.video import Scaling, Transform, Video, read_video
+
+logger = logging.getLogger(__name__)
 
 BENCHMARK_QUESTION = "What happens in this video, and in which order? Answer in a few words."
 
@@ -183,6 +188,11 @@ class Backbone(ABC):
     def default_budget(self) -> Budget:
         """The budget of requests that do not give one."""
 
+    @cached_property
+    def calibration(self) -> Calibration | None:
+        """The calibration of automatic budgets that lies beside the model's weights; None if there is none."""
+        return Calibration.of(Path(self.name_or_path)) if self.name_or_path else None
+
     @property
     @abstractmethod
     def decoder(self) -> DecoderShape:
@@ -207,6 +217,11 @@ class Backbone(ABC):
     def patch_cover(self) -> float:
         """Share of a frame's side that the patches cover; an encoder may drop last pixels that do not fill a patch."""
         return 1.0
+
+    @property
+    def merged_frames(self) -> int:
+        """The number of frames that the encoder merges into one."""
+        return 1
 
     @property
     def device(self) -> torch.device:
@@ -252,12 +267,29 @@ class Backbone(ABC):
 
     @property
     def parts(self) -> Mapping[str, nn.Module]:
-        """The model's trained parts of methods, by name."""
+        """The model's trained parts of methods, by name; empty if it was not trained with one."""
         return {}
 
     def method(self, name: str | Method) -> Method:
-        """Return a method of the registry, with this model's trained parts if it has any."""
-        return methods.get(name).bind(self.parts)
+        """Return a method of the registry, with this model's trained parts.
+
+        A method whose parts the model does not have is replaced by its stand-in, which needs none; the log says so
+        once.
+        """
+        found = methods.get(name)
+        if self.parts or found.stand_in is None:
+            return found.bind(self.parts)
+        if not self._told:
+            self._told = True
+            logger.warning(
+                "method %s has not been trained for this %s model; %s runs instead",
+                found.name,
+                self.family,
+                found.stand_in,
+            )
+        return methods.get(found.stand_in)
+
+    _told = False  # whether the log has a warning about a stand-in
 
     @abstractmethod
     def features(self, encoded: EncodedVideo, method: Method, *, conditioned: bool) -> VideoFeatures:

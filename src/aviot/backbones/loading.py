@@ -1,6 +1,7 @@
 """How a checkpoint's weights are loaded: their type, the devices they are spread over, and quantisation."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -55,3 +56,17 @@ class LoadOptions:
         """What decides an answer, for records: options that were given, without the devices."""
         given = {"dtype": self.dtype, "quantization": self.quantization}
         return {name: value for name, value in given.items() if value not in (None, AUTO)}
+
+
+@contextmanager
+def without_progress_bars() -> Iterator[None]:
+    """Turn transformers' progress bars off while weights are loaded, and back to what they were."""
+    from transformers.utils import logging
+
+    enabled = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if enabled:
+            logging.enable_progress_bar()

@@ -12,23 +12,20 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from aviot.backbones.attention import attention_modules, mean_of_blocks
+from aviot.backbones.attention import attention_modules
 from aviot.backbones.base import EncodedVideo
-from aviot.backbones.huggingface.backbone import HuggingFaceBackbone
 from aviot.backbones.huggingface.layout import AfterVideo, TokenLayout, rope_positions, ticks
+from aviot.backbones.huggingface.patches import PatchedFrames
 from aviot.backbones.huggingface.processing import (
     FILTERS,
-    Normalisation,
     Processing,
-    frames_of,
-    in_patches,
     merged_times,
     pixel_limits,
 )
 from aviot.video import PatchScaling, Video
 
 
-class QwenEncoding(HuggingFaceBackbone):
+class QwenEncoding(PatchedFrames):
     """The encoder input and output that the Qwen families share: merged blocks of patches, pairs of frames."""
 
     def __init__(self, model: Any, processing: Processing) -> None:
@@ -39,19 +36,6 @@ class QwenEncoding(HuggingFaceBackbone):
             merge_size=vision.spatial_merge_size,
             temporal_patch_size=vision.temporal_patch_size,
         )
-
-    def grid_of(self, size: tuple[int, int]) -> tuple[int, int]:
-        """Return the blocks of patches along each side."""
-        block = self.settings["patch_size"] * self.settings["merge_size"]
-        return size[0] // block, size[1] // block
-
-    def pixels_of(self, video: Video) -> tuple[Float[Tensor, "n p"], Int[Tensor, "1 3"]]:
-        """Return a video's patches and the numbers of its groups of frames, rows and columns of patches."""
-        patch, merge, temporal = (self.settings[name] for name in ("patch_size", "merge_size", "temporal_patch_size"))
-        frames = frames_of(video, patch * merge, self.device)
-        patches = in_patches(Normalisation.of(self.settings)(frames), patch, merge, temporal)
-        grid = [-(-len(frames) // temporal), frames.shape[1] // patch, frames.shape[2] // patch]
-        return patches, torch.tensor([grid], device=patches.device)
 
     def encode_one(self, video: Video, pixels: tuple[Tensor, Tensor]) -> EncodedVideo:
         """Return merged tokens, row by row, and what deeper layers add to them."""
@@ -74,10 +58,6 @@ class QwenEncoding(HuggingFaceBackbone):
     def encoder_layers(self) -> Sequence[nn.Module]:
         """Return all layers of the encoder."""
         return attention_modules(self.model.model.visual)
-
-    def patches_to_tokens(self, values: Float[Tensor, "n c"], encoded: EncodedVideo) -> Float[Tensor, "T P c"]:
-        """Return the mean of the patches that are merged into each token; they follow each other."""
-        return mean_of_blocks(values, len(encoded.times), self.settings["merge_size"] ** 2)
 
 
 class Qwen2VL(QwenEncoding):

@@ -9,18 +9,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from aviot.backbones.attention import attention_modules, mean_of_blocks
+from aviot.backbones.attention import attention_modules
 from aviot.backbones.base import EncodedVideo
-from aviot.backbones.huggingface.backbone import HuggingFaceBackbone
+from aviot.backbones.huggingface.patches import PatchedFrames
 from aviot.backbones.huggingface.processing import (
     FILTERS,
-    Normalisation,
     Processing,
-    frames_of,
-    in_patches,
     pixel_limits,
 )
 from aviot.methods.base import Compressed, Method
@@ -36,7 +33,7 @@ class ChangingVideo(EncodedVideo):
     changed: Bool[Tensor, "T S"] | None = None
 
 
-class VideoLlama3(HuggingFaceBackbone):
+class VideoLlama3(PatchedFrames):
     """VideoLLaMA3."""
 
     family = "video-llama3"
@@ -72,19 +69,6 @@ class VideoLlama3(HuggingFaceBackbone):
             filter=FILTERS[self.settings["resample"]],
         )
 
-    def grid_of(self, size: tuple[int, int]) -> tuple[int, int]:
-        """Return the blocks of patches along each side."""
-        block = self.settings["patch_size"] * self.settings["merge_size"]
-        return size[0] // block, size[1] // block
-
-    def pixels_of(self, video: Video) -> tuple[Float[Tensor, "n p"], Int[Tensor, "1 3"]]:
-        """Return a video's patches and the numbers of its frames, rows and columns of patches."""
-        patch, merge = self.settings["patch_size"], self.settings["merge_size"]
-        frames = frames_of(video, patch * merge, self.device)
-        patches = in_patches(Normalisation.of(self.settings)(frames), patch, merge, 1)
-        grid = [len(frames), frames.shape[1] // patch, frames.shape[2] // patch]
-        return patches, torch.tensor([grid], device=patches.device)
-
     def encode_one(self, video: Video, pixels: tuple[Tensor, Tensor]) -> EncodedVideo:
         """Return every frame's tokens, row by row."""
         patches, grid = pixels
@@ -108,10 +92,6 @@ class VideoLlama3(HuggingFaceBackbone):
     def encoder_layers(self) -> Sequence[nn.Module]:
         """Return all layers of the encoder."""
         return attention_modules(self.model.model.vision_model)
-
-    def patches_to_tokens(self, values: Float[Tensor, "n c"], encoded: EncodedVideo) -> Float[Tensor, "T P c"]:
-        """Return the mean of the patches that are pooled into each token; they follow each other."""
-        return mean_of_blocks(values, len(encoded.times), self.settings["merge_size"] ** 2)
 
     def shortened(self, made: Compressed, method: Method, encoded: EncodedVideo) -> Compressed:
         """Drop the unchanged tokens of an uncompressed video."""

@@ -1,9 +1,9 @@
 """The compressor and the baselines by themselves, and how the compressor's cost scales; needs no transformers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from aviot.bench.timing import (
     bandwidth_share,
     fewest_bytes,
     measure,
+    measure_on,
 )
 from aviot.config import CompressorConfig
 from aviot.engine.base import Report
@@ -27,6 +28,7 @@ from aviot.methods.aviot.schedule import path_for, support_count
 from aviot.methods.registry import DEFAULT
 from aviot.ot.device import on_gpu
 
+T = TypeVar("T")
 DEFAULT_METHODS = ("uniform", "random", DEFAULT)
 QUARTERS = (1, 2, 3, 4)  # of the base's frames and channels
 RATIOS = (16, 8, 4, 2)  # supports at the base's frames
@@ -48,6 +50,10 @@ class Setup:
     def time(self, work: Work) -> Part:
         """Time a piece of work."""
         return attempt(partial(measure, work, self.device, warmup=self.warmup, repeats=self.repeats))
+
+    def time_on(self, inputs: Sequence[T], work: Callable[[T], object]) -> Part:
+        """Time a piece of work on several inputs in turn."""
+        return attempt(partial(measure_on, inputs, work, self.device, warmup=self.warmup, repeats=self.repeats))
 
     def generator(self) -> torch.Generator:
         """Return a new random generator on the device, always with the same seed."""

@@ -1,7 +1,8 @@
 """The parts of a model from pixels to the first and the next token, timed for each method on any backbone."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,19 +11,21 @@ from torch import Tensor
 from aviot import methods
 from aviot.backbones.base import CompressionRequest, Prompt, VideoInPrompt, with_question
 from aviot.bench.compressor import DEFAULT_METHODS, Setup, over_settings, random_features, time_backward
+from aviot.bench.methods import attempt_method
+from aviot.bench.replayed import replayed_mix
 from aviot.bench.result import FIRST_TOKEN, MethodResult, total_ms
 from aviot.bench.run import Options
-from aviot.bench.timing import Part, Work, attempt, bandwidth_share, fewest_bytes
+from aviot.bench.timing import Measurement, NotMeasured, Part, Work, attempt, bandwidth_share, fewest_bytes
 from aviot.bench.workload import random_videos
 from aviot.budget import Budget
-from aviot.engine.base import DecoderInput, Report
+from aviot.engine.base import DecoderInput, Reducing, Report
 from aviot.engine.transformers import TransformersEngine
 from aviot.methods.aviot import Compressor
 from aviot.methods.aviot.replay import Replays
 from aviot.methods.base import Compressed, FrameMethod, Method
 from aviot.methods.features import VideoFeatures
 from aviot.methods.registry import UNCOMPRESSED
-from aviot.session import VideoLM
+from aviot.session import VideoLM, reducing_for
 
 WHOLE = Budget(keep=1.0)
 
@@ -67,13 +70,8 @@ class Pipeline:
             made = method.mix(videos, question=asked, budget=budget)
             return [Compressed.of_frames(made.video(place), videos.only(place)) for place in range(self.batch)]
 
-        def work(features: Tensor, asked: Tensor | None = None, **extras: Tensor) -> Tensor:
-            return method.mix(replace(videos, features=features, extras=extras), question=asked, budget=budget).features
-
-        inputs = {"features": videos.features, **videos.extras} | ({} if asked is None else {"asked": asked})
-        mixed = self.replays.run(
-            work, inputs, key=(*method.replay_key, budget), modules=tuple(self.backbone.parts.values())
-        )
+        modules = tuple(self.backbone.parts.values())
+        mixed = replayed_mix(self.replays, method, videos, asked=asked, budget=budget, modules=modules)
         key = (*method.replay_key, budget)
         if key not in self._records:  # once: positions and provenance follow from inputs that do not change
             found = method.mix(videos, question=asked, budget=budget)
@@ -94,9 +92,18 @@ class Pipeline:
         """Return the decoder's input: the prompts with their tokens in place."""
         return self.backbone.place(self.prompts, self.to_tokens(method, budget))
 
-    def prefill(self, inputs: DecoderInput) -> Any:
-        """Run the decoder over the whole prompt."""
-        return self.engine.prefill(inputs)
+    def prefill(self, inputs: DecoderInput, reducing: Reducing | None = None) -> Any:
+        """Run the decoder over the whole prompt; `reducing` is for one run."""
+        return self.engine.prefill(inputs, reducing)
+
+    def reducing(self, method: Method, budget: Budget) -> Callable[[], Reducing | None]:
+        """Return a function that starts what a method does inside the decoder; raise ValueError for a batch."""
+        if method.inside is None:
+            return lambda: None
+        if self.batch > 1:
+            raise ValueError(f"method {method.name!r} acts inside the decoder, on one prompt at a time; give one video")
+        (video,) = self.backbone.compress(self.encoded, self.prompts, CompressionRequest(budget, method))
+        return partial(reducing_for, method, video, budget, self.frames, self.encoded[0].tokens_per_frame)
 
     def next_token(self, inputs: DecoderInput) -> Work:
         """Return a function that decodes one more token after the prompt; each call extends the cache."""
@@ -142,10 +149,9 @@ def _measure_setting(pipeline: Pipeline, setup: Setup, options: Options, report:
             f"{pipeline.frames} frames, batch {pipeline.batch}: {name}" + ("" if ratio is None else f" at {ratio:g}")
         )
         method = pipeline.backbone.method(name)
-        if method.inside is not None:
-            raise ValueError(f"method {name!r} drops tokens inside the decoder, which is not timed; choose another")
-        parts = {"encode": encode} | _method_parts(pipeline, setup, method, ratio)
-        rows.append(_row(pipeline, setup, method, ratio, parts))
+        found, refusal = attempt_method(partial(_method_parts, pipeline, setup, method, ratio))
+        parts = {"encode": encode} | ({"compress": found} if isinstance(found, NotMeasured) else found)
+        rows.append(replace(_row(pipeline, setup, method, ratio, parts), refusal=refusal))
     return rows
 
 
@@ -157,19 +163,21 @@ def _method_parts(pipeline: Pipeline, setup: Setup, method: Method, ratio: float
     def features_alone() -> None:
         features = pipeline.features(method)
         made = pipeline.compress(features, method, budget)
-        if method.compresses:
+        if method.compresses and method.inside is not method:
             parts["compress"] = setup.time(lambda: pipeline.compress(features, method, budget))
         parts["project"] = setup.time(lambda: pipeline.project(made, method))
 
     def decoder() -> None:
         parts["to_tokens"] = setup.time(lambda: pipeline.to_tokens(method, budget))
         parts["decoder_input"] = setup.time(lambda: pipeline.decoder_input(method, budget))
-        inputs = pipeline.decoder_input(method, budget)
-        parts["prefill"] = setup.time(lambda: pipeline.prefill(inputs))
-        parts["next_token"] = setup.time(pipeline.next_token(inputs))
+        inputs, reducing = pipeline.decoder_input(method, budget), pipeline.reducing(method, budget)
+        parts["prefill"] = setup.time(lambda: pipeline.prefill(inputs, reducing()))
+        if method.inside is None:  # after a reduction, later layers have shorter caches
+            parts["next_token"] = setup.time(pipeline.next_token(inputs))
 
-    compress = ("compress",) if method.compresses else ()
-    names = (*compress, "project", "to_tokens", "decoder_input", "prefill", "next_token")
+    compress = ("compress",) if method.compresses and method.inside is not method else ()
+    names = (*compress, "project", "to_tokens", "decoder_input", "prefill")
+    names += ("next_token",) if method.inside is None else ()
     for steps in (features_alone, decoder):
         failure = attempt(steps)
         if failure is not None:
@@ -178,7 +186,7 @@ def _method_parts(pipeline: Pipeline, setup: Setup, method: Method, ratio: float
 
 
 def _row(pipeline: Pipeline, setup: Setup, method: Method, ratio: float | None, parts: dict[str, Part]) -> MethodResult:
-    path, supports, tokens = _outcome(pipeline, method, ratio)
+    path, supports, tokens = _outcome(pipeline, method, ratio, parts)
     share = None
     if method.trained and (shape := pipeline.encoded[0].features.shape):
         moved = pipeline.batch * fewest_bytes(path, shape[1], shape[2], setup.dtype.itemsize)
@@ -199,16 +207,24 @@ def _row(pipeline: Pipeline, setup: Setup, method: Method, ratio: float | None, 
     )
 
 
-def _outcome(pipeline: Pipeline, method: Method, ratio: float | None) -> tuple[tuple[int, ...], int, int]:
-    """Return a method's path, and the numbers of supports and of visual tokens of a video after it."""
+def _outcome(
+    pipeline: Pipeline, method: Method, ratio: float | None, parts: dict[str, Part]
+) -> tuple[tuple[int, ...], int, int | None]:
+    """Return a method's path, and the numbers of supports and of visual tokens of a video after it, if it ran."""
     backbone, frames = pipeline.backbone, pipeline.frames
     if ratio is None:
         return (frames,), frames, pipeline.encoded[0].tokens_before
-    request = CompressionRequest(Budget(ratio=ratio), method)
+    if "project" not in parts:
+        return (), 0, None
+    budget = Budget(ratio=ratio)
+    request = CompressionRequest(budget, method)
     (video,) = backbone.compress(pipeline.encoded[:1], pipeline.prompts[:1], request)
     record = None if video.made is None else video.made.compression
-    path = (frames,) if record is None else record.path
-    return path, video.supports(pipeline.encoded[0].tokens_per_frame), len(video.tokens)
+    path, tokens = (frames,) if record is None else record.path, len(video.tokens)
+    if isinstance(parts["prefill"], Measurement) and (reducing := pipeline.reducing(method, budget)()):
+        pipeline.prefill(pipeline.decoder_input(method, budget), reducing)
+        tokens = reducing.record.left
+    return path, video.supports(pipeline.encoded[0].tokens_per_frame), tokens
 
 
 def _compared(rows: list[MethodResult]) -> list[MethodResult]:

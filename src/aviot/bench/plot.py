@@ -19,6 +19,7 @@ PART_TITLES = {
     "encode": "encode",
     "compress": "compress",
     "replay": "compress,\nreplayed",
+    "inside": "inside the\ndecoder",
     "project": "project",
     "to_tokens": "features\nto tokens",
     "decoder_input": "decoder\ninput",
@@ -77,7 +78,7 @@ def _groups(result: Result) -> list[tuple[str, list[Any]]]:
 
 def _draw_bars(panel: Any, rows: Sequence[MethodResult]) -> None:
     """Draw the time to the first token as stacked parts, or the compression if nothing else was measured."""
-    names = FIRST_TOKEN if any(row.tokens is not None for row in rows) else ALONE
+    names = FIRST_TOKEN if any("prefill" in row.parts for row in rows) else ALONE
     titles = [_one_line(row.title) for row in rows]
     reached = [0.0] * len(rows)
     for name in names:

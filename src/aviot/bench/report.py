@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from aviot.bench.plot import PART_TITLES, check_plot, draw_plot
-from aviot.bench.result import FIRST_TOKEN, MethodResult, Result, ScalingPoint
+from aviot.bench.result import FIRST_TOKEN, OWN, MethodResult, Result, ScalingPoint
 from aviot.bench.timing import Measurement, Part
 from aviot.utils.files import check_output, explain_write_errors, write_durably
 from aviot.utils.printing import SafeConsole
@@ -60,17 +60,28 @@ def print_report(result: Result, console: Console) -> None:
     for (frames, batch), group in groupby(result.rows, key=lambda row: (row.frames, row.batch)):
         rows = list(group)
         setting = f"{frames} frames, batch {batch}"
+        if all(set(row.parts) <= set(OWN) for row in rows):
+            console.print(_methods_table(f"{setting}, the same tokens\n{TIMES}", rows))
+            _print_refusals(rows, console)
+            continue
         apart = [name for name in PART_TITLES if name not in SPANNING]
         console.print(_parts_table(f"{setting}: the parts\n{TIMES}", rows, apart, _time))
         console.print(_summary_table(f"{setting}: together\n{TIMES}", rows))
         if _has_memory(rows):
             console.print(_parts_table(f"{setting}\n{MEMORY}", rows, list(PART_TITLES), _memory))
+        _print_refusals(rows, console)
     for axis, points in groupby(result.scaling, key=lambda point: point.axis):
         console.print(_scaling_table(axis, list(points)))
     for note in result.notes:
         console.print(note, markup=False, highlight=False)
     if result.machine["device"] == "cpu":
         console.print("No memory figures: PyTorch does not count memory on a CPU.")
+
+
+def _print_refusals(rows: Sequence[MethodResult], console: Console) -> None:
+    for row in rows:
+        if row.refusal:
+            console.print(f"{row.method}, ratio {row.ratio:g}: {row.refusal}", markup=False, highlight=False)
 
 
 def _preamble(result: Result) -> Iterator[str]:
@@ -106,6 +117,22 @@ def _parts_table(title: str, rows: Sequence[MethodResult], names: Sequence[str],
     _add_columns(table, ["method", "K", *(PART_TITLES[name] for name in there)], names=1)
     for row in rows:
         table.add_row(row.title, str(row.supports), *(cell(row.parts.get(name)) for name in there))
+    return table
+
+
+def _methods_table(title: str, rows: Sequence[MethodResult]) -> Table:
+    """Return a table of methods by themselves: tokens that are left, times, and memory."""
+    there = [name for name in OWN if any(name in row.parts for row in rows)]
+    memories = [name for name in there if _has_memory(rows)]
+    table = _table(title)
+    _add_columns(table, ["method", "visual\ntokens", *(PART_TITLES[name] for name in there)], names=1)
+    for name in memories:
+        table.add_column(f"{PART_TITLES[name]},\nMiB", justify="right", overflow="fold")
+    for row in rows:
+        times = (_time(row.parts.get(name)) for name in there)
+        table.add_row(
+            row.title, _number(row.tokens, ",d"), *times, *(_memory(row.parts.get(name)) for name in memories)
+        )
     return table
 
 

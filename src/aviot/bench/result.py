@@ -10,6 +10,7 @@ from aviot.bench.check import Checked
 from aviot.bench.sizes import SIZES
 from aviot.bench.timing import Measurement, Part
 
+OWN = ("compress", "replay", "inside")  # the parts of a method by itself
 FIRST_TOKEN = ("encode", "decoder_input", "prefill")  # the parts from pixels to the first token
 CHANGING = FIRST_TOKEN[1:]  # encoding takes the same time with and without compression
 
@@ -30,6 +31,7 @@ class MethodResult:
     first_token_ms: float | None = None
     factor: float | None = None  # time to the first token without compression over this one
     videos_per_second: float | None = None
+    refusal: str = ""  # the sentence of a method that does not serve the setting
 
     @property
     def title(self) -> str:

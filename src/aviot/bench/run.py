@@ -1,5 +1,6 @@
 """One run of the benchmark: its settings, the check of the compressor, then the measurements."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import torch
 
 from aviot.bench.check import ODD, Checked, check_compressor
 from aviot.bench.compressor import Setup, fresh_compressor, measure_alone, measure_scaling
+from aviot.bench.methods import measure_methods
 from aviot.bench.result import Result, explain_slowdowns
 from aviot.bench.sizes import FAMILY_SIZES, SIZES, Size, check_settings
 from aviot.bench.timing import CPU, copy_bandwidth
@@ -63,8 +65,10 @@ class Options:
             raise ValueError(f"size {self.size} is a whole model; the compressor alone has {', '.join(SIZES)}")
         if self.scaling and self.compressor_only:
             raise ValueError("give scaling or compressor_only, not both; scaling measures the compressor alone too")
-        if self.methods and not self.with_model:
-            raise ValueError("methods are chosen for the whole model only; leave them out")
+        if self.methods and self.scaling:
+            raise ValueError("methods are chosen for the whole model, or for compressor_only; scaling has none")
+        if self.methods and self.compressor_only and (self.backward or self.batches != (1,)):
+            raise ValueError("methods alone are timed on one video at a time and forward only; leave batches, backward")
         if self.video is not None and not self.with_model:
             raise ValueError(
                 "a video is read for the whole model only; leave it out, or leave out compressor_only and scaling"
@@ -118,6 +122,11 @@ def _run_compressor(options: Options, report: Report) -> Result:
         base = options.frames[0], options.ratios[0], options.batches[0]
         points, notes = measure_scaling(config, setup, *base, report)
         return _result(options, setup, checks, model, scaling=points, notes=notes)
+    if options.methods:
+        rows = measure_methods(options.methods, options.chosen_size, setup, options.frames, options.ratios, report)
+        tokens = math.prod(options.chosen_size.token_grid)
+        model = f"synthetic tokens: {tokens} per frame, {options.chosen_size.text.width} channels"
+        return _result(options, setup, checks, model, rows=rows)
     rows, notes = measure_alone(compressor, setup, options.frames, options.batches, options.ratios, report)
     return _result(options, setup, checks, model, rows=rows, notes=notes)
 

@@ -39,6 +39,12 @@ class Size:
         return self.image // self.patch
 
     @property
+    def token_grid(self) -> tuple[int, int]:
+        """Rows and columns of a frame's tokens in the decoder: pooled by two, with a separator after each row."""
+        rows = -(-self.side // 2)
+        return rows, rows + 1
+
+    @property
     def compressor(self) -> CompressorConfig:
         """The compressor's configuration."""
         return CompressorConfig(dim=self.vision.width, cost_dim=self.cost_dim, grid=(self.side, self.side))

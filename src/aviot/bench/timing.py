@@ -2,9 +2,10 @@
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import partial
+from itertools import cycle, pairwise
 from typing import TypeVar
 
 import torch
@@ -55,10 +56,27 @@ def measure(
     on_gpu = device.type == "cuda"
     before = 0
     if on_gpu:
-        torch.cuda.synchronize(device)
-        torch.cuda.reset_peak_memory_stats(device)
-        before = torch.cuda.memory_allocated(device)
+        before = _reset_peak(device)
     spent = [_once(work, device, clock) for _ in range(repeats)]
+    peak = (torch.cuda.max_memory_allocated(device) - before) / MIB if on_gpu else None
+    return Measurement(statistics.median(spent), max(spent) - min(spent), repeats, peak)
+
+
+def measure_on(
+    inputs: Sequence[T], work: Callable[[T], object], device: torch.device, *, warmup: int, repeats: int
+) -> Measurement:
+    """Time `work` on one input after another, after `warmup` untimed runs, and at least one of each input.
+
+    Taking inputs in turn leaves none of them in a cache from the run before. On a GPU the device's own events are
+    timed, which leaves out the wait for the host after the last of them.
+    """
+    turns = cycle(partial(work, given) for given in inputs)
+    for _ in range(max(warmup, len(inputs))):
+        next(turns)()
+    on_gpu = device.type == "cuda"
+    before = _reset_peak(device) if on_gpu else 0
+    once = _by_events if on_gpu else _once
+    spent = [once(next(turns), device) for _ in range(repeats)]
     peak = (torch.cuda.max_memory_allocated(device) - before) / MIB if on_gpu else None
     return Measurement(statistics.median(spent), max(spent) - min(spent), repeats, peak)
 
@@ -102,7 +120,26 @@ def bandwidth_share(moved: int, part: Part, bandwidth: float) -> float | None:
     return moved / (part.median_ms / 1000) / bandwidth
 
 
-def _once(work: Work, device: torch.device, clock: Callable[[], float]) -> float:
+def _reset_peak(device: torch.device) -> int:
+    """Start counting peak memory; return the bytes that are allocated now."""
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    return torch.cuda.memory_allocated(device)
+
+
+def _by_events(work: Work, device: torch.device) -> float:
+    """Return the milliseconds between an event before the work and one after it, on the device's own clock."""
+    torch.cuda.synchronize(device)
+    with torch.cuda.device(device):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        work()
+        end.record()
+        end.synchronize()
+    return start.elapsed_time(end)
+
+
+def _once(work: Work, device: torch.device, clock: Callable[[], float] = time.perf_counter) -> float:
     """Return the milliseconds of one run."""
     start = clock()
     work()

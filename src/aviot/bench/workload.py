@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from aviot.backbones.base import Backbone
+from aviot.backbones.loading import without_progress_bars
 from aviot.bench.result import Decoding
 from aviot.bench.sizes import SIZES, Size
 from aviot.bench.timing import CPU, NotMeasured, measure
@@ -57,10 +58,8 @@ def random_lm(name: str, device: torch.device, dtype: torch.dtype, seed: int) ->
 
 def load_model(folder: Path, device: torch.device, dtype: torch.dtype | None) -> VideoLM:
     """Return a checkpoint on the device; a dtype of None stands for its own."""
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    lm = VideoLM.from_pretrained(folder, device=str(device))
+    with without_progress_bars():
+        lm = VideoLM.from_pretrained(folder, device=str(device))
     if dtype is not None:
         lm.backbone.model.to(dtype)
     return lm

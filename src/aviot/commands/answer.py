@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from aviot.commands.model import ModelChoice
 from aviot.commands.options import (
     Base,
+    BudgetText,
     Device,
     DeviceMap,
     Download,
@@ -21,14 +22,16 @@ from aviot.commands.options import (
     ModelRatio,
     Quantize,
     Questions,
+    ReadTimeout,
     Revision,
     SourceFps,
     VideoPath,
-    chosen_budget,
+    any_budget,
     describe,
 )
 from aviot.commands.terminal import counted, mistakes, say, working
 from aviot.methods.registry import DEFAULT
+from aviot.video.checks import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from aviot.session import Answer
@@ -41,12 +44,14 @@ def answer(
     base: Base = None,
     ratio: ModelRatio = None,
     keep: Keep = None,
+    budget: BudgetText = None,
     method: MethodOption = DEFAULT,
     max_new_tokens: MaxNewTokens = 64,
     fps: Fps = None,
     max_frames: MaxFrames = None,
     frames: Frames = None,
     source_fps: SourceFps = None,
+    read_timeout: ReadTimeout = DEFAULT_LIMITS.seconds,
     device: Device = "auto",
     dtype: Dtype = "auto",
     device_map: DeviceMap = None,
@@ -68,13 +73,14 @@ def answer(
         request = Request(
             video=video,
             questions=question,
-            budget=chosen_budget(ratio, keep),
+            budget=any_budget(ratio, keep, budget),
             method=method,
             max_new_tokens=max_new_tokens,
             fps=fps,
             max_frames=max_frames,
             frames=frames,
             source_fps=source_fps,
+            read_timeout=read_timeout,
             device=device,
         )
         chosen = ModelChoice.of(
@@ -92,7 +98,7 @@ def answer(
         check_opens(video)
         lm = chosen.load(report)
         lm.backbone.method(method)  # refuses one that needs parts which this model does not have
-        session = lm.open(video, report=report, **request.sampling)
+        session = lm.open(video, report=report, **request.reading)
         answers = [
             session.ask(each, budget=request.budget, method=method, max_new_tokens=max_new_tokens) for each in question
         ]
@@ -115,7 +121,11 @@ def _plain(answers: "list[Answer]") -> dict[str, Any]:
 def _print(given: "Answer", *, alone: bool) -> None:
     print(given.text if alone else f"{given.question}\n  {given.text}")
     path = " → ".join(map(str, given.path))
-    say(f"{counted(given.frames, 'frame')}, {counted(given.supports, 'support')} ({path})")
+    say(f"{given.method}: {counted(given.frames, 'frame')}, {counted(given.supports, 'support')} ({path})")
     entering = "" if given.tokens_entering == given.tokens_after else f"{given.tokens_entering:,} into the decoder, "
     say(f"{given.tokens_before:,} visual tokens before, {entering}{given.tokens_after:,} after")
+    for step in given.steps:
+        say(f"asked at {step.budget}: {step.tokens:,} tokens, probability {step.probability:.2f}")
+    if given.steps:
+        say(f"{given.tokens_read:,} tokens read in all; {given.reason}")
     say(", ".join(f"{name} {value:,.0f} ms" for name, value in given.milliseconds.items()))

@@ -1,7 +1,5 @@
 """`aviot app`."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -20,8 +18,9 @@ from aviot.commands.options import (
     ReadTimeout,
     Revision,
 )
-from aviot.commands.terminal import mistakes, say, working
+from aviot.commands.terminal import mistakes, say, serving_at, working
 from aviot.methods.registry import DEFAULT
+from aviot.video.checks import DEFAULT_LIMITS
 
 
 def app(
@@ -42,7 +41,7 @@ def app(
     max_upload: Annotated[int, typer.Option(help="Largest video to accept, in MB.")] = 512,
     method: MethodOption = DEFAULT,
     max_new_tokens: MaxNewTokens = 64,
-    read_timeout: ReadTimeout = 300.0,
+    read_timeout: ReadTimeout = DEFAULT_LIMITS.seconds,
     device: Device = "auto",
     dtype: Dtype = "auto",
     device_map: DeviceMap = None,
@@ -58,8 +57,8 @@ def app(
     Example: aviot app --model checkpoints/aviot-7b
     """
     with mistakes(), working() as report:
-        from aviot.explain.access import EXPOSED, Access, resolve
         from aviot.request import check_compresses
+        from aviot.web.access import EXPOSED, Access, resolve
 
         if max_upload < 1:
             raise ValueError(f"--max-upload must be at least 1 MB, got {max_upload}")
@@ -75,7 +74,7 @@ def app(
             base=base,
         )
         Access.of(host, port, allow_host)
-        with _serving_at(host, port):
+        with serving_at(host, port):
             resolve(host, port)
         from aviot.explain.server import App, Limits
         from aviot.explain.videos import Videos
@@ -86,7 +85,7 @@ def app(
         lm = chosen.load(report)
         lm.backbone.method(method)
         videos = Videos(lm, max_new_tokens, ReadLimits(seconds=read_timeout), method)
-        with _serving_at(host, port):
+        with serving_at(host, port):
             server = App((host, port), videos, limits, say, allow_host)
     info = server.videos.info
     say(f"answers come from {info.name} ({info.facts})")
@@ -96,12 +95,3 @@ def app(
     server.serve_until_signal()
     say("ended")
     end_process()  # without finalisation, which would abort in a thread that still answers a request
-
-
-@contextmanager
-def _serving_at(host: str, port: int) -> Iterator[None]:
-    """Raise ValueError for an address that cannot be bound."""
-    try:
-        yield
-    except OSError as error:
-        raise ValueError(f"cannot serve at {host}:{port} ({error.strerror}); try another --port or --host") from error

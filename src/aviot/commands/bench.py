@@ -8,8 +8,9 @@ import typer
 from aviot.commands.model import ModelChoice
 from aviot.commands.options import METHODS, Device, Download, Json
 from aviot.commands.terminal import mistakes, refuse, working
-from aviot.methods.registry import check_name
+from aviot.methods.registry import check_name, compresses, names
 
+EVERY = "all"
 FRAMES, RATIOS, BATCHES = [64], [4.0, 10.0], [1]
 
 
@@ -41,7 +42,8 @@ def bench(
     method: Annotated[
         list[str],
         typer.Option(
-            "--method", help=f"Method to time: {METHODS}; repeat for several. Default: uniform, random and aviot."
+            "--method",
+            help=f"Method to time: {METHODS}; repeat for several, or all. Default: uniform, random and aviot.",
         ),
     ] = [],  # noqa: B006
     batch: Annotated[list[int], typer.Option(help="Number of videos per batch; repeat for several.")] = BATCHES,
@@ -65,7 +67,9 @@ def bench(
     compressor_only: Annotated[
         bool,
         typer.Option(
-            "--compressor-only", help="Time only the methods, from features to features; needs no transformers."
+            "--compressor-only",
+            help="Time only the methods, from features to features; those of --method on the same tokens. Needs no "
+            "transformers.",
         ),
     ] = False,
     as_json: Json = False,
@@ -91,8 +95,7 @@ def bench(
         read = None if scaling or compressor_only else clip  # `Options` refuses it in those modes
         _check_early(read, ratio, device, output, plot)
         chosen = None if model is None else ModelChoice.of(model, device, download=download)
-        for name in method:
-            check_name(name)
+        chosen_methods = _chosen_methods(method)
         check_settings(frames=frames, batches=batch, repeats=repeats, size=size, dtype=dtype)
 
     from aviot.bench.check import CheckFailed
@@ -108,7 +111,7 @@ def bench(
                 size=size,
                 frames=tuple(frames),
                 ratios=tuple(ratio),
-                methods=tuple(method),
+                methods=chosen_methods,
                 batches=tuple(batch),
                 device=device_named(device),
                 dtype=dtype,
@@ -124,6 +127,15 @@ def bench(
             write_outputs(result, output, plot, as_json=as_json)
     except CheckFailed as error:
         refuse(str(error), code=1)
+
+
+def _chosen_methods(given: list[str]) -> tuple[str, ...]:
+    """Return the methods to time, without duplicates; `all` stands for each one that compresses."""
+    for name in given:
+        if name != EVERY:
+            check_name(name)
+    every = [name for name in names() if compresses(name)] if EVERY in given else []
+    return tuple(dict.fromkeys(name for place in given for name in (every if place == EVERY else [place])))
 
 
 def _check_early(video: Path | None, ratios: list[float], device: str, output: Path | None, plot: Path | None) -> None:

@@ -27,6 +27,7 @@ from aviot.commands.options import (
     ModelRatio,
     Quantize,
     Question,
+    ReadTimeout,
     Revision,
     SourceFps,
     VideoPath,
@@ -35,6 +36,7 @@ from aviot.commands.options import (
 )
 from aviot.commands.terminal import mistakes, say, working
 from aviot.utils.printing import SafeConsole, one_line
+from aviot.video.checks import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from aviot.explain.comparison import Entry
@@ -72,6 +74,7 @@ def compare(
     max_frames: MaxFrames = None,
     frames: Frames = None,
     source_fps: SourceFps = None,
+    read_timeout: ReadTimeout = DEFAULT_LIMITS.seconds,
     device: Device = "auto",
     dtype: Dtype = "auto",
     device_map: DeviceMap = None,
@@ -102,6 +105,7 @@ def compare(
                 max_frames=max_frames,
                 frames=frames,
                 source_fps=source_fps,
+                read_timeout=read_timeout,
                 device=device,
             )
             for name in chosen
@@ -126,8 +130,8 @@ def compare(
         from aviot.explain.pictures import open_with_pictures
 
         lm = model_chosen.load(report)
-        session, pictures = open_with_pictures(lm, video, report=report, **request.sampling)
-        comparison = Comparison(question, request.budget, chosen, max_new_tokens)
+        session, pictures = open_with_pictures(lm, video, report=report, **request.reading)
+        comparison = Comparison(question, request.fixed_budget, chosen, max_new_tokens)
         entries = list(ask_all(session, comparison))
         if output is not None:
             entries = write_comparison(output, session, pictures, comparison, entries)

@@ -23,6 +23,7 @@ from aviot.commands.options import (
     ModelRatio,
     Quantize,
     Question,
+    ReadTimeout,
     Revision,
     SourceFps,
     VideoPath,
@@ -31,6 +32,7 @@ from aviot.commands.options import (
 )
 from aviot.commands.terminal import counted, mistakes, say, working
 from aviot.methods.registry import DEFAULT
+from aviot.video.checks import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from aviot.session import ConditionedVideo
@@ -49,6 +51,7 @@ def compress(
     max_frames: MaxFrames = None,
     frames: Frames = None,
     source_fps: SourceFps = None,
+    read_timeout: ReadTimeout = DEFAULT_LIMITS.seconds,
     device: Device = "auto",
     dtype: Dtype = "auto",
     device_map: DeviceMap = None,
@@ -78,6 +81,7 @@ def compress(
             max_frames=max_frames,
             frames=frames,
             source_fps=source_fps,
+            read_timeout=read_timeout,
             device=device,
         )
         chosen = ModelChoice.of(
@@ -99,8 +103,8 @@ def compress(
         lm.backbone.method(method)  # refuses one that needs parts which this model does not have
         from aviot.session import save_compression
 
-        session = lm.open(video, report=report, **request.sampling)
-        made = session.compress(question, budget=request.budget, method=method)
+        session = lm.open(video, report=report, **request.reading)
+        made = session.compress(question, budget=request.fixed_budget, method=method)
         save_compression(output, session.video, made)
     if as_json:
         described = describe(request, session) | {"question": question, "file": str(output)} | _shapes(made)

@@ -31,6 +31,7 @@ from aviot.commands.terminal import hints, mistakes, refuse, say
 from aviot.methods.registry import DEFAULT
 from aviot.utils.launcher import World
 from aviot.utils.printing import SafeConsole
+from aviot.video.checks import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from aviot.evaluation.config import EvaluationConfig
@@ -46,6 +47,10 @@ Items = Annotated[
 Ratios = Annotated[
     list[float],
     typer.Option("--ratio", "-r", help="Compression ratio, above 1; repeat for several. Default: the checkpoint's."),
+]
+Budgets = Annotated[
+    list[str],
+    typer.Option("--budget", help="Another budget: keep=0.1, tokens=2048, supports=16 or auto; repeat for several."),
 ]
 Methods = Annotated[
     list[str],
@@ -86,6 +91,7 @@ def evaluate(
     items: Items = None,
     model: Model = None,
     ratio: Ratios = [],  # noqa: B006
+    budget: Budgets = [],  # noqa: B006
     method: Methods = [],  # noqa: B006
     output: Output = None,
     limit: Limit = None,
@@ -125,7 +131,7 @@ def evaluate(
     max_frames: MaxFrames = None,
     frames: Frames = None,
     source_fps: SourceFps = None,
-    read_timeout: ReadTimeout = 300.0,
+    read_timeout: ReadTimeout = DEFAULT_LIMITS.seconds,
     seed: Annotated[int, typer.Option(help="Seed of the sample of --verify.")] = 0,
     device: Device = "auto",
     dtype: Dtype = "auto",
@@ -159,6 +165,7 @@ def evaluate(
         if verify is not None:
             unused = {
                 "ratio": ratio,
+                "budget": budget,
                 "method": method,
                 "output": output,
                 "limit": limit,
@@ -188,6 +195,7 @@ def evaluate(
                 raise ValueError(f"--suite must be paper, got {suite!r}")
             unused = {"videos": videos, "split": split, "by": by, "instruction": instructed}
             _refuse_unused("--suite uses the benchmarks' own videos, splits and instructions", unused)
+        from aviot.budget import parse_budget
         from aviot.evaluation.config import EvaluationConfig
         from aviot.evaluation.item import Instructions
         from aviot.request import MAX_NEW_TOKENS
@@ -201,6 +209,7 @@ def evaluate(
             videos=videos,
             split=split,
             ratios=tuple(ratio),
+            budgets=tuple(map(parse_budget, budget)),
             compressors=tuple(method) or (DEFAULT,),
             sampling={"fps": fps, "max_frames": max_frames, "frames": frames, "source_fps": source_fps},
             instructions=Instructions(**{name: text for name, text in given.items() if text is not None}),
@@ -300,7 +309,8 @@ def _suite(
     place = process_device(chosen.device)
     report = say if first and sys.stderr.isatty() else _silent
     sampling = paper_sampling(config.sampling)
-    base = replace(config, sampling=sampling, ratios=paper_ratios(config.ratios, sampling))
+    ratios = config.ratios if config.budgets else paper_ratios(config.ratios, sampling)
+    base = replace(config, sampling=sampling, ratios=ratios)
     with hints({RunExistsError: "--resume", NoRunError: "without --resume"}):
         found = run_suite(
             base,

@@ -24,6 +24,7 @@ from aviot.commands.options import (
     Model,
     ModelRatio,
     Quantize,
+    ReadTimeout,
     Revision,
     SourceFps,
     VideoPath,
@@ -32,6 +33,7 @@ from aviot.commands.options import (
 )
 from aviot.commands.terminal import counted, mistakes, say, working
 from aviot.methods.registry import DEFAULT
+from aviot.video.checks import DEFAULT_LIMITS
 
 
 def explain(
@@ -70,6 +72,7 @@ def explain(
     max_frames: MaxFrames = None,
     frames: Frames = None,
     source_fps: SourceFps = None,
+    read_timeout: ReadTimeout = DEFAULT_LIMITS.seconds,
     device: Device = "auto",
     dtype: Dtype = "auto",
     device_map: DeviceMap = None,
@@ -98,6 +101,7 @@ def explain(
             max_frames=max_frames,
             frames=frames,
             source_fps=source_fps,
+            read_timeout=read_timeout,
             device=device,
         )
         chosen = ModelChoice.of(
@@ -129,8 +133,8 @@ def explain(
         check_opens(video)
         lm = chosen.load(report)
         lm.backbone.method(method)  # refuses one that needs parts which this model does not have
-        session, pictures = open_with_pictures(lm, video, report=report, **request.sampling)
-        asking = Asking(tuple(question), request.budget, method, max_new_tokens)
+        session, pictures = open_with_pictures(lm, video, report=report, **request.reading)
+        asking = Asking(tuple(question), request.fixed_budget, method, max_new_tokens)
         found, written = write_explanation(session, pictures, asking, outputs)
     if found.notice is not None:
         say(found.notice)

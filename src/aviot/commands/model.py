@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aviot.backbones.loading import LoadOptions
+from aviot.backbones.loading import LoadOptions, without_progress_bars
 from aviot.bundled import KNOWS
 from aviot.commands.terminal import hints, say
 from aviot.utils.machine import check_device_name
@@ -79,23 +79,21 @@ class ModelChoice:
             say(DEMO_MODEL_ANSWERS)
         place = device_named(device or self.device)
         os.environ.setdefault("DS_ACCELERATOR", place.type)  # else DeepSpeed, if installed, warns about a missing GPU
-        from transformers.utils import logging
-
         from aviot.session import VideoLM
 
-        logging.disable_progress_bar()
-        if self.download:
-            report("download")
-        folder = self.folder
-        report("load")
-        return VideoLM.from_pretrained(
-            folder,
-            device=str(place),
-            dtype=self.options.dtype,
-            device_map=self.options.device_map,
-            quantization=self.options.quantization,
-            base=self.base,
-        )
+        with without_progress_bars():
+            if self.download:
+                report("download")
+            folder = self.folder
+            report("load")
+            return VideoLM.from_pretrained(
+                folder,
+                device=str(place),
+                dtype=self.options.dtype,
+                device_map=self.options.device_map,
+                quantization=self.options.quantization,
+                base=self.base,
+            )
 
 
 def demo_model() -> Path:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from aviot.backbones.loading import DEVICE_MAPS, DTYPES, QUANTIZATIONS
-from aviot.budget import Budget
+from aviot.budget import AutoBudget, Budget, parse_budget
 from aviot.methods.registry import names
 
 if TYPE_CHECKING:
@@ -30,6 +30,15 @@ ModelRatio = Annotated[
 Keep = Annotated[
     float | None,
     typer.Option(help="Share of the visual tokens to keep, above 0, instead of a ratio.", show_default=False),
+]
+BudgetText = Annotated[
+    str | None,
+    typer.Option(
+        "--budget",
+        help="Budget instead of a ratio: 4, keep=0.1, tokens=2048, supports=16, or auto, which asks with few tokens, "
+        "and again with more where the answer is not sure enough (auto:min=10,max=2,quality=0.9).",
+        show_default=False,
+    ),
 ]
 MethodOption = Annotated[str, typer.Option("--method", "--compressor", help=f"Compression method: {METHODS}.")]
 Model = Annotated[  # text: a path would lose the ./ that says it is none of the hub's names
@@ -109,6 +118,15 @@ def chosen_budget(ratio: float | None, keep: float | None) -> Budget | None:
     return None if ratio is None else Budget(ratio=ratio)
 
 
+def any_budget(ratio: float | None, keep: float | None, text: str | None) -> Budget | AutoBudget | None:
+    """Return the budget that the options of commands that answer select, which may be automatic."""
+    if text is None:
+        return chosen_budget(ratio, keep)
+    if ratio is not None or keep is not None:
+        raise ValueError("give one of --ratio, --keep and --budget")
+    return parse_budget(text)
+
+
 def describe(request: "Request", session: "VideoSession") -> dict[str, Any]:
     """Return a request and the video that was read for it as JSON data: everything but the results."""
     import aviot
@@ -128,7 +146,7 @@ def describe(request: "Request", session: "VideoSession") -> dict[str, Any]:
         "frames": len(video),
         "times": video.times,
         "damage": None if video.damage is None else asdict(video.damage),
-        "ratio": None if budget is None else budget.ratio,
+        "ratio": budget.ratio if isinstance(budget, Budget) else None,
         "budget": None if budget is None else str(budget),
         "method": request.method,
         "compressor": request.method,

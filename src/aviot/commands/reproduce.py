@@ -1,30 +1,54 @@
 """`aviot reproduce`."""
 
 import json
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from aviot.commands.model import DEMO_MODEL_ANSWERS, ModelChoice, demo_model
-from aviot.commands.options import Device, Json, ModelFolder
+from aviot.commands.options import Device, Json
 from aviot.commands.terminal import mistakes, say, stderr_console
 
 if TYPE_CHECKING:
+    from aviot.session import VideoLM
     from aviot_lab.reproduce.rows import Weights
 
+Experiment = Literal["paper", "field"]
 Out = Annotated[Path, typer.Option("--output", "-o", help="Folder for the run and its report.")]
 OUT = Path("reproduction")
 
 
 def reproduce(
-    model: ModelFolder = None,
+    model: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--model",
+            "-m",
+            help="A checkpoint folder; repeat for several, in the experiment field. Default: the bundled demo model; "
+            "in the experiment field the yardstick, if it is installed.",
+            show_default=False,
+        ),
+    ] = None,
+    experiment: Annotated[
+        Experiment,
+        typer.Option(help="The paper's experiments, or every method of the registry on the same questions (field)."),
+    ] = "paper",
     uniform: Annotated[
         Path | None, typer.Option(help="Checkpoint fine-tuned with Uniform Keep. Default: none.", show_default=False)
     ] = None,
     segment_mean: Annotated[
         Path | None, typer.Option(help="Checkpoint fine-tuned with Segment Mean. Default: none.", show_default=False)
+    ] = None,
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            help="Method of the experiment field that all others are compared with. Default: aviot-free, if there is "
+            "such a method, else random-tokens.",
+            show_default=False,
+        ),
     ] = None,
     setting: Annotated[
         str, typer.Option(help="Size of the experiments: small (minutes on two CPU cores) or full (for a GPU).")
@@ -32,12 +56,16 @@ def reproduce(
     questions: Annotated[
         int | None, typer.Option(help="Least number of questions. Default: the setting's; full has at least 2,000.")
     ] = None,
+    frames: Annotated[
+        int | None,
+        typer.Option(help="Frames per video, in the experiment field. Default: the setting's.", show_default=False),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the world and of the bootstrap.")] = 0,
     device: Device = "auto",
     output: Out = OUT,
     as_json: Json = False,
 ) -> None:
-    """Repeat the paper's experiments with the bundled demo model, in its drawn world.
+    """Repeat the paper's experiments with the bundled demo model, in its drawn world, or compare all methods there.
 
     Needs the package aviot_lab. Writes report.html, report.md and report.json. After an interruption, the same command
     resumes where it stopped. Progress is printed on stderr.
@@ -48,38 +76,81 @@ def reproduce(
         _require_lab()
         from aviot.request import checkpoint_folder
         from aviot.utils.files import check_folder
-        from aviot.utils.machine import check_device_name, device_named
-        from aviot_lab.reproduce.progress import LOADING, RunProgress
-        from aviot_lab.reproduce.size import size_named
+        from aviot.utils.machine import check_device_name
 
-        size = size_named(setting, questions)
         check_folder(output, "name a folder for the run with -o")
-        given: dict[Weights, Path | None] = {"model": model, "uniform": uniform, "segment-mean": segment_mean}
-        named = {name: checkpoint_folder(folder) for name, folder in given.items() if folder is not None}
+        given: dict[Weights, Path | None] = {"uniform": uniform, "segment-mean": segment_mean}
+        tuned = {name: checkpoint_folder(folder) for name, folder in given.items() if folder is not None}
+        models = [checkpoint_folder(folder) for folder in model or ()]
+        _check_options(experiment, models, tuned, reference, frames)
         check_device_name(device)
         from aviot_lab.world import WorldConfig
 
-        WorldConfig(seed=seed)  # checks the seed
-        folders: dict[Weights, Path] = named if model is not None else {"model": demo_model(), **named}
-        if model is None:
-            say(DEMO_MODEL_ANSWERS)
-        with RunProgress(stderr_console()) as progress:
-            progress.phase(LOADING)
-            from aviot_lab.reproduce.run import Options
-            from aviot_lab.reproduce.run import reproduce as run
-
-            options = Options(
-                folders=folders,
-                setting=setting,
-                size=size,
-                seed=seed,
-                out=output,
-                device=device_named(device),
-            )
-            report = run(options, lambda folder: ModelChoice(name=folder, device=device).load(lambda _: None), progress)
+        WorldConfig(seed=seed, frames=(64 if frames is None else frames,))  # checks both
+        how = {"setting": setting, "questions": questions, "seed": seed, "out": output, "device": device}
+        report = _field(models, reference, frames, **how) if experiment == "field" else _paper(models, tuned, **how)
         _print_report(report, as_json=as_json)
-    asked = report["questions"]
-    say(f"{output}: report.html, report.md, report.json; {asked['short']:,} and {asked['long']:,} questions")
+    say(f"{output}: report.html, report.md, report.json; {_asked(report)} questions")
+
+
+def _check_options(
+    experiment: Experiment,
+    models: Sequence[Path],
+    tuned: "dict[Weights, Path]",
+    reference: str | None,
+    frames: int | None,
+) -> None:
+    """Raise ValueError for options of the other experiment."""
+    if experiment == "field" and tuned:
+        raise ValueError("--uniform and --segment-mean are options of --experiment paper; leave them out")
+    if experiment == "paper" and (reference is not None or frames is not None):
+        raise ValueError("--reference and --frames are options of --experiment field; leave them out")
+    if experiment == "paper" and len(models) > 1:
+        raise ValueError(f"the paper's experiments take one --model, got {len(models)}; name one")
+
+
+def _paper(models: Sequence[Path], tuned: "dict[Weights, Path]", **how: Any) -> dict[str, Any]:
+    """Run the paper's experiments."""
+    from aviot.utils.machine import device_named
+    from aviot_lab.reproduce.progress import LOADING, RunProgress
+    from aviot_lab.reproduce.size import size_named
+
+    size = size_named(how["setting"], how.pop("questions"))
+    folders: dict[Weights, Path] = {"model": models[0] if models else demo_model(), **tuned}
+    if not models:
+        say(DEMO_MODEL_ANSWERS)
+    with RunProgress(stderr_console()) as progress:
+        progress.phase(LOADING)
+        from aviot_lab.reproduce.run import Options
+        from aviot_lab.reproduce.run import reproduce as run
+
+        device = how.pop("device")
+        options = Options(folders=folders, size=size, device=device_named(device), **how)
+        return run(options, lambda folder: _load(folder, device), progress)
+
+
+def _field(models: Sequence[Path], reference: str | None, frames: int | None, **how: Any) -> dict[str, Any]:
+    """Compare every method of the registry."""
+    from aviot.utils.machine import device_named
+    from aviot_lab.field.size import chosen_reference, compressing_methods, size_named
+    from aviot_lab.field.yardstick import yardstick_folder
+    from aviot_lab.reproduce.progress import LOADING, RunProgress
+
+    size = size_named(how["setting"], how.pop("questions"), frames)
+    compared = chosen_reference(reference, compressing_methods())
+    models = models or [yardstick_folder() or demo_model()]
+    with RunProgress(stderr_console()) as progress:
+        progress.phase(LOADING)
+        from aviot_lab.field.run import FieldOptions, measure_field, named_folders
+
+        device = how.pop("device")
+        folders = named_folders(models)
+        options = FieldOptions(folders=folders, size=size, reference=compared, device=device_named(device), **how)
+        return measure_field(options, lambda folder: _load(folder, device), progress)
+
+
+def _load(folder: Path, device: str) -> "VideoLM":
+    return ModelChoice(name=folder, device=device).load(lambda _: None)
 
 
 def _require_lab() -> None:
@@ -91,12 +162,24 @@ def _require_lab() -> None:
         )
 
 
+def _asked(report: dict[str, Any]) -> str:
+    asked = report["questions"]
+    return f"{asked['asked']:,}" if "asked" in asked else f"{asked['short']:,} and {asked['long']:,}"
+
+
 def _print_report(report: dict[str, Any], *, as_json: bool) -> None:
-    """Print report.json's content, or the accuracies of the controlled comparison."""
+    """Print report.json's content, or the accuracies of the controlled comparison or of the methods."""
     if as_json:
         print(json.dumps(report, indent=2, allow_nan=False))
         return
-    for line in report["figures"]["controlled"]["lines"]:
+    figures = report["figures"]
+    if "controlled" not in figures:
+        for name, found in figures.items():
+            for line in found["means"]:
+                low, high = line["interval"] or (line["mean"], line["mean"])
+                print(f"{name}: {line['method']}, mean: {line['mean']:.1%} [{low:.1%}, {high:.1%}]")
+        return
+    for line in figures["controlled"]["lines"]:
         low, high = line["interval"]
         ratio = "" if line["ratio"] is None else f" at ratio {line['ratio']:g}"
         print(f"{line['title']}{ratio}: {line['accuracy']:.1%} [{low:.1%}, {high:.1%}]")

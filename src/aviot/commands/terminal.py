@@ -23,6 +23,12 @@ EXTRAS = {
     "tensorboard": "train",
     "matplotlib": "plot",
     "pyarrow": "evaluate",
+    "ray": "batch",
+    "fastapi": "serve",
+    "httpx": "serve",
+    "prometheus_client": "serve",
+    "pydantic": "serve",
+    "uvicorn": "serve",
 }
 """The extra of this package that installs each optional module."""
 
@@ -75,6 +81,15 @@ def hints(flags: Mapping[type[ValueError], str]) -> Iterator[None]:
         yield
     except tuple(flags) as error:
         raise ValueError(f"{error} ({flags[type(error)]})") from error
+
+
+@contextmanager
+def serving_at(host: str, port: int) -> Iterator[None]:
+    """Raise ValueError for an address that cannot be bound."""
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(f"cannot serve at {host}:{port} ({error.strerror}); try another --port or --host") from error
 
 
 def _sentence(error: Exception) -> str | None:

@@ -1,11 +1,13 @@
 """The interface of an engine, which turns decoder inputs into text, and a stopwatch for its parts."""
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from queue import SimpleQueue
+from typing import Any, Literal
 
 import torch
 
@@ -88,10 +90,66 @@ class Stopwatch:
         return {name: round(value, 1) for name, value in self.spent.items()}
 
 
+class EngineUnavailable(RuntimeError):
+    """Raised when an engine cannot answer now, and may again later: it has gone away, or it is starting."""
+
+
+SMALLEST = 1e-30  # of a probability whose logarithm is taken
+
+Finish = Literal["stop", "length", "cancelled"]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """The next part of an answer: the text that is complete by now, and the tokens decoded since the last piece.
+
+    The text may be empty while a character is incomplete. The joined text of all pieces, stripped, is what `generate`
+    returns. Only the last piece has a `finish`: "stop" at an end token, which is among the tokens, "length" at the
+    largest number of tokens, "cancelled" if the request was cancelled.
+    """
+
+    text: str
+    tokens: tuple[int, ...]
+    finish: Finish | None = None
+
+
+Deliver = Callable[[Piece | Exception], None]
+"""A function that takes the pieces of one answer in order; the last delivery is a piece with a `finish`, or an error.
+
+It is called from any thread, also that which cancels, so that it must return at once and raise nothing. By the last
+delivery the request's place is free.
+"""
+
+Cancel = Callable[[], None]
+"""A function that ends a request as soon as possible and returns at once; after the last delivery it does nothing."""
+
+
+@dataclass(frozen=True)
+class Generated:
+    """A greedy answer, and the probability of each of its tokens; the end token is not one of them."""
+
+    text: str
+    probabilities: tuple[float, ...] = ()  # none if the engine does not tell
+
+    @property
+    def probability(self) -> float | None:
+        """The geometric mean of the tokens' probabilities, comparable for answers of any length; None if not known.
+
+        For an answer of one token, such as an option's letter, it is that token's probability.
+        """
+        if not self.probabilities:
+            return None
+        return math.exp(sum(math.log(max(one, SMALLEST)) for one in self.probabilities) / len(self.probabilities))
+
+
 class Engine(ABC):
-    """A runtime that turns prompts with visual tokens into text; independent of methods and model families."""
+    """A runtime that turns prompts with visual tokens into text; independent of methods and model families.
+
+    `places` is the number of requests that `submit` runs at a time; further ones wait inside the engine, in order.
+    """
 
     name: str
+    places: int = 1
 
     @abstractmethod
     def generate(
@@ -103,6 +161,69 @@ class Engine(ABC):
         decoder (`reducing`, for one prompt) does not fit this one.
         """
 
+    def generate_scored(
+        self, inputs: DecoderInput, max_new_tokens: int, watch: Stopwatch, reducing: Reducing | None = None
+    ) -> Sequence[Generated]:
+        """Return the answers of `generate` with their probabilities, if the engine tells them."""
+        return [Generated(text) for text in self.generate(inputs, max_new_tokens, watch, reducing)]
+
     @abstractmethod
+    def submit(
+        self, inputs: DecoderInput, max_new_tokens: int, deliver: Deliver, reducing: Reducing | None = None
+    ) -> Cancel:
+        """Start the greedy answer to one prompt, and return at once; safe to call from any thread.
+
+        Arguments are checked first (ValueError). Errors of the decoder, such as NaN, are delivered: ValueError if the
+        request is to blame, EngineUnavailable if it can be sent again.
+        """
+
+    def pieces(self, inputs: DecoderInput, max_new_tokens: int, reducing: Reducing | None = None) -> "Pieces":
+        """Return the greedy answer to one prompt in pieces; arguments are checked at once."""
+        return Pieces(lambda deliver: self.submit(inputs, max_new_tokens, deliver, reducing))
+
     def stream(self, inputs: DecoderInput, max_new_tokens: int, reducing: Reducing | None = None) -> Iterator[str]:
-        """Return the greedy answer to one prompt in pieces, as they are decoded; arguments are checked at once."""
+        """Return the text of the greedy answer to one prompt in pieces; arguments are checked at once."""
+        return _texts(self.pieces(inputs, max_new_tokens, reducing))
+
+    def problem(self) -> str | None:
+        """Return why the engine cannot answer at the moment, in a sentence; None if it can, as far as is known."""
+        return None
+
+    def close(self) -> None:  # noqa: B027  # most engines have nothing to close
+        """End all requests with EngineUnavailable and free the engine's threads and connections."""
+
+
+class Pieces(Iterator[Piece]):
+    """The pieces of one answer as they arrive; `close`, or dropping the iterator, ends the request."""
+
+    def __init__(self, start: Callable[[Deliver], Cancel]) -> None:
+        self._arrived: SimpleQueue[Piece | Exception] = SimpleQueue()
+        self._over = False
+        self._cancel: Cancel | None = None
+        self._cancel = start(self._arrived.put)
+
+    def __next__(self) -> Piece:
+        if self._over:
+            raise StopIteration
+        piece = self._arrived.get()
+        self._over = isinstance(piece, Exception) or piece.finish is not None
+        if isinstance(piece, Exception):
+            raise piece
+        return piece
+
+    def close(self) -> None:
+        """End the request and wait until its place is free."""
+        if self._cancel is not None:
+            self._cancel()
+        while not self._over:
+            piece = self._arrived.get()
+            self._over = isinstance(piece, Exception) or piece.finish is not None
+
+    def __del__(self) -> None:
+        if self._cancel is not None and not self._over:
+            self._cancel()
+
+
+def _texts(pieces: Pieces) -> Iterator[str]:
+    with closing(pieces):
+        yield from (piece.text for piece in pieces if piece.text)

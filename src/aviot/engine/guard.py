@@ -44,11 +44,16 @@ class FiniteGuard(LogitsProcessor):
             flags.raise_first()
         self._compression = ()
         if self._largest is not None and not bool(torch.isfinite(self._largest)):
-            raise ValueError(
-                f"the decoder's logits at the {self._step} token are not finite (NaN or infinity), so there is no "
-                "answer; look for NaN or infinity in the checkpoint's weights and in the video's features, "
-                "and use bfloat16 or float32 where float16 overflows"
-            )
+            raise not_finite(self._step)
+
+
+def not_finite(step: str) -> ValueError:
+    """Return the error for logits that are not finite at the first or a later token."""
+    return ValueError(
+        f"the decoder's logits at the {step} token are not finite (NaN or infinity), so there is no "
+        "answer; look for NaN or infinity in the checkpoint's weights and in the video's features, "
+        "and use bfloat16 or float32 where float16 overflows"
+    )
 
 
 @contextmanager

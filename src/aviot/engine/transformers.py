@@ -1,18 +1,31 @@
 """The default engine: `generate` of transformers in this process, guarded against NaN and infinity."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import LogitsProcessor, LogitsProcessorList, TextIteratorStreamer
+from transformers import LogitsProcessor, LogitsProcessorList
+from transformers.generation.streamers import BaseStreamer
 
-from aviot.engine.base import DecoderInput, Engine, Reducing, Stopwatch
+from aviot.engine.base import (
+    Cancel,
+    DecoderInput,
+    Deliver,
+    Engine,
+    Finish,
+    Generated,
+    Piece,
+    Reducing,
+    Stopwatch,
+)
 from aviot.engine.fitting import start
 from aviot.engine.guard import FiniteGuard, guarded
 from aviot.engine.reduction import reduced_decoder
+from aviot.engine.text import AnswerText
 
 
 class TransformersEngine(Engine):
@@ -22,53 +35,62 @@ class TransformersEngine(Engine):
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
         self.model, self.tokenizer = model, tokenizer
+        self._turn = threading.Lock()
 
-    @torch.inference_mode()
     def generate(
         self, inputs: DecoderInput, max_new_tokens: int, watch: Stopwatch, reducing: Reducing | None = None
     ) -> Sequence[str]:
         """Return the greedy answer to each prompt."""
-        first = _FirstToken(watch.now)
+        return [answer.text for answer in self.generate_scored(inputs, max_new_tokens, watch, reducing)]
+
+    @torch.inference_mode()
+    def generate_scored(
+        self, inputs: DecoderInput, max_new_tokens: int, watch: Stopwatch, reducing: Reducing | None = None
+    ) -> Sequence[Generated]:
+        """Return the greedy answer to each prompt, with the probabilities of its tokens."""
+        first, largest = _FirstToken(watch.now), _Probabilities()
         watch.report("generate")
         start = watch.now()
         with self._reduced(inputs, reducing):
-            tokens = self._generate(inputs, max_new_tokens, logits_processor=LogitsProcessorList([first]))
+            tokens = self._generate(inputs, max_new_tokens, logits_processor=LogitsProcessorList([first, largest]))
         answers = tokens[:, inputs.prompt_tokens :]
         watch.spent |= {"prefill": 1000 * (first.at - start), "generate": 1000 * (watch.now() - first.at)}
-        return [text.strip() for text in self.tokenizer.batch_decode(answers, skip_special_tokens=True)]
+        texts = self.tokenizer.batch_decode(answers, skip_special_tokens=True)
+        scores = largest.until_end(answers, self.ends)
+        return [Generated(text.strip(), own) for text, own in zip(texts, scores, strict=True)]
 
-    def stream(self, inputs: DecoderInput, max_new_tokens: int, reducing: Reducing | None = None) -> Iterator[str]:
-        """Return the greedy answer to one prompt in pieces; errors of the decoder are raised after the last piece."""
+    def submit(
+        self, inputs: DecoderInput, max_new_tokens: int, deliver: Deliver, reducing: Reducing | None = None
+    ) -> Cancel:
+        """Answer one prompt in a thread of its own, which waits until no other is at work."""
         if reducing is not None:
             start(self.model, inputs, reducing)  # refuses what does not fit before anything runs
-        return self._pieces(inputs, max_new_tokens, reducing)
-
-    def _pieces(self, inputs: DecoderInput, max_new_tokens: int, reducing: Reducing | None) -> Iterator[str]:
-        pieces = TextIteratorStreamer(self.tokenizer, skip_prompt=inputs.prompt_tokens > 0, skip_special_tokens=True)
-        errors: list[BaseException] = []
-        abandoned = threading.Event()
+        cancelled = threading.Event()
 
         def work() -> None:
+            pieces = _Pieces(self.tokenizer, self.ends, deliver)
             try:
-                with torch.inference_mode(), self._reduced(inputs, reducing):
-                    self._generate(inputs, max_new_tokens, streamer=pieces, stopping_criteria=[_stop_at(abandoned)])
-            except BaseException as error:
-                errors.append(error)
-                pieces.end()
+                with self._turn, torch.inference_mode(), self._reduced(inputs, reducing):
+                    if not cancelled.is_set():
+                        self._generate(inputs, max_new_tokens, streamer=pieces, stopping_criteria=[_stop_at(cancelled)])
+            except Exception as error:
+                deliver(error)
+            else:
+                pieces.finish(cancelled=cancelled.is_set())
 
-        thread = threading.Thread(target=work, daemon=True)
-        thread.start()
-        try:
-            yield from (piece for piece in pieces if piece)
-        finally:
-            abandoned.set()
-            thread.join()
-        if errors:
-            raise errors[0]
+        threading.Thread(target=work, daemon=True).start()
+        return cancelled.set
 
-    def prefill(self, inputs: DecoderInput) -> Any:
+    @cached_property
+    def ends(self) -> frozenset[int]:
+        """The tokens that end an answer."""
+        ends = self.model.generation_config.eos_token_id
+        return frozenset(ends if isinstance(ends, list) else () if ends is None else (ends,))
+
+    def prefill(self, inputs: DecoderInput, reducing: Reducing | None = None) -> Any:
         """Run the decoder over whole prompts; return its last logits and its cache."""
-        return self.model(**inputs.arguments, logits_to_keep=1, use_cache=True)
+        with self._reduced(inputs, reducing):
+            return self.model(**inputs.arguments, logits_to_keep=1, use_cache=True)
 
     def next_token(self, cache: Any, batch: int) -> Callable[[], Any]:
         """Return a function that decodes one more token after a prefill per call, and appends it to the cache."""
@@ -105,6 +127,30 @@ def _stop_at(event: threading.Event) -> Callable[..., Tensor]:
     return stop
 
 
+class _Pieces(BaseStreamer):
+    """A streamer that delivers each token as a piece."""
+
+    def __init__(self, tokenizer: Any, ends: frozenset[int], deliver: Deliver) -> None:
+        self._text, self._ends, self._deliver = AnswerText(tokenizer), ends, deliver
+        self._prompt_has_passed = False
+
+    def put(self, value: Tensor) -> None:
+        """Take the prompt, and then one token at a time."""
+        if self._prompt_has_passed:
+            tokens = tuple(value.flatten().tolist())
+            self._deliver(Piece(self._text.add(tokens), tokens))
+        self._prompt_has_passed = True
+
+    def end(self) -> None:
+        """Wait for `finish`: the last token's logits have not been checked yet."""
+
+    def finish(self, *, cancelled: bool) -> None:
+        """Deliver the last piece, which has no token."""
+        ended = self._text.tokens and self._text.tokens[-1] in self._ends
+        why: Finish = "stop" if ended else "cancelled" if cancelled else "length"
+        self._deliver(Piece(self._text.add((), last=True), (), why))
+
+
 class _FirstToken(LogitsProcessor):
     """A logits processor that records the time of the first logits, the end of the prefill."""
 
@@ -114,3 +160,24 @@ class _FirstToken(LogitsProcessor):
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         self.at = self.at or self.now()
         return scores
+
+
+class _Probabilities(LogitsProcessor):
+    """A logits processor that keeps each step's largest probability, that of the greedy token, on the device."""
+
+    def __init__(self) -> None:
+        self._steps: list[Tensor] = []
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        logits = scores.float()
+        self._steps.append((logits.amax(-1) - logits.logsumexp(-1)).exp())
+        return scores
+
+    def until_end(self, answers: Tensor, ends: frozenset[int]) -> list[tuple[float, ...]]:
+        """Return the probabilities of each answer's tokens before its first end token."""
+        every = torch.stack(self._steps, 1).tolist() if self._steps else [[] for _ in answers]
+        found = []
+        for tokens, row in zip(answers.tolist(), every, strict=True):
+            stop = next((place for place, token in enumerate(tokens) if token in ends), len(tokens))
+            found.append(tuple(row[:stop]))
+        return found

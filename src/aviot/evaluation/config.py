@@ -1,11 +1,11 @@
 """Everything about an evaluation that can be chosen, checked once."""
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from aviot.backbones.loading import LoadOptions
-from aviot.budget import Budget
+from aviot.budget import AutoBudget, Budget, parse_budget
 from aviot.evaluation.benchmarks.definitions import BY_NAME
 from aviot.evaluation.endpoint import Endpoint
 from aviot.evaluation.item import Instructions
@@ -18,25 +18,53 @@ from aviot.video.checks import ReadLimits
 
 @dataclass(frozen=True)
 class Setting:
-    """One way of compressing that every item is asked with."""
+    """One way of compressing that every item is asked with.
+
+    `other` is a budget that is not a ratio, as `parse_budget` reads it; without a ratio and another budget nothing is
+    compressed.
+    """
 
     compressor: str
-    ratio: float | None  # None where nothing is compressed
+    ratio: float | None
+    other: str | None = None
+
+    @classmethod
+    def of(cls, compressor: str, budget: Budget | AutoBudget | None) -> "Setting":
+        """Return the setting of a method and its budget; None: nothing is compressed."""
+        if budget is None:
+            return cls(compressor, None)
+        if isinstance(budget, Budget) and budget.ratio is not None:
+            return cls(compressor, budget.ratio)
+        return cls(compressor, None, budget.text)
 
     @property
     def name(self) -> str:
-        """As rows and tables write it: `aviot@4`, `none`."""
+        """As rows and tables write it: `aviot@4`, `aviot@keep0.1`, `none`."""
+        if self.other is not None:
+            return f"{self.compressor}@{parse_budget(self.other).label}"
         return self.compressor if self.ratio is None else f"{self.compressor}@{self.ratio:g}"
 
     @property
-    def budget(self) -> Budget:
+    def budget(self) -> Budget | AutoBudget:
         """How much of a video the decoder reads."""
+        if self.other is not None:
+            return parse_budget(self.other)
         return Budget(keep=1.0) if self.ratio is None else Budget(ratio=self.ratio)
+
+    @property
+    def text(self) -> str:
+        """The budget as `parse_budget` reads it."""
+        return self.budget.text
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The setting as manifests hold it."""
+        return {name: value for name, value in asdict(self).items() if name != "other" or value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationConfig:
-    """What is asked, of which checkpoint, and how. `ratios` may be empty: then it is the checkpoint's.
+    """What is asked, of which checkpoint, and how. Without `ratios` and `budgets` it is the checkpoint's own budget.
 
     `batch` questions of a video go through the decoder at a time. One is the default since then no answer can depend
     on its neighbours; more is faster on a GPU. `benchmark` says whose records `items` is a folder of. `limit` takes the
@@ -50,6 +78,7 @@ class EvaluationConfig:
     videos: Path | None = None
     split: str | None = None
     ratios: tuple[float, ...] = ()
+    budgets: tuple[Budget | AutoBudget, ...] = ()
     compressors: tuple[str, ...] = (registry.DEFAULT,)
     sampling: dict[str, Any] = field(default_factory=dict)
     instructions: Instructions = field(default_factory=Instructions)
@@ -80,17 +109,15 @@ class EvaluationConfig:
         check_folder(self.out, "the output must be a folder, new or the run's own")
 
     def settings(self, default: Budget) -> tuple[Setting, ...]:
-        """Return every method at every ratio, each once, in the order given; `default` is the checkpoint's budget."""
-        if not self.ratios and default.ratio is None:
-            raise ValueError(f"the checkpoint's own budget is {default}, which is not a ratio; give at least one ratio")
-        ratios = self.ratios or (default.ratio or 0.0,)
+        """Return every method under every budget, each once, in the order given; `default` is the checkpoint's."""
+        chosen = (*(Budget(ratio=ratio) for ratio in self.ratios), *self.budgets) or (default,)
         found = [
-            Setting(name, ratio)
+            Setting.of(name, budget)
             for name in self.compressors
-            for ratio in (map(float, ratios) if registry.compresses(name) else (None,))
+            for budget in (chosen if registry.compresses(name) else (None,))
         ]
         settings = tuple(dict.fromkeys(found))
         names = [setting.name for setting in settings]
         if twice := next((name for name in names if names.count(name) > 1), None):
-            raise ValueError(f"two ratios are both called {twice}; give ratios that differ in their first six digits")
+            raise ValueError(f"two budgets are both called {twice}; give some that differ in their first six digits")
         return settings

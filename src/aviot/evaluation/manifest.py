@@ -58,7 +58,9 @@ IDENTITY_SCHEMA: Mapping[str, Schema] = {
         "benchmark?": or_none(is_text),
     },
     "weights": mapping_of(is_text),
-    "settings": list_of(matches({"compressor": is_text, "ratio": or_none(is_nonnegative)}, allow_extra=False)),
+    "settings": list_of(
+        matches({"compressor": is_text, "ratio": or_none(is_nonnegative), "other?": is_text}, allow_extra=False)
+    ),
     "sampling": mapping_of(or_none(is_nonnegative), "fps", "max_frames", "image_size", "frames", "source_fps"),
     "prompt": {"instructions": mapping_of(is_text, *(field.name for field in fields(Instructions)))},
     "generation": {"max_new_tokens": is_count, "batch": is_count, "dtype?": is_text, "quantization?": is_text},
@@ -102,7 +104,7 @@ def identity(
             "benchmark": config.benchmark,
         },
         "weights": weight_hashes(config.model),
-        "settings": [asdict(setting) for setting in settings],
+        "settings": [setting.record for setting in settings],
         "sampling": effective_sampling(stored, config.sampling),
         "prompt": _prompt(config, stored),
         "generation": {

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,13 +23,14 @@ Read = Callable[[Path], Video]
 
 @dataclass(frozen=True)
 class Predictor:
-    """A model, and how items are put to it."""
+    """A model, and how items are put to it; `turn` is held while the model works, if several threads share it."""
 
     lm: VideoLM
     instructions: Instructions
     max_new_tokens: int
     sampling: dict[str, Any] = field(default_factory=dict)
     limits: ReadLimits = field(default_factory=ReadLimits)
+    turn: AbstractContextManager[Any] = field(default_factory=nullcontext)
 
     def read(self, path: Path) -> Video:
         """Sample the frames of a video, in a process of its own."""
@@ -37,12 +39,13 @@ class Predictor:
     def answers(self, session: VideoSession, items: Sequence[Item], setting: Setting) -> list[Answer]:
         """Return greedy answers to several questions about one video; deterministic on one machine."""
         asked = [item_prompt(item, self.instructions) for item in items]
-        return session.answer_all(
-            [session.prompt(one.text, span=one.span) for one in asked],
-            budget=setting.budget,
-            method=setting.compressor,
-            max_new_tokens=self.max_new_tokens,
-        )
+        with self.turn:
+            return session.answer_all(
+                [session.prompt(one.text, span=one.span) for one in asked],
+                budget=setting.budget,
+                method=setting.compressor,
+                max_new_tokens=self.max_new_tokens,
+            )
 
 
 def predict_videos(
@@ -60,7 +63,8 @@ def predict_videos(
 def _opened(predictor: Predictor, video: Video) -> VideoSession | str:
     """Return the encoded video, or why it could not be encoded."""
     try:
-        return predictor.lm.open(video)
+        with predictor.turn:
+            return predictor.lm.open(video)
     except Exception as error:
         return _reason(error)
 

@@ -27,7 +27,7 @@ WITHOUT_SCORES = "No item has an answer: there are predictions, and no score."
 RESULT_FIELDS = (
     "item", "id", "video", "setting", "compressor", "ratio", "part", "kind", "status", "answer", "prediction",
     "read_as", "how", "correct", "judge_correct", "judge_score", "unjudged", "frames", "supports", "tokens_before",
-    "tokens_after", "reason", "unscored", "damage",
+    "tokens_after", "tokens_read", "budget", "probability", "ran", "reason", "unscored", "damage",
 )  # fmt: skip
 SUMMARY_FIELDS = (
     "table", "measure", "setting", "against", "column", "value", "score", "low", "high", "items", "videos", "failed",
@@ -85,8 +85,13 @@ def summary_tables(summary: Summary) -> list[Table]:
     for column in dict.fromkeys(group.column for group in summary.groups):
         tables += [table for name in names if (table := _column_table(summary, column, name)).rows]
     if summary.tokens:
-        cells = tuple((each.setting, f"{each.before:,.0f}", f"{each.after:,.0f}") for each in summary.tokens)
-        tables.append(Table("visual tokens per answer, mean", ("setting", "before", "after"), cells))
+        tried = any(each.read != each.after for each in summary.tokens)  # by automatic budgets
+        counts = ("before", "after", "read in all") if tried else ("before", "after")
+        cells = tuple(
+            (each.setting, *(f"{count:,.0f}" for count in (each.before, each.after, each.read)[: len(counts)]))
+            for each in summary.tokens
+        )
+        tables.append(Table("visual tokens per answer, mean", ("setting", *counts), cells))
     return tables
 
 

@@ -20,6 +20,7 @@ from aviot.video import Video
 if TYPE_CHECKING:
     from aviot.session import Answer
 
+PROBABILITY_DIGITS = 3  # few, since the last digits of a GPU's sums depend on the batch
 ANSWERED, FAILED = "answered", "failed"
 REQUIRED: dict[str, Check] = {
     "item": is_count,
@@ -73,7 +74,7 @@ def answer_text(item: Item) -> str | None:
 
 
 def answered_row(number: int, item: Item, setting: Setting, answer: "Answer", video: Video) -> Row:
-    """Return the row of a scored answer, with the visual token counts before and after compression."""
+    """Return the row of a scored answer, with its visual token counts, and the method that ran if it is another."""
     score = score_reply(item, answer.text)
     return _common(number, item, setting, video) | {
         "status": ANSWERED,
@@ -81,10 +82,13 @@ def answered_row(number: int, item: Item, setting: Setting, answer: "Answer", vi
         "supports": answer.supports,
         "tokens_before": answer.tokens_before,
         "tokens_after": answer.tokens_after,
+        **({} if answer.probability is None else {"probability": round(answer.probability, PROBABILITY_DIGITS)}),
+        **({"tokens_read": answer.tokens_read, "budget": answer.steps[-1].budget} if answer.steps else {}),
         "prediction": answer.text,
         "read_as": score.read_as,
         "how": score.how,
         "correct": score.correct,
+        **({} if answer.method in ("", setting.compressor) else {"ran": answer.method}),
     }
 
 
@@ -127,6 +131,7 @@ def _common(number: int, item: Item, setting: Setting, video: Video | None) -> R
         "setting": setting.name,
         "compressor": setting.compressor,
         "ratio": setting.ratio,
+        **({} if setting.other is None else {"other": setting.other}),
         **({"part": item.part} if item.part else {}),
         "kind": "choice" if item.is_choice else "open",
         "answer": answer_text(item),
@@ -161,6 +166,11 @@ OPTIONAL: dict[str, Check] = {
     "damage": _is_damage,
     "tokens_before": is_count,
     "tokens_after": is_count,
+    "tokens_read": is_count,
+    "probability": lambda value: is_nonnegative(value) and value <= 1,
+    "budget": is_text,
+    "other": is_text,
+    "ran": is_text,
 }
 
 
@@ -204,6 +214,8 @@ class ExpectedRows:
         expected = {"id": item.id, "video": item.video, "compressor": setting.compressor, "ratio": setting.ratio}
         if item.part:
             expected["part"] = item.part
+        if setting.other is not None:
+            expected["other"] = setting.other
         wrong = next((name for name, value in expected.items() if row.get(name) != value), None)
         return None if wrong is None else f"its {wrong} is {row.get(wrong)!r:.80} and must be {expected[wrong]!r:.80}"
 

@@ -25,7 +25,7 @@ from aviot.evaluation.report import as_dict, results_csv, summary_csv, summary_m
 from aviot.evaluation.results import ExpectedRows, conflicting_keys, has_failed, resolve_rows, row_key
 from aviot.evaluation.summary import Summary, summarise
 from aviot.session import VideoLM
-from aviot.utils.files import write_durably
+from aviot.utils.files import has_content, write_durably
 from aviot.utils.journal import Journal, JournalError, Row, as_line, exclusive_lock
 from aviot.utils.printing import json_text
 
@@ -195,7 +195,7 @@ def _write_final_files(prepared: Prepared, shard: Shard, *, was_complete: bool) 
         if final is None:
             return None
         data = b"".join(map(as_line, final))
-        is_written = (run / RESULTS).is_file() and (run / RESULTS).read_bytes() == data
+        is_written = has_content(run / RESULTS, data)
         if is_written and (shard.rank > 0 or not was_complete):
             return None  # another rank wrote the files and reports them
         write_durably(run / RESULTS, data)

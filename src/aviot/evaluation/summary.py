@@ -53,11 +53,15 @@ class Group:
 
 @dataclass(frozen=True)
 class Tokens:
-    """Mean number of visual tokens per answer of a setting, before and after compression."""
+    """Mean number of visual tokens per answer of a setting, before and after compression.
+
+    `read` counts those that the decoder read in all, with the steps of an automatic budget that were not accepted.
+    """
 
     setting: str
     before: float
     after: float
+    read: float
 
 
 @dataclass(frozen=True)
@@ -163,7 +167,8 @@ def _tokens(by_setting: dict[str, list[Row]]) -> Iterator[Tokens]:
             before, after = (
                 sum(row[key] for row in counted) / len(counted) for key in ("tokens_before", "tokens_after")
             )
-            yield Tokens(name, before, after)
+            in_all = [row["tokens_read"] if "tokens_read" in row else row["tokens_after"] for row in counted]
+            yield Tokens(name, before, after, sum(in_all) / len(counted))
 
 
 def _damaged(rows: Iterable[Row]) -> tuple[DamagedVideo, ...]:

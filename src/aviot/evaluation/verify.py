@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from aviot.backbones.loading import LoadOptions
+from aviot.budget import parse_budget
 from aviot.evaluation import manifest
 from aviot.evaluation.batching import Batch, RowKey, VideoBatches
 from aviot.evaluation.config import EvaluationConfig
@@ -60,6 +61,7 @@ def recorded_config(
         split=identity["items"]["split"],
         benchmark=identity["items"].get("benchmark"),
         ratios=tuple(dict.fromkeys(s["ratio"] for s in identity["settings"] if s["ratio"] is not None)),
+        budgets=tuple(dict.fromkeys(parse_budget(s["other"]) for s in identity["settings"] if "other" in s)),
         compressors=tuple(dict.fromkeys(s["compressor"] for s in identity["settings"])),
         sampling=sampling,
         instructions=Instructions(**identity["prompt"]["instructions"]),

@@ -85,6 +85,7 @@ def compare(session: VideoSession, comparison: Comparison) -> Iterator[Entry]:
         assert answer.compressed is not None  # `ask` keeps the record
         yield replace(
             entry,
+            title=entry.title if answer.method == name else f"{entry.title} (as {answer.method})",
             answer=answer.text,
             tokens_before=answer.tokens_before,
             tokens_after=answer.tokens_after,

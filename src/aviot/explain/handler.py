@@ -16,11 +16,11 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import torch
 
-from aviot.explain.access import AccessError
 from aviot.explain.page import embedded, readable
 from aviot.explain.videos import UnknownVideo
 from aviot.utils.deadline import DeadlineReader
 from aviot.utils.values import as_number
+from aviot.web.access import AccessError
 
 if TYPE_CHECKING:
     from aviot.explain.server import App

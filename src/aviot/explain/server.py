@@ -14,10 +14,10 @@ from pathlib import Path
 from socketserver import TCPServer
 from typing import Any
 
-from aviot.explain.access import Access, resolve
 from aviot.explain.handler import Handler
 from aviot.explain.page import AppPage
 from aviot.explain.videos import Videos
+from aviot.web.access import Access, resolve
 
 CONNECTIONS = 128  # threads; further connections wait in the backlog
 UPLOADS = 4  # received at a time, each up to the limit on disk

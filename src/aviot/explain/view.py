@@ -188,12 +188,12 @@ def _token_view(
 ) -> View:
     """Return the view of mixtures of single tokens; tokens of one moment are shown as one output.
 
-    An output's map is the mean of its tokens' mixtures times the number of positions, so that the mean over positions
-    is its distribution over frames, as for whole frames.
+    An output's map is the mean of its tokens' mixtures, scaled to sum to one, times the number of positions, so that
+    the mean over positions is its distribution over frames, as for whole frames.
     """
     mixture = made.mixture
     moments, output = made.moments
-    indices, weights = mixture.indices.cpu(), mixture.weights.float().cpu()
+    indices, weights = mixture.indices.cpu(), mixture.shares().float().cpu()
     counts = output.bincount(minlength=len(moments))
     shape = (len(moments), mixture.patches, mixture.frames)
     place = (output[:, None] * mixture.patches + indices % mixture.patches) * mixture.frames

@@ -1,6 +1,5 @@
 """The interface of methods at the three points where one can act, and the result that they all return."""
 
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
@@ -18,8 +17,6 @@ from aviot.methods.features import TokenMixture, VideoFeatures
 
 if TYPE_CHECKING:
     from aviot.methods.inside import InsideMethod
-
-logger = logging.getLogger(__name__)
 
 TIME_DIGITS = 3  # decimals of seconds; times that agree in them are the same moment
 
@@ -121,9 +118,16 @@ class Compressed:
     @classmethod
     def mixed(cls, video: VideoFeatures, mixture: TokenMixture, tokens: Tensor | None = None) -> Self:
         """Return mixtures of source tokens; `tokens` if they have been computed already, in the mixture's order."""
+        if mixture.weights.device.type == "cpu":  # elsewhere on first use: reading the sums would stall the device
+            mixture.check()
         made = mixture.rebuild(video.flat()).to(video.features.dtype) if tokens is None else tokens
         grid, times = video.grid, video.times  # closures must not hold the features in memory
-        return cls(made, grid, lambda: mean_positions(mixture, grid, times), lambda: mixture, frame_times=times)
+
+        def checked() -> TokenMixture:
+            mixture.check()
+            return mixture
+
+        return cls(made, grid, lambda: mean_positions(mixture, grid, times), checked, frame_times=times)
 
     @classmethod
     def of_frames(cls, compression: Compression, video: VideoFeatures) -> Self:
@@ -160,10 +164,10 @@ def frame_positions(
 
 def mean_positions(mixture: TokenMixture, grid: tuple[int, int], times: tuple[float, ...]) -> Float[Tensor, "n 3"]:
     """Return each mixture's mean time, row and column."""
-    indices, weights = mixture.indices, mixture.weights.float()
+    indices, shares = mixture.indices, mixture.shares().float()
     seconds = torch.tensor(times, device=indices.device)[indices // mixture.patches]
     row, column = grid_positions(grid, indices % mixture.patches)
-    return torch.stack([(weights * part).sum(1) for part in (seconds, row, column)], 1)
+    return torch.stack([(shares * part).sum(1) for part in (seconds, row, column)], 1)
 
 
 def grid_positions(grid: tuple[int, int], patches: Int[Tensor, "..."]) -> tuple[Tensor, Tensor]:
@@ -182,6 +186,7 @@ class Method(ABC):
     title: ClassVar[str] = ""  # shown in reports; the name if empty
     point: ClassVar[Point]
     trained: ClassVar[bool] = False  # True if it has trained parts, which `bind` takes from a model
+    stand_in: ClassVar[str | None] = None  # the method that runs instead on a model without these trained parts
     uses_question: ClassVar[bool] = False
     needs: ClassVar[frozenset[str]] = frozenset()
     compresses: ClassVar[bool] = True  # False if all tokens stay unchanged
@@ -228,7 +233,10 @@ class Method(ABC):
         if not len(made):
             raise ValueError(f"method {self.name!r} made no tokens; a method must keep at least one")
         if self.point == "tokens" and len(made) > (allowed := video.limit(limit)):
-            logger.warning("method %s made %d tokens of a budget of %d", self.name, len(made), allowed)
+            raise ValueError(
+                f"method {self.name!r} made {len(made):,} tokens of a budget of {allowed:,}; a method may return at "
+                "most `video.limit(budget)`"
+            )
         return made
 
     @abstractmethod

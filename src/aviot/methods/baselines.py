@@ -1,4 +1,4 @@
-"""Untrained methods: uniform, averaged or random frames, frames at a lower resolution, and no compression."""
+"""Untrained methods: uniform, averaged or random frames, random tokens, a lower resolution, and no compression."""
 
 import math
 from abc import abstractmethod
@@ -96,6 +96,29 @@ class Random(_FixedMixing):
     def rule(self, x: Float[Tensor, "B T S D"], supports: int) -> Rule:
         """Sample frames."""
         return random_frames(x, supports, torch.Generator().manual_seed(self.seed), draws=1)
+
+
+class RandomTokens(TokenMethod):
+    """Random token drop: single tokens, sampled at random without replacement from the whole video.
+
+    The same seed samples the same positions in videos of one shape.
+    """
+
+    name = "random-tokens"
+    title = "random token drop"
+    replayable = False  # a graph cannot reset the seed of its generator
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
+
+    def compress(self, video: VideoFeatures, *, question: Tensor | None, budget: Budget) -> Compressed:
+        """Sample flat indices; raises ValueError for tokens that are not finite, which a sample could leave out."""
+        finite = FiniteCheck()
+        finite.require(video.features, "the video's tokens are")
+        finite.raise_pending()
+        generator = torch.Generator().manual_seed(self.seed)
+        index = torch.randperm(video.frames * video.patches, generator=generator)[: video.limit(budget)]
+        return Compressed.kept(video, index.sort().values.to(video.features.device))
 
 
 class Uncompressed(_FixedMixing):

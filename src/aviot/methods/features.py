@@ -129,7 +129,8 @@ class TokenMixture:
     """The sources of each output token: `weights[i, j]` is the weight of source token `indices[i, j]` in token i.
 
     Source tokens are numbered frame by frame, each frame row by row: `frame * patches + patch`. Each token's weights
-    sum to one; unused entries have weight zero.
+    sum to one, except where a published method adds tokens up (VisionZip, FlashVID's trees); unused entries have weight
+    zero.
     """
 
     indices: Int[Tensor, "n m"]
@@ -149,20 +150,34 @@ class TokenMixture:
             f"TokenMixture({len(self.indices)} tokens of {self.frames} x {self.patches}, {self.indices.shape[1]} each)"
         )
 
+    def check(self) -> None:
+        """Raise ValueError unless each token has sources: finite weights of a positive sum; waits for the device."""
+        sums = self.weights.detach().sum(1)
+        if not bool((torch.isfinite(sums) & (sums > 0)).all()):
+            raise ValueError(
+                "the weights of every token's sources must be finite and their sum positive (one, unless tokens are "
+                f"added up), got sums from {float(sums.min()):.3g} to {float(sums.max()):.3g}"
+            )
+
     def rebuild(self, sources: Float[Tensor, "T*S D"]) -> Float[Tensor, "n D"]:
         """Return the mixtures of these source tokens, in float32 or better."""
         dtype = torch.promote_types(sources.dtype, torch.float32)
         parts = sources[self.indices.to(sources.device)].to(dtype)
         return torch.einsum("nm,nmd->nd", self.weights.to(parts), parts)
 
+    def shares(self) -> Float[Tensor, "n m"]:
+        """Return each token's distribution over its sources: the weights, divided by their sum."""
+        return self.weights / self.weights.sum(1, keepdim=True)
+
     def frame_shares(self) -> Float[Tensor, "n T"]:
         """Return each token's distribution over frames."""
-        return self._summed(self.indices // self.patches, self.frames)
+        return _summed(self.indices // self.patches, self.shares(), self.frames)
 
     def dense(self) -> Float[Tensor, "n T*S"]:
         """Return the dense matrix of weights, which is large."""
-        return self._summed(self.indices, self.frames * self.patches)
+        return _summed(self.indices, self.weights, self.frames * self.patches)
 
-    def _summed(self, columns: Int[Tensor, "n m"], count: int) -> Float[Tensor, "n count"]:
-        shares = self.weights.new_zeros((len(columns), count))
-        return shares.scatter_add_(1, columns, self.weights)
+
+def _summed(columns: Int[Tensor, "n m"], values: Float[Tensor, "n m"], count: int) -> Float[Tensor, "n count"]:
+    """Return a dense matrix with every value added to its column."""
+    return values.new_zeros((len(columns), count)).scatter_add_(1, columns, values)

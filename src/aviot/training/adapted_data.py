@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from aviot.backbones.huggingface.backbone import IGNORED, HuggingFaceBackbone
+from aviot.backbones.huggingface.backbone import HuggingFaceBackbone
+from aviot.backbones.huggingface.placing import IGNORED
 from aviot.backbones.llava_video.prompt import check_turns, refuse_special_tokens
 from aviot.budget import Budget
 from aviot.data import Clip

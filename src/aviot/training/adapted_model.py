@@ -14,7 +14,8 @@ from aviot.backbones.base import CompressionRequest, EncodedVideo, check_length
 from aviot.backbones.checkpoints.adapter import PARTS_FILE, Adapter
 from aviot.backbones.checkpoints.lora import inject, is_adapter_weight, save_adapters
 from aviot.backbones.huggingface.adapters import load_adapters, load_parts, new_parts
-from aviot.backbones.huggingface.backbone import IGNORED, HuggingFaceBackbone
+from aviot.backbones.huggingface.backbone import HuggingFaceBackbone
+from aviot.backbones.huggingface.placing import IGNORED
 from aviot.backbones.llava_video.modeling import AviotOutput
 from aviot.config import CompressorConfig
 from aviot.data import Clip

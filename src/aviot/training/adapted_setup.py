@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import nn
 from transformers import AutoConfig, AutoModelForImageTextToText
-from transformers.utils import logging
 
 from aviot.backbones.base import Backbone
 from aviot.backbones.checkpoints.adapter import Adapter, BaseModel, is_adapter, weights_digest
 from aviot.backbones.checkpoints.folder import CheckpointError, resolve_folder
 from aviot.backbones.checkpoints.lora import LoraSettings, require_peft
 from aviot.backbones.huggingface.backbone import HuggingFaceBackbone
+from aviot.backbones.loading import without_progress_bars
 from aviot.backbones.registry import families, family_of
 from aviot.config import CompressorConfig
 from aviot.request import checkpoint_folder
@@ -124,9 +124,9 @@ def load_adapted(
 
     They start untrained, or from the adapter in `config.model`, or from a checkpoint of the run.
     """
-    logging.disable_progress_bar()
     torch.manual_seed(config.seed)
-    backbone = source.family.load(source.base, torch.device("cpu"))
+    with without_progress_bars():
+        backbone = source.family.load(source.base, torch.device("cpu"))
     assert isinstance(backbone, HuggingFaceBackbone)  # of the families that write adapters
     for weight in backbone.model.parameters():
         weight.data = weight.data.to(feature_dtype(config))

@@ -9,7 +9,6 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from transformers.integrations.deepspeed import set_hf_deepspeed_config, unset_hf_deepspeed_config
-from transformers.utils import logging
 
 from aviot.backbones.checkpoints.lora import (
     ADAPTER_FOLDER,
@@ -19,6 +18,7 @@ from aviot.backbones.checkpoints.lora import (
     is_adapter_weight,
     peft_name,
 )
+from aviot.backbones.loading import without_progress_bars
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.request import checkpoint_folder
 from aviot.training.config import Stage, TrainingConfig
@@ -39,11 +39,11 @@ def load_model(config: TrainingConfig, checkpoint: Path | None, deepspeed: Any =
     works for transformers' own layout only. DeepSpeed partitions the complete model later.
     """
     source = checkpoint_folder(config.model) if checkpoint is None or config.lora is not None else checkpoint
-    logging.disable_progress_bar()
     unset_hf_deepspeed_config()
     torch.manual_seed(config.seed)
     try:
-        model = AviotForConditionalGeneration.from_pretrained(source, dtype=torch.float32)
+        with without_progress_bars():
+            model = AviotForConditionalGeneration.from_pretrained(source, dtype=torch.float32)
     finally:
         if deepspeed is not None:
             set_hf_deepspeed_config(deepspeed)

@@ -65,6 +65,11 @@ def write_durably(path: Path, data: bytes) -> None:
     sync(path.parent)
 
 
+def has_content(path: Path, data: bytes) -> bool:
+    """Return whether a file holds exactly these bytes; one of another size is not read."""
+    return path.is_file() and path.stat().st_size == len(data) and path.read_bytes() == data
+
+
 @contextmanager
 def explain_write_errors(path: Path, advice: str) -> Iterator[None]:
     """Re-raise an OSError of the block, such as a full disk, with a message that names `path` and a remedy."""

@@ -17,6 +17,9 @@ Row = dict[str, Any]
 MAX_LINE = 2**26
 """Size in bytes of the longest accepted row; the longest ever written has a few hundred thousand."""
 
+MAX_SIZE = 2**30
+"""Size in bytes of the largest accepted file: rows are a few hundred bytes long, and all of them are kept in memory."""
+
 
 class JournalError(ValueError):
     """Raised for a damaged journal, or one that another process is writing."""
@@ -72,18 +75,7 @@ def as_line(row: Mapping[str, Any]) -> bytes:
 
 def read_rows(path: Path) -> list[Row]:
     """Return all complete rows; a partial last line is ignored, other damage raises JournalError."""
-    if not path.is_file():
-        return []
-    rows = []
-    for number, line in enumerate(_complete_lines(path.read_bytes()).split(b"\n")[:-1], 1):
-        row = _parse(line)
-        if row is None or not _is_writable(row):
-            raise JournalError(
-                f"{path}, line {number} is not a row of a run; the file was changed or has another origin: name "
-                "another folder"
-            )
-        rows.append(row)
-    return rows
+    return _read(path)[0]
 
 
 @contextmanager
@@ -97,26 +89,54 @@ def exclusive_lock(path: Path) -> Iterator[None]:
 
 def _size_of_rows(path: Path, first: Mapping[str, Any] | None) -> int:
     """Return the size in bytes of a journal's complete rows."""
-    read_rows(path)
-    data = path.read_bytes()
-    complete = _complete_lines(data)
-    partial = data.strip(b"\0\n")
+    _, complete, rest = _read(path)
+    partial = rest.strip(b"\0\n")
     expected = partial.startswith(b"{") if first is None else as_line(first).startswith(partial)
     if not complete and partial and not expected:
         raise JournalError(f"{path} is not a journal of a run; it is left unchanged, name another folder")
-    return len(complete)
+    return complete
 
 
-def _complete_lines(data: bytes) -> bytes:
-    """Return a file's bytes without a partial last line: one without a newline, or that is not JSON."""
-    end = data.rfind(b"\n") + 1
-    last = data.rfind(b"\n", 0, max(0, end - 1)) + 1
-    return data[: last if end and _parse(data[last:end]) is None else end]
+def _read(path: Path) -> tuple[list[Row], int, bytes]:
+    """Return all complete rows, their size in bytes, and a partial last line: one without a newline, or not JSON.
+
+    Line by line, so that damage ends the reading of a large file where it is.
+    """
+    if not path.is_file():
+        return [], 0, b""
+    if (size := path.stat().st_size) > MAX_SIZE:
+        raise JournalError(
+            f"{path} has {size:,} bytes, more than the {MAX_SIZE:,} that a run's rows may have; the file is damaged or "
+            "has another origin: name another folder"
+        )
+    rows: list[Row] = []
+    complete, last = 0, b""
+    with path.open("rb") as file:
+        while line := file.readline(MAX_LINE + 2):
+            is_tail = len(line) < MAX_LINE + 2 and not line.endswith(b"\n")
+            if last and not (is_tail and _parse(last) is None):
+                rows.append(_row(last, path, len(rows) + 1))
+                complete, last = complete + len(last), b""
+            last += line
+    if last.endswith(b"\n") and _parse(last) is not None:
+        rows.append(_row(last, path, len(rows) + 1))
+        complete, last = complete + len(last), b""
+    return rows, complete, last
+
+
+def _row(line: bytes, path: Path, number: int) -> Row:
+    row = _parse(line)
+    if row is None or not _is_writable(row):
+        raise JournalError(
+            f"{path}, line {number} is not a row of a run; the file was changed or has another origin: name another "
+            "folder"
+        )
+    return row
 
 
 def _parse(line: bytes) -> Row | None:
-    """Return the JSON object of a UTF-8 line; None for anything else."""
-    if len(line) > MAX_LINE:
+    """Return the JSON object of a UTF-8 line with its newline; None for anything else."""
+    if len(line) > MAX_LINE + 1:
         return None
     try:
         row = json.loads(line.decode())

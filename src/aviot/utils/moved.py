@@ -74,6 +74,7 @@ MOVED = {
     "aviot.evaluation.suite.plots": "aviot.evaluation.suite.report",
     "aviot.evaluation.suite.reference": "aviot.evaluation.suite.comparison",
     "aviot.evaluation.tables": "aviot.evaluation.reading",
+    "aviot.explain.access": "aviot.web.access",
     "aviot.explain.build": "aviot.explain.outputs",
     "aviot.explain.export": "aviot.explain.outputs",
     "aviot.explain.fading": "aviot.explain.maps",

@@ -2,6 +2,7 @@
 
 import math
 import stat
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,7 +66,7 @@ def reason(error: BaseException) -> str:
 
 @dataclass(frozen=True)
 class ReadLimits:
-    """Time and memory that reading one file in a separate process may take.
+    """Time that reading one file may take, and memory in a separate process.
 
     `seconds` is wall-clock time, with `seconds_per_megabyte` more for each megabyte of the file. The slowest legitimate
     files found are long still ones: an hour of slides of 1920x1080, 15 MB, keeps one core busy for half a minute, and
@@ -81,6 +82,10 @@ class ReadLimits:
         for name in ("seconds", "memory"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} of the read limits must be a number above 0, got {getattr(self, name)!r}")
+
+    def begin(self, path: Path) -> "Deadline":
+        """Return the deadline of a read that begins now."""
+        return Deadline(path, self, time.monotonic() + self.deadline(path))
 
     def deadline(self, path: Path) -> float:
         """Return the seconds that reading a file may take; the size of an image folder is not counted."""
@@ -103,6 +108,23 @@ class ReadLimits:
             f"{path} takes more than {self.memory / 1e6:,.0f} MB of memory to read and was given up; if the file can "
             "be trusted, re-encode it with smaller pictures, or allow more (ReadLimits.memory)"
         )
+
+
+DEFAULT_LIMITS = ReadLimits()
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """The time, on the monotonic clock, at which reading a file is given up."""
+
+    path: Path
+    limits: ReadLimits
+    at: float
+
+    def check(self) -> None:
+        """Raise VideoError once the time has passed."""
+        if time.monotonic() > self.at:
+            raise self.limits.too_slow(self.path)
 
 
 def check_source(path: Path, source_fps: float | None = None) -> None:

@@ -11,9 +11,11 @@ from av.container import InputContainer
 from av.video.stream import VideoStream
 
 from aviot.video.checks import (
+    DEFAULT_LIMITS,
     FREE_PIXELS,
     MAX_PIXELS,
     PIXELS_PER_BYTE,
+    ReadLimits,
     VideoError,
     VideoTooLarge,
     check_file,
@@ -56,11 +58,12 @@ class VideoContainer:
     error surfaces while other frames are in flight, and PyAV drops those with it.
 
     `unclean` collects the timestamps of packets and frames that did not decode cleanly; `truncated` is set when the
-    container cannot be read any further.
+    container cannot be read any further. VideoError is raised at the first packet after the deadline of `limits`.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, limits: ReadLimits = DEFAULT_LIMITS) -> None:
         check_file(path)
+        self._deadline = limits.begin(path)
         check_sample_counts(path)
         self.path = path
         self.damaged = False
@@ -125,10 +128,14 @@ class VideoContainer:
 
     def packets(self) -> Iterator[av.Packet]:
         """Yield the packets from the current position on; a truncated file ends early."""
+        for packet in self._demuxed():
+            self._deadline.check()
+            if packet.size:  # an empty packet holds no frame, and would flush the decoder
+                yield packet
+
+    def _demuxed(self) -> Iterator[av.Packet]:
         try:
-            for packet in self.container.demux(self.stream):
-                if packet.size:  # an empty packet holds no frame, and would flush the decoder
-                    yield packet
+            yield from self.container.demux(self.stream)
         except av.FFmpegError:
             self.truncated = True
         except (ValueError, IndexError):  # IndexError: PyAV fails on streams that appear late
@@ -139,6 +146,7 @@ class VideoContainer:
 
         A packet that is not needed itself may be skipped if no other frame depends on it.
         """
+        self._deadline.check()
         codec = self.stream.codec_context
         if codec.name in SKIPPING_CODECS:
             codec.skip_frame = "DEFAULT" if needed else "NONREF"

@@ -10,7 +10,7 @@ from pathlib import Path
 import av
 import numpy as np
 
-from aviot.video.checks import VideoError
+from aviot.video.checks import DEFAULT_LIMITS, ReadLimits, VideoError
 from aviot.video.container import NO_PTS, VideoContainer
 from aviot.video.damage import find_damage
 from aviot.video.decode import RgbConverter, SeekError, SeekingDecoder
@@ -27,9 +27,11 @@ INDEXED_BYTES = 2**26
 logger = logging.getLogger(__name__)
 
 
-def read_file(path: Path, sampling: Sampling, transform: Transform | None) -> Video:
+def read_file(
+    path: Path, sampling: Sampling, transform: Transform | None, limits: ReadLimits = DEFAULT_LIMITS
+) -> Video:
     """Index a file, decode the sampled frames, and log a warning if the file is damaged."""
-    with VideoContainer(path) as source:
+    with VideoContainer(path, limits) as source:
         index = index_packets(source)
         _note_incomplete_packets(source, index)
         video = _read_seeking(source, index, sampling, transform) if index.timed else None

@@ -21,7 +21,7 @@ from typing import IO, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from aviot.video.checks import ReadLimits, VideoError, reason
+from aviot.video.checks import DEFAULT_LIMITS, ReadLimits, VideoError, reason
 from aviot.video.frames import Scaling, Video
 from aviot.video.patch_scaling import PatchScaling
 from aviot.video.read import Source, read_video
@@ -35,8 +35,6 @@ POLL_SECONDS = 0.05
 
 MAX_IDLE, MAX_FILES, MAX_IDLE_MEMORY = 2, 100, 300_000_000
 """Idle readers that stay alive, files per reader, and bytes that an idle reader may hold."""
-
-DEFAULT_LIMITS = ReadLimits()
 
 
 class ReaderExited(Exception):
@@ -242,7 +240,7 @@ def read_isolated(
         "sampling": options,
         "scaling": None if transform is None else {type(transform).__name__: asdict(transform)},
         "seconds": limits.deadline(path),
-        "memory": limits.memory,
+        "limits": asdict(limits),
     }
     return _request_video(request, path, limits)
 

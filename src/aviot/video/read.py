@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from aviot.video.checks import MAX_PIXELS, VideoError, check_source, find_images, reason
+from aviot.video.checks import DEFAULT_LIMITS, MAX_PIXELS, ReadLimits, VideoError, check_source, find_images, reason
 from aviot.video.frames import FrameBuffer, Frames, Picture, Transform, Video, is_tensor
 from aviot.video.sampling import DEFAULT_FPS, DEFAULT_MAX_FRAMES, Sampling, Timeline, check_rate
 
@@ -32,6 +32,7 @@ def read_video(
     frames: int | None = None,
     transform: Transform | None = None,
     source_fps: float | None = None,
+    limits: ReadLimits = DEFAULT_LIMITS,
 ) -> Video:
     """Sample frames of a video, with their presentation times.
 
@@ -46,12 +47,15 @@ def read_video(
     timestamps. For a damaged file, the part that can be decoded counts as the video; `damage` tells how much is missing
     or broken, and a warning is logged.
 
+    A file or folder that is not read within the time that `limits` give is refused; their limit of memory is for
+    `read_isolated`.
+
     Raises VideoError, with a message for the user, if the source is not such a video or an argument is invalid.
     """
     sampling = Sampling(fps=fps, max_frames=max_frames, frames=frames)
     if source_fps is not None:
         source_fps = check_rate("source_fps", source_fps)
-    video = _read(source, sampling, transform, source_fps)
+    video = _read(source, sampling, transform, source_fps, limits)
     if frames is not None and frames > video.total:
         logger.warning(
             "%s: asked for %s frames; the video has %s, all are used", video.name, f"{frames:,}", f"{video.total:,}"
@@ -59,7 +63,9 @@ def read_video(
     return video
 
 
-def _read(source: Source, sampling: Sampling, transform: Transform | None, source_fps: float | None) -> Video:
+def _read(
+    source: Source, sampling: Sampling, transform: Transform | None, source_fps: float | None, limits: ReadLimits
+) -> Video:
     """Choose the reader by the kind of source."""
     if isinstance(source, np.ndarray) or is_tensor(source):
         return _read_array(source, sampling, transform, source_fps)
@@ -70,7 +76,7 @@ def _read(source: Source, sampling: Sampling, transform: Transform | None, sourc
         )
     path = Path(source)
     if path.is_dir():
-        return _read_folder(path, sampling, transform, source_fps)
+        return _read_folder(path, sampling, transform, source_fps, limits)
     check_source(path, source_fps)
     try:
         from aviot.video.files import read_file  # the only module that needs PyAV
@@ -78,7 +84,7 @@ def _read(source: Source, sampling: Sampling, transform: Transform | None, sourc
         raise VideoError(
             f"video files need PyAV, which is not installed ({error}); pip install 'aviot[video]'"
         ) from error
-    return read_file(path, sampling, transform)
+    return read_file(path, sampling, transform, limits)
 
 
 def _read_array(source: Frames, sampling: Sampling, transform: Transform | None, source_fps: float | None) -> Video:
@@ -110,17 +116,21 @@ def _check_array(source: Frames) -> None:
         raise VideoError(f"an array of frames must have at least one frame and one pixel, got {shape}")
 
 
-def _read_folder(folder: Path, sampling: Sampling, transform: Transform | None, source_fps: float | None) -> Video:
+def _read_folder(
+    folder: Path, sampling: Sampling, transform: Transform | None, source_fps: float | None, limits: ReadLimits
+) -> Video:
     """Sample the images of a folder, in natural order, as a video of constant rate.
 
     Without `source_fps` they are taken to be sampled already, at the requested rate: none is skipped unless there are
     too many.
     """
+    deadline = limits.begin(folder)
     images = list_images(folder)
     timeline = Timeline.constant(len(images), Fraction(source_fps or sampling.fps))
     indices = sampling.indices(len(timeline), timeline.fps)
     buffer = FrameBuffer(len(indices), transform)
     for slot, index in enumerate(indices):
+        deadline.check()
         buffer.put(slot, load_image(images[index]))
     return _video(buffer, indices, timeline, folder.resolve().name)
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from aviot.video.checks import VideoError, VideoTooLarge
+from aviot.video.checks import ReadLimits, VideoError, VideoTooLarge
 from aviot.video.frames import Damage, Scaling, Video
 from aviot.video.patch_scaling import PatchScaling
 from aviot.video.read import read_video
@@ -161,12 +161,13 @@ def main() -> None:
 def _answer(request: dict[str, Any]) -> tuple[dict[str, Any], NDArray[np.uint8]]:
     """Read the requested video; return the reply's header and pixels."""
     signal.alarm(min(math.ceil(request["seconds"]) + GRACE_SECONDS, MAX_ALARM))
-    _limit_memory(request["memory"])
+    limits = ReadLimits(**request["limits"])
+    _limit_memory(limits.memory)
     scaling = None if request["scaling"] is None else _scaling(**request["scaling"])
     no_pixels = np.zeros(0, np.uint8)
     try:
         os.chdir(request["folder"])
-        video = read_video(request["source"], transform=scaling, **request["sampling"])
+        video = read_video(request["source"], transform=scaling, limits=limits, **request["sampling"])
         return {"video": describe_video(video)}, np.ascontiguousarray(video.frames).reshape(-1)
     except (MemoryError, VideoTooLarge):
         return {"too_large": True}, no_pixels

@@ -3,13 +3,13 @@
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerFast
 
-from aviot.models import AviotForConditionalGeneration
 from aviot_lab.demo_model.batches import BatchWriter, ConversationBatch, as_prompt
-from aviot_lab.demo_model.learning import answer, encode
+from aviot_lab.demo_model.families import family_of
 from aviot_lab.methods import CompressorName
 from aviot_lab.world import Question, Scene, Split, World
 
@@ -48,7 +48,7 @@ def question_batches(
 
 @torch.no_grad()
 def accuracy(
-    model: AviotForConditionalGeneration,
+    model: Any,
     tokenizer: PreTrainedTokenizerFast,
     world: World,
     *,
@@ -60,10 +60,12 @@ def accuracy(
 ) -> dict[Setting, dict[str, list[bool]]]:
     """Return for each setting and family which questions were answered right; videos are encoded once."""
     correct: dict[Setting, dict[str, list[bool]]] = {setting: defaultdict(list) for setting in settings}
-    for batch in question_batches(BatchWriter(tokenizer), world, split, scenes, frames, videos):
-        u = encode(model, batch.conversations.plans, batch.conversations.videos)
+    family = family_of(model, tokenizer)
+    for batch in question_batches(BatchWriter(tokenizer, family.texts), world, split, scenes, frames, videos):
+        u = family.encode(batch.conversations.plans, batch.conversations.videos)
         for setting in settings:
-            right = answer(model, u, batch.conversations, compressor=setting[0], ratio=setting[1]).right.tolist()
+            found = family.answer(u, batch.conversations, compressor=setting[0], ratio=setting[1])
+            right = found.right.tolist()
             for question, good in zip(batch.questions, right, strict=True):
                 correct[setting][question.family].append(good)
     return correct

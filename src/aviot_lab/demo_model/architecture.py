@@ -1,5 +1,7 @@
 """Architecture of the demo model: the classes of the 7B, each a few hundred channels wide."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -9,6 +11,8 @@ from aviot.models import AviotConfig, AviotForConditionalGeneration, AviotProces
 from aviot_lab.world.world import GRID
 
 PATCH = 4  # pixels
+POOLED = 3  # patches along a side of a token
+TOKEN_GRID = (GRID // POOLED, GRID // POOLED)  # tokens of a frame
 POSITION = 0.75  # initial standard deviation of the weights of the slowest waves of time, row and column
 SPACE = "\u0120"  # a space in the vocabulary of a byte-level tokenizer
 OWN = 0.3  # share of a word's embedding that it does not have in common with the same word after a space
@@ -41,7 +45,9 @@ def small_config(tokenizer: PreTrainedTokenizerFast) -> AviotConfig:
         pad_token_id=tokenizer.pad_token_id,
     )
     compressor = {"cost_dim": 64}
-    return AviotConfig(vision_config=vision, text_config=text, compressor_config=compressor, pool_stride=3, ratio=4.0)
+    return AviotConfig(
+        vision_config=vision, text_config=text, compressor_config=compressor, pool_stride=POOLED, ratio=4.0
+    )
 
 
 def new_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> AviotForConditionalGeneration:
@@ -50,7 +56,7 @@ def new_model(tokenizer: PreTrainedTokenizerFast, seed: int) -> AviotForConditio
         torch.manual_seed(seed)
         model = AviotForConditionalGeneration(small_config(tokenizer))
         _init_positions(model)
-        _init_matching(model, tokenizer)
+        init_matching(model, tokenizer)
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.generation_config.pad_token_id = tokenizer.pad_token_id
     return model
@@ -78,14 +84,14 @@ def _init_positions(model: AviotForConditionalGeneration) -> None:
 
 
 @torch.no_grad()
-def _init_matching(model: AviotForConditionalGeneration, tokenizer: PreTrainedTokenizerFast) -> None:
+def init_matching(model: Any, tokenizer: PreTrainedTokenizerFast) -> None:
     """Initialize a decoder that attends to similar tokens and copies them, as a pretrained one can.
 
     Query weights equal key weights, and output weights are transposed value weights; a word has nearly the same
     embedding with and without a space before it. From random weights, no pilot run learned to find an answer's word
     among the options (docs/log.md).
     """
-    text = model.config.text_config
+    text = model.config.get_text_config()
     scale = text.hidden_size**-0.5
     words = model.get_input_embeddings().weight
     words.copy_(torch.randn(words.shape) * scale)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Bool, Float, Int, Int8
@@ -14,14 +15,18 @@ from aviot.backbones.llava_video.prompt_batch import IGNORED
 from aviot.methods.aviot.schedule import sample_ratio
 from aviot.scenes.draws import Draws
 from aviot_lab.demo_model.answer_tasks import OptionFinder, Options, RecallTargets, recall_targets
-from aviot_lab.demo_model.architecture import small_processor
-from aviot_lab.demo_model.curriculum import Curriculum
+from aviot_lab.demo_model.architecture import TOKEN_GRID, small_processor
+from aviot_lab.demo_model.curriculum import Curriculum, Task
+from aviot_lab.demo_model.dropping import draw_kept
 from aviot_lab.demo_model.histories import Histories, histories_of
 from aviot_lab.demo_model.masks import answer_spans
 from aviot_lab.demo_model.naming import visible_names
 from aviot_lab.demo_model.patches import Objects, objects_of
 from aviot_lab.demo_model.relevance import QuestionFrames, question_frames
 from aviot_lab.world import Question, RenderPlan, Scene, World, WorldConfig, descriptions, frame_descriptions, plan
+
+if TYPE_CHECKING:
+    from aviot_lab.demo_model.families import ConversationTexts
 
 SHORT_SCENE = 16  # frames of the scenes that single frames are taken from: most objects are visible most of the time
 DESCRIBED_OBJECTS = 2  # per video
@@ -52,6 +57,12 @@ class ConversationBatch:
     recall: RecallTargets | None = None  # histories of the objects that questions are about
     options: Options | None = None  # of the questions, and which are right
     question_frames: QuestionFrames | None = None  # frames that questions are about, of uncompressed videos
+    kept: Int[Tensor, "n"] | None = None  # flat indices of the tokens that stay, the same in all videos; None: all
+
+    @property
+    def whole(self) -> bool:
+        """Whether the decoder reads every token."""
+        return self.ratio is None and self.kept is None
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,11 +86,21 @@ class Turn:
 
 
 class TrainingBatches(Dataset[ConversationBatch | FrameBatch]):
-    """The batches of a curriculum, one per step."""
+    """The batches of a curriculum, one per step.
 
-    def __init__(self, curriculum: Curriculum, tokenizer: PreTrainedTokenizerFast) -> None:
-        self.curriculum = curriculum
-        self.writer = BatchWriter(tokenizer)
+    `texts` are the prompts of the model's family (default: the demo model's), and `merged_frames` is the number of
+    frames that its encoder merges.
+    """
+
+    def __init__(
+        self,
+        curriculum: Curriculum,
+        tokenizer: PreTrainedTokenizerFast,
+        texts: "ConversationTexts | None" = None,
+        merged_frames: int = 1,
+    ) -> None:
+        self.curriculum, self.merged_frames = curriculum, merged_frames
+        self.writer = BatchWriter(tokenizer, texts)
         self.finder = OptionFinder(tokenizer)
         self.world = World(WorldConfig(seed=curriculum.seed))
         self.practice = {
@@ -103,7 +124,7 @@ class TrainingBatches(Dataset[ConversationBatch | FrameBatch]):
         practises = Draws("practice", self.curriculum.seed, step).uniform(0, 1) < phase.practice
         world = self.practice[phase.practised] if practises else self.world
         scenes = tuple(world.scene("train", number, length) for number in numbers)
-        return self._videos(scenes, draws, always_whole=phase.task == "whole")
+        return self._videos(scenes, draws, phase.task)
 
     def _patches(self, scenes: Sequence[Scene], length: int, draws: Draws) -> FrameBatch:
         """Return random frames of every scene."""
@@ -116,13 +137,20 @@ class TrainingBatches(Dataset[ConversationBatch | FrameBatch]):
         rows = [(scene, self._frame_turns(scene, frames, draws)) for scene in scenes]
         return replace(self._batch(rows, frames=frames), histories=histories_of(scenes, frames))
 
-    def _videos(self, scenes: Sequence[Scene], draws: Draws, *, always_whole: bool) -> ConversationBatch:
-        """Return conversations about all frames of every scene, uncompressed or at a random ratio."""
-        whole = always_whole or (
+    def _videos(self, scenes: Sequence[Scene], draws: Draws, task: Task) -> ConversationBatch:
+        """Return conversations about all frames of every scene: uncompressed, at a random ratio, or with few tokens.
+
+        Which tokens stay does not depend on the question, so all questions about a video are one conversation.
+        """
+        whole = task == "whole" or (
             draws.uniform(0, 1) < UNCOMPRESSED_SHARE and scenes[0].frames <= MOST_UNCOMPRESSED_FRAMES
         )
-        ratio = None if whole else sample_ratio(torch.Generator().manual_seed(draws.below(2**31)))
-        rows = [(scene, turns) for scene in scenes for turns in self._conversations(scene, draws, whole)]
+        ratio, kept = None, None
+        if not whole and task == "compressed":
+            ratio = sample_ratio(torch.Generator().manual_seed(draws.below(2**31)))
+        elif not whole:
+            kept = draw_kept(draws, -(-scenes[0].frames // self.merged_frames), TOKEN_GRID)
+        rows = [(scene, turns) for scene in scenes for turns in self._conversations(scene, draws, task, whole)]
         batch = self._batch(rows, ratio)
         asked = [(scene, [turn.question for turn in turns]) for scene, turns in rows]
         return replace(
@@ -130,6 +158,7 @@ class TrainingBatches(Dataset[ConversationBatch | FrameBatch]):
             histories=histories_of(scenes) if whole else None,
             recall=recall_targets(batch.labels, asked, batch.options),
             question_frames=question_frames(batch.question_mask, batch.video, asked) if whole else None,
+            kept=kept,
         )
 
     def _batch(
@@ -155,16 +184,17 @@ class TrainingBatches(Dataset[ConversationBatch | FrameBatch]):
         described = [Turn(text) for text in draws.shuffled(frame_descriptions(scene, frames))[:MOST_DESCRIPTIONS]]
         return [*described, replace(open_ended, given=True), with_options]
 
-    def _conversations(self, scene: Scene, draws: Draws, whole: bool) -> list[list[Turn]]:
-        """Return one conversation per question, for which the video is compressed; of a whole video, a single one.
+    def _conversations(self, scene: Scene, draws: Draws, task: Task, whole: bool) -> list[list[Turn]]:
+        """Return one conversation per question, for which the video is compressed; otherwise a single one.
 
-        The single one also describes two objects, in random order. A question is asked with options (more often: there
-        is more to learn), without, or without and then with: then the decoder learns to find the answer among the
-        options apart from finding it in the video.
+        That of a whole video also describes two objects, in random order. A question is asked with options (more
+        often: there is more to learn), without, or without and then with: then the decoder learns to find the answer
+        among the options apart from finding it in the video.
         """
         forms = [_forms(question, draws) for question in self.world.questions(scene)]
         if not whole:
-            return [[draws.pick(form)] for form in forms]
+            single = [draws.pick(form) for form in forms]
+            return [[turn] for turn in single] if task == "compressed" else [single]
         described = descriptions(scene)
         groups = [[Turn(text)] for text in draws.sample(described, min(DESCRIBED_OBJECTS, len(described)))]
         groups += [draws.pick((form, form[:1], form[1:], form[1:])) for form in forms]
@@ -185,8 +215,8 @@ def _forms(question: Question, draws: Draws) -> list[Turn]:
 class BatchWriter:
     """Turns conversations about scenes into rows of tokens."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
-        self.processor = small_processor(tokenizer)
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, texts: "ConversationTexts | None" = None) -> None:
+        self.processor = texts or small_processor(tokenizer)
         self.padding = tokenizer.pad_token_id
 
     def conversations(

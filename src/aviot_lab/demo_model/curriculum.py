@@ -4,11 +4,12 @@ The names of these classes and fields are part of the data fingerprint.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Literal
 
-Task = Literal["patches", "pictures", "whole", "compressed"]
+Task = Literal["patches", "pictures", "whole", "compressed", "dropped"]
+FEWER_TOKENS: tuple[Task, ...] = ("compressed", "dropped")  # tasks that teach the decoder to read fewer tokens
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,8 @@ class Phase:
       between them, and to choose an option;
     * "whole": the decoder learns to track objects through all frames of a video, and to answer from them;
     * "compressed": everything but the encoder learns to answer from compressed frames, at one of the paper's ratios,
-      in some steps from uncompressed ones.
+      in some steps from uncompressed ones;
+    * "dropped": the same from videos with tokens missing at random, over space and time, instead of compressed frames.
     """
 
     task: Task
@@ -60,6 +62,10 @@ class Curriculum:
     def begin_of(self, task: Task) -> int:
         """Return the first step of a task; the number of all steps if no phase has it."""
         return next((step for step in range(self.steps) if self.at(step)[0].task == task), self.steps)
+
+    def begin_of_fewer(self) -> int:
+        """Return the first step of a task with fewer tokens; the number of all steps if no phase has one."""
+        return min(self.begin_of(task) for task in FEWER_TOKENS)
 
     def first_video(self, step: int) -> int:
         """Return the number of a step's first video; no two steps share a video."""
@@ -104,3 +110,14 @@ CURRICULUM = Curriculum(
         ),
     )
 )
+
+YARDSTICK = replace(CURRICULUM, phases=(*CURRICULUM.phases[:-1], replace(CURRICULUM.phases[-1], task="dropped")))
+"""The twin of the demo model, which never sees mixtures: random dropping takes the place of compression."""
+
+ADAPTED = Curriculum(
+    (Phase("dropped", 140, batches=((4, 16), (4, 16), (2, 32), (1, 64)), rates=(3e-4, 0.0)),),
+    warmup=20,
+)
+"""A short fine-tuning of finished weights, for one CPU core."""
+
+CURRICULA = {"demo": CURRICULUM, "yardstick": YARDSTICK, "adapted": ADAPTED}

@@ -14,26 +14,47 @@ from aviot.backbones.checkpoints.shards import SINGLE
 from aviot.utils.files import atomic_folder, check_folder
 from aviot.utils.journal import Row, read_rows
 from aviot.utils.machine import commit, versions
-from aviot_lab.demo_model.architecture import new_model, small_processor
-from aviot_lab.demo_model.curriculum import CURRICULUM, Curriculum, Phase
+from aviot_lab.demo_model.architecture import small_processor
+from aviot_lab.demo_model.curriculum import CURRICULA, Curriculum, Phase
+from aviot_lab.demo_model.families import family_of
 from aviot_lab.demo_model.fingerprint import data_fingerprint
 from aviot_lab.demo_model.log import CURVES, LOG, finished_pieces
+from aviot_lab.demo_model.networks import new_network
+from aviot_lab.demo_model.qwen import save_processing
 from aviot_lab.demo_model.state import load_weights
-from aviot_lab.demo_model.tokenizer import tokenizer_of
 
 LARGEST = 16_000_000  # bytes of weights in the package
 CARD = "README.md"
 TITLE = "# The small model of AVIOT"
+KINDS = {"llava": "the 7B's", "qwen": "Qwen2-VL's"}
+YARDSTICKS = {
+    "yardstick": (
+        "",
+        "**A yardstick for methods that need no training**: a twin of the bundled demo model, by the same recipe",
+        "and steps, but never taught with AVIOT's mixtures. In the last phase tokens were dropped at random instead,",
+        "one by one, in whole frames or in blocks, 0 to 95 % of them. Its parts for AVIOT are untrained.",
+    ),
+    "adapted": (
+        "",
+        "**A provisional yardstick for methods that need no training**: the bundled demo model's weights, which",
+        "*were* taught with AVIOT's mixtures, fine-tuned for a short time on videos with tokens dropped at random (one",
+        "by one, in whole frames or in blocks, 0 to 95 % of them). It is not the twin that has never seen a mixture,",
+        "which `--curriculum yardstick` trains, and it may still favour AVIOT and methods that average tokens.",
+    ),
+}
+"""Paragraphs of the card about what a model is for, by its curriculum."""
 
 
-def export(run: Path, target: Path, curriculum: Curriculum = CURRICULUM) -> None:
+def export(run: Path, target: Path, curriculum: Curriculum | None = None) -> None:
     """Write weights in bfloat16, configurations, tokenizer, processor, the run's log and a model card.
 
-    The target must be new, empty, or an earlier export.
+    The target must be new, empty, or an earlier export. The default curriculum is the one that the log names.
     """
     _check_target(target)
-    tokenizer = tokenizer_of(run)
-    model = new_model(tokenizer, curriculum.seed)
+    log = read_rows(run / LOG)
+    curriculum = curriculum or CURRICULA[_curriculum_of(log)]
+    architecture = _first(log).get("architecture", "llava")
+    tokenizer, model = new_network(run, architecture, curriculum.seed)
     step = load_weights(run, model, "model.")
     model = model.to(torch.bfloat16)
     size = sum(weight.nbytes for weight in model.parameters())
@@ -41,12 +62,15 @@ def export(run: Path, target: Path, curriculum: Curriculum = CURRICULUM) -> None
         raise ValueError(
             f"the weights take {size:,} bytes, the package has room for {LARGEST:,}; make the model smaller"
         )
-    log = read_rows(run / LOG)
-    card = _card(log, curriculum, data_fingerprint(curriculum, tokenizer), step, size)
+    data = data_fingerprint(curriculum, tokenizer, family_of(model, tokenizer))
+    card = _card(log, curriculum, data, step, size)
     with atomic_folder(target) as place:
         model.save_pretrained(place)
         (place / SINGLE).chmod((place / "config.json").stat().st_mode)  # safetensors writes 0600
-        small_processor(tokenizer).save_pretrained(place)
+        if architecture == "qwen":
+            save_processing(tokenizer, place)
+        else:
+            small_processor(tokenizer).save_pretrained(place)
         if log:
             shutil.copyfile(run / LOG, place / CURVES)
         (place / CARD).write_text(card, encoding="utf-8")
@@ -61,6 +85,7 @@ def _check_target(target: Path) -> None:
 
 
 def _card(log: Sequence[Row], curriculum: Curriculum, data: str, step: int, size: int) -> str:
+    kind = KINDS[_first(log).get("architecture", "llava")]
     lines = [
         "---",
         "library_name: aviot",
@@ -68,18 +93,19 @@ def _card(log: Sequence[Row], curriculum: Curriculum, data: str, step: int, size
         "pipeline_tag: video-text-to-text",
         "---",
         TITLE,
-        "A video language model of the 7B's classes, a few hundred channels wide, for trying AVIOT out and for",
+        f"A video language model of {kind} classes, a few hundred channels wide, for trying AVIOT out and for",
         "repeating the paper's experiments. **It knows its own world and nothing else**: ten shapes in ten colours",
         "that stand, move and change (`docs/world.md`). Of any other video, and to any other question, its answers",
         "mean nothing.",
+        *YARDSTICKS.get(_curriculum_of(log), ()),
         "",
         f"{size:,} bytes of weights in bfloat16.",
         "",
         "## Training",
         f"`python -m aviot_lab.demo_model.train RUN{_options(log)}`, {step:,} steps done of {curriculum.steps:,};",
-        f"weights start from seed {curriculum.seed}. Data: the world of that seed, split `train`, drawn while",
-        "training; nothing else was seen. Questions of `validation` and `test` are about combinations that no question",
-        "of training has.",
+        f"weights start from {_origin(log, curriculum)}. Data: the world of seed {curriculum.seed}, split `train`,",
+        "drawn while training; nothing else was seen. Questions of `validation` and `test` are about combinations that",
+        "no question of training has.",
         "",
         *_pieces(log, data),
         "",
@@ -112,11 +138,32 @@ def _practice(phase: Phase) -> str:
     return f"{phase.practice:.0%}: {', '.join(phase.practised)}" if phase.practice else "none"
 
 
+def _first(log: Sequence[Row]) -> Row:
+    """Return the first line of the run's first finished piece."""
+    return next((began for began, _ in finished_pieces(log)), {})
+
+
+def _curriculum_of(log: Sequence[Row]) -> str:
+    return str(_first(log).get("curriculum", "demo"))
+
+
+def _origin(log: Sequence[Row], curriculum: Curriculum) -> str:
+    weights = _first(log).get("weights")
+    return f"seed {curriculum.seed}" if weights is None else f"a checkpoint's (SHA-256 {str(weights)[:12]})"
+
+
 def _options(log: Sequence[Row]) -> str:
     """Return the options that the run was started with."""
-    first = next((began for began, _ in finished_pieces(log)), {})
+    first = _first(log)
     options = {"--start": first.get("start"), "--compressor": first.get("compressor")}
-    return "".join(f" {name} {value}" for name, value in options.items() if value not in (None, "aviot"))
+    options |= {
+        "--architecture": first.get("architecture"),
+        "--curriculum": first.get("curriculum"),
+        "--weights": "CHECKPOINT" if first.get("weights") else None,
+    }
+    return "".join(
+        f" {name} {value}" for name, value in options.items() if value not in (None, "aviot", "llava", "demo", "none")
+    )
 
 
 def _pieces(log: Sequence[Row], data: str) -> Iterator[str]:

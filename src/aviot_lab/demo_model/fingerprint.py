@@ -10,8 +10,9 @@ import numpy as np
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
-from aviot_lab.demo_model.batches import SHORT_SCENE, TrainingBatches
+from aviot_lab.demo_model.batches import SHORT_SCENE
 from aviot_lab.demo_model.curriculum import Curriculum
+from aviot_lab.demo_model.families import Family, batches_of
 
 BATCHES = 3  # hashed per phase: some leave videos uncompressed, some compress them
 HASHED_NAMES = {
@@ -23,14 +24,17 @@ HASHED_NAMES = {
 }
 """Fields that had another name when the bundled weights were trained; the earlier name is hashed."""
 
+ADDED_NAMES = ("kept",)
+"""Fields that were added since the bundled weights were trained; they are hashed where they are set."""
 
-def data_fingerprint(curriculum: Curriculum, tokenizer: PreTrainedTokenizerFast) -> str:
+
+def data_fingerprint(curriculum: Curriculum, tokenizer: PreTrainedTokenizerFast, family: Family | None = None) -> str:
     """Return the SHA-256 of the curriculum, each phase's first scene, and every whole number of its first batches.
 
     Those are tokens, labels and ratios. Scenes come from whole numbers too (`aviot.scenes.draws`), so the fingerprint
-    is the same on any machine. Pixels are no part of it.
+    is the same on any machine. Pixels are no part of it. The default family is the demo model's.
     """
-    batches = TrainingBatches(curriculum, tokenizer)
+    batches = batches_of(curriculum, tokenizer, family)
     digest = hashlib.sha256(repr(curriculum).encode())
     ends = accumulate(phase.steps for phase in curriculum.phases)
     for phase, end in zip(curriculum.phases, ends, strict=True):
@@ -47,6 +51,8 @@ def _whole_numbers(value: Any) -> Iterator[bytes]:
     """Yield names and whole numbers of a batch, in the order of its fields."""
     if is_dataclass(value):
         for field in fields(value):
+            if field.name in ADDED_NAMES and getattr(value, field.name) is None:
+                continue
             yield HASHED_NAMES.get(field.name, field.name).encode()
             yield from _whole_numbers(getattr(value, field.name))
     elif isinstance(value, Tensor | np.ndarray):

@@ -3,16 +3,21 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from aviot.backbones.llava_video.features_to_tokens import PositionedVideo
+from aviot.backbones.llava_video.model import AviotModel
 from aviot.backbones.llava_video.prompt_batch import IGNORED
 from aviot.budget import Budget
+from aviot.methods import Compressed
 from aviot.methods.aviot import Compression
+from aviot.methods.baselines import RandomTokens
 from aviot.methods.registry import DEFAULT, UNCOMPRESSED
 from aviot.models import AviotForConditionalGeneration
 from aviot.utils.to_device import to_device
@@ -66,13 +71,13 @@ def answer(
 ) -> Answers:
     """Answer a batch's questions about encoded videos with teacher forcing.
 
-    A row is right exactly if greedy decoding would generate its answer. `ratio=None` leaves videos uncompressed. The
-    compressor is conditioned on each row's own question, or on that of the row whose index `question_of` has; with
-    `conditioned=False`, on none.
+    A row is right exactly if greedy decoding would generate its answer. `ratio=None` leaves videos uncompressed, but
+    for the tokens that the batch drops (`batch.kept`). The compressor is conditioned on each row's own question, or on
+    that of the row whose index `question_of` has; with `conditioned=False`, on none.
     """
     path, device = model.model, u.device
     embed = model.get_input_embeddings()
-    ids, labels = to_device(batch.ids, device), to_device(batch.labels, device)
+    ids = to_device(batch.ids, device)
     after = embed(ids)
     before = embed(to_device(batch.prefix, device)).expand(len(ids), -1, -1)
     method = path.method(UNCOMPRESSED if ratio is None else compressor)
@@ -81,19 +86,73 @@ def answer(
     if questions is not None and question_of is not None:
         questions = questions[list(question_of)]
     videos = path.prepare(u, relevance=uses_question)
-    asked = videos.for_prompts(tuple(batch.video.tolist()))
-    made = path.compress(asked, questions, budget=ratio or WHOLE, method=method)
-    tokens = path.project(made.features)
-    whole = torch.cat((before.to(tokens.dtype), tokens, after.to(tokens.dtype)), 1)
-    start, end = whole.shape[1] - ids.shape[1], whole.shape[1]
-    whole = F.pad(whole, (0, 0, 0, -end % ROUNDED))  # at the end, where no token attends to it
+    made, kept = None, batch.kept
+    if isinstance(method, RandomTokens):
+        kept = method(path.frame_tokens(videos).only(0), budget=ratio or WHOLE).mixture.indices[:, 0]
+    if kept is not None:
+        tokens = tokens_left(path, videos, to_device(kept, device))[to_device(batch.video, device)]
+    else:
+        asked = videos.for_prompts(tuple(batch.video.tolist()))
+        made = path.compress(asked, questions, budget=ratio or WHOLE, method=method)
+        tokens = path.project(made.features)
+    sequences = Sequences(before.to(tokens.dtype), tokens, after.to(tokens.dtype))
+    language, agrees = read_answers(model, sequences, batch)
+    return Answers(language, agrees, videos.x, tokens, made if method.compresses else None)
+
+
+@dataclass(frozen=True, eq=False)
+class Sequences:
+    """The decoder's input in three parts: text before the video, its tokens, and what follows."""
+
+    before: Float[Tensor, "B l d"]
+    tokens: Float[Tensor, "B v d"]
+    after: Float[Tensor, "B L d"]
+
+    @property
+    def end(self) -> int:
+        """The number of tokens."""
+        return self.before.shape[1] + self.tokens.shape[1] + self.after.shape[1]
+
+    @property
+    def length(self) -> int:
+        """The number of tokens with padding at the end, where no token attends to it."""
+        return self.end + -self.end % ROUNDED
+
+    def padded(self) -> Float[Tensor, "B length d"]:
+        """Return the whole input."""
+        whole = torch.cat((self.before, self.tokens, self.after), 1)
+        return F.pad(whole, (0, 0, 0, self.length - self.end))
+
+
+def read_answers(
+    model: Any, sequences: Sequences, batch: ConversationBatch, positions: Int[Tensor, "3 length"] | None = None
+) -> tuple[Float[Tensor, ""], Bool[Tensor, "B L-1"]]:
+    """Run the decoder; return the language loss, and where its predictions of what follows the video are right.
+
+    `positions` are those on three axes, of decoders that do not count.
+    """
+    device = sequences.tokens.device
+    labels, weights = to_device(batch.labels, device), to_device(batch.weights, device)[:, 1:]
     causal = {"full_attention": None}  # padding comes last; to check that, transformers would synchronise
+    axes = {} if positions is None else {"position_ids": positions[:, None].expand(-1, len(labels), -1)}
     with sdpa_kernel(ATTENTION):
-        hidden = path.language_model(inputs_embeds=whole, attention_mask=causal, use_cache=False).last_hidden_state
+        hidden = model.model.language_model(
+            inputs_embeds=sequences.padded(), attention_mask=causal, use_cache=False, **axes
+        ).last_hidden_state
+    start, end = sequences.end - labels.shape[1], sequences.end
     logits = model.lm_head(hidden[:, start:end]).float()[:, :-1]
     targets = labels[:, 1:]
-    weights = to_device(batch.weights, device)[:, 1:]
     each = F.cross_entropy(logits.movedim(-1, 1), targets, ignore_index=IGNORED, reduction="none")
     language = (each * weights).sum() / weights.sum()
-    agrees = (logits.argmax(-1) == targets) | (targets == IGNORED)
-    return Answers(language, agrees, videos.x, tokens, made if method.compresses else None)
+    return language, (logits.argmax(-1) == targets) | (targets == IGNORED)
+
+
+def tokens_left(path: AviotModel, videos: PositionedVideo, kept: Int[Tensor, "n"]) -> Float[Tensor, "V v d"]:
+    """Return the tokens that are left if all but `kept` are dropped, in the order and with the separators of inference.
+
+    `kept` has flat indices, the same for all videos.
+    """
+    every = path.frame_tokens(videos)
+    _, order = path.with_separators(Compressed.kept(every.only(0), kept))
+    tokens = every.features.flatten(1, 2)[:, kept[order.clamp_min(0)]]
+    return torch.where((order < 0)[:, None], path.connector.row_separator.to(tokens), tokens)

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerFast
 
 from aviot.scenes.scene import COLOUR_NAMES, SHAPES, TEXTURES
 from aviot.utils.to_device import to_device
-from aviot_lab.demo_model.patches import SCALE, UNLABELLED, cell_middles
+from aviot_lab.demo_model.patches import UNLABELLED, cell_middles
 from aviot_lab.world import Scene, own_looks, tracks
 from aviot_lab.world.description import SIZE_LIMITS, SIZE_WORDS
 
@@ -80,7 +80,7 @@ def names_of_cells(
         return values.unflatten(1, grid)[:, stride // 2 :: stride, stride // 2 :: stride].flatten(1, 2)
 
     looks = torch.stack([middles(look) for look in looks])
-    across, down, radius = (middles(place) * SCALE).unbind(-1)  # patches
+    across, down, radius = (middles(place) * stride).unbind(-1)  # patches
     rows, columns = cell_middles(grid, stride, place.device)
     y = (rows[:, None].expand(-1, len(columns)).flatten() + down) / grid[0]
     x = (columns.expand(len(rows), -1).flatten() + across) / grid[1]

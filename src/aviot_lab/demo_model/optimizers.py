@@ -71,8 +71,8 @@ def orthogonalize(matrices: Float[Tensor, "B n m"]) -> Float[Tensor, "B n m"]:
 
 def optimizers_of(model: TrainingModel) -> tuple[Optimizer, ...]:
     """Return both optimizers, for one learning rate: Muon's updates are scaled to those of AdamW."""
-    layers = model.model.model.language_model.layers
-    matrices = [weight for weight in layers.parameters() if weight.ndim == 2]
+    layers = model.family.decoder_layers
+    matrices = [weight for layer in layers for weight in layer.parameters() if weight.ndim == 2]
     taken = {id(weight) for weight in matrices}
     rest: list[nn.Parameter] = [weight for weight in model.parameters() if id(weight) not in taken]
     return (

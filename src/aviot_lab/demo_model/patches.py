@@ -109,13 +109,18 @@ def cell_middles(grid: tuple[int, int], stride: int, device: torch.device) -> tu
     return rows, columns
 
 
-def patch_targets(objects: Objects, device: torch.device) -> tuple[Int[Tensor, "3 N S"], Float[Tensor, "N S 3"]]:
-    """Return look and position of the front object at each patch; the background's class is the number of kinds."""
-    ticks = (torch.arange(GRID, device=device) + 0.5) / GRID
+def patch_targets(
+    objects: Objects, device: torch.device, side: int = GRID, scale: int = SCALE
+) -> tuple[Int[Tensor, "3 N S"], Float[Tensor, "N S 3"]]:
+    """Return look and position of the front object at each patch; the background's class is the number of kinds.
+
+    `side` is the number of patches along a side, `scale` that of patches per unit of a position.
+    """
+    ticks = (torch.arange(side, device=device) + 0.5) / side
     front = in_front(objects, ticks, ticks)
     which = front.clamp_min(0)
     words = to_device(objects.looks, device)
     looks = [torch.where(front >= 0, word.gather(-1, which), kinds) for word, kinds in zip(words, KINDS, strict=True)]
     x, y, size = (to_device(part, device).gather(-1, which) for part in (objects.x, objects.y, objects.size))
-    place = torch.stack((x - ticks.repeat(GRID), y - ticks.repeat_interleave(GRID), size), -1)
-    return torch.stack(looks), place * GRID / SCALE
+    place = torch.stack((x - ticks.repeat(side), y - ticks.repeat_interleave(side), size), -1)
+    return torch.stack(looks), place * side / scale

@@ -1,6 +1,7 @@
 """A byte-level BPE trained on the world's questions, answers and time lines; other text takes more tokens."""
 
-from collections.abc import Iterator
+import copy
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -19,12 +20,21 @@ LONGEST = 224  # frames of the longest video, whose timestamps become tokens
 _PIECES = Regex(r"\.\d\ds,?|\d{1,3}|'\w+| ?[^\s\d\W]+| ?[^\s\w]+|\s+(?!\S)|\s+")
 
 
-def tokenizer_of(run: Path) -> PreTrainedTokenizerFast:
-    """Return the tokenizer of a run; a new one if the run has none yet."""
+def tokenizer_of(run: Path, special: Sequence[str] = ()) -> PreTrainedTokenizerFast:
+    """Return the tokenizer of a run; if the run has none yet, a new one, with these special tokens besides."""
     folder = run / TOKENIZER_FOLDER
     if not folder.is_dir():
-        return build_tokenizer()
+        return with_special(build_tokenizer(), special)
     return PreTrainedTokenizerFast.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+
+
+def with_special(tokenizer: PreTrainedTokenizerFast, special: Sequence[str]) -> PreTrainedTokenizerFast:
+    """Return a copy of a tokenizer with more special tokens, numbered after all others."""
+    if not special:
+        return tokenizer
+    more = copy.deepcopy(tokenizer)
+    more.add_special_tokens({"additional_special_tokens": list(special)})
+    return more
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:

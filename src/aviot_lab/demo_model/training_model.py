@@ -1,18 +1,20 @@
 """The demo model in training: the model, its auxiliary heads, and the losses of every kind of batch."""
 
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerFast
 
-from aviot.models import AviotForConditionalGeneration
 from aviot.utils.to_device import to_device
 from aviot_lab.demo_model.answer_tasks import MOST_SUBJECTS, OptionHead, Options, RecallTargets
 from aviot_lab.demo_model.batches import ConversationBatch, FrameBatch
+from aviot_lab.demo_model.families import family_of
 from aviot_lab.demo_model.histories import HistoryHead, histories_at
-from aviot_lab.demo_model.learning import Answers, answer, encode
+from aviot_lab.demo_model.learning import Answers
 from aviot_lab.demo_model.naming import NamingLoss, names_of_cells
 from aviot_lab.demo_model.patches import PatchHead, patch_targets
 from aviot_lab.demo_model.relevance import QuestionFrames, allocation_loss, relevance, relevance_loss
@@ -32,25 +34,31 @@ Shares = dict[str, Tensor]
 class TrainingModel(nn.Module):
     """The model, the heads of its auxiliary tasks, and the compressor that it is trained with.
 
-    The names of the submodules are part of a run's files.
+    Without `auxiliary`, answers alone are learned. The names of the submodules are part of a run's files.
     """
 
     def __init__(
-        self, model: AviotForConditionalGeneration, tokenizer: PreTrainedTokenizerFast, compressor: CompressorName
+        self,
+        model: Any,
+        tokenizer: PreTrainedTokenizerFast,
+        compressor: CompressorName,
+        *,
+        auxiliary: bool = True,
     ) -> None:
         super().__init__()
-        self.model = model
+        self.auxiliary = auxiliary
+        self.model, self.family = model, family_of(model, tokenizer)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            self.reader = PatchHead(model.config.vision_config.hidden_size)
-            dim = model.config.text_config.hidden_size
+            self.reader = PatchHead(self.family.encoder_width)
+            dim = self.family.width
             self.history_reader = HistoryHead(dim)
             self.recall_reader = HistoryHead(dim, MOST_SUBJECTS)
             self.option_reader = OptionHead(dim)
         self.naming = NamingLoss(tokenizer)
         self.states: dict[int, Tensor] = {}  # of the decoder in the present step, by the number of layers before
         for layers in (HISTORY_LAYERS, RECALL_LAYERS, OPTION_LAYERS):
-            model.model.language_model.layers[layers - 1].register_forward_hook(partial(self._store, layers))
+            self.family.decoder_layers[layers - 1].register_forward_hook(partial(self._store, layers))
         self.compressor = compressor
 
     def losses(self, batch: ConversationBatch | FrameBatch) -> tuple[Losses, Shares]:
@@ -59,48 +67,44 @@ class TrainingModel(nn.Module):
 
     def compile_layers(self) -> None:
         """Compile each kind of layer once, for sequences of any length."""
-        path = self.model.model
-        for layer in (*path.vision_tower.encoder.layers, *path.language_model.layers):
+        for layer in (*self.family.encoder_layers, *self.family.decoder_layers):
             layer.compile(dynamic=True)
 
     def freeze_encoder(self) -> None:
         """Stop training the encoder; on a GPU, cast it to the precision that it is used in."""
-        tower = self.model.model.vision_tower
-        if not next(tower.parameters()).requires_grad:
-            return
-        tower.requires_grad_(False)
-        if tower.device.type == "cuda":
-            tower.to(torch.bfloat16)
+        self.family.freeze_encoder()
 
     def _frame_losses(self, batch: FrameBatch) -> tuple[Losses, Shares]:
-        path = self.model.model
-        features = encode(self.model, batch.plans, len(batch.objects.x))
-        looks, place = patch_targets(batch.objects, features.device)
+        family = self.family
+        features = family.encode(batch.plans, len(batch.objects.x))
+        looks, place = patch_targets(batch.objects, features.device, family.grid[0], family.stride)
         patches, right = self.reader.loss(features[:, 0], looks, place)
-        cells = self._cells(path.project(path.prepare(features, relevance=False).x))
-        names = names_of_cells(looks, place, path.connector.grid, self.model.config.pool_stride)
-        named = self.naming.loss(cells.flatten(1, 3), self._words, names)
+        names = names_of_cells(looks, place, family.grid, family.stride)
+        named = self.naming.loss(family.cells(features).flatten(1, 3), family.words, names)
         return {"patches": patches, "naming": named}, {"right": right}
 
     def _conversation_losses(self, batch: ConversationBatch) -> tuple[Losses, Shares]:
+        family = self.family
         with torch.no_grad():
-            u = encode(self.model, batch.plans, batch.videos)
-        answers = answer(self.model, u, batch, ratio=batch.ratio, compressor=self.compressor)
-        losses = {
-            "language": answers.language,
-            "transport": self.model.config.transport_loss_weight * answers.transport,
-        }
+            u = family.encode(batch.plans, batch.videos)
+        answers = family.answer(u, batch, ratio=batch.ratio, compressor=self.compressor)
+        losses = {"language": answers.language, "transport": family.transport_weight * answers.transport}
         shares = {"right": answers.right.float().mean()}
-        if batch.ratio is None:
-            means = self._cells(answers.tokens).mean((2, 3))
-            losses["naming"] = self.naming.loss(means, self._words, to_device(batch.visible_names, u.device))
+        if not self.auxiliary:
+            self.states.clear()
+            return losses, shares
+        last = to_device(family.last_frames(batch.visible_names.shape[1]), u.device)
+        if batch.whole:
+            means = family.by_cell(answers.tokens).mean((2, 3))
+            seen = family.merged_names(to_device(batch.visible_names, u.device))
+            losses["naming"] = self.naming.loss(means, family.words, seen)
         if batch.question_frames is not None:
             self._add_relevance(batch, batch.question_frames, answers, losses, shares)
         start, end = len(batch.prefix), len(batch.prefix) + answers.tokens.shape[1]
         if batch.histories is not None:
-            grid, stride = self.model.model.connector.grid, self.model.config.pool_stride
-            targets = histories_at(batch.histories, grid, stride, u.device).flatten(0, 1)[:, None]
-            states = self._cells(self.states[HISTORY_LAYERS][:, start:end]).flatten(0, 3)
+            targets = histories_at(batch.histories, family.grid, family.stride, u.device)
+            targets = targets.unflatten(0, (batch.videos, -1))[:, last].flatten(0, 2)[:, None]
+            states = family.by_cell(self.states[HISTORY_LAYERS][:, start:end]).flatten(0, 3)
             losses["told"], shares["told_right"] = self.history_reader.loss(states, targets)
         if batch.recall is not None:
             targets = to_device(batch.recall.histories, u.device).long()
@@ -117,24 +121,16 @@ class TrainingModel(nn.Module):
         self, batch: ConversationBatch, asked: QuestionFrames, answers: Answers, losses: Losses, shares: Shares
     ) -> None:
         """Add the losses on relevance and allocation."""
-        frames = self.model.model.connector.frame_means(answers.x.flatten(0, 1)).unflatten(0, answers.x.shape[:2])
+        asked = replace(asked, shown=self.family.merged_flags(asked.shown))
+        frames = self.family.frame_means(answers)
         embeds = self.model.get_input_embeddings()(to_device(batch.ids, answers.x.device))
         cosines = relevance(frames, embeds, asked)
         losses["sought"], shares["sought_right"] = relevance_loss(cosines, asked)
-        allocation, shares["allotted_right"] = allocation_loss(cosines, asked, self.model.config.compressor)
+        allocation, shares["allotted_right"] = allocation_loss(cosines, asked, self.family.compressor)
         losses["allotted"] = ALLOCATION_WEIGHT * allocation
 
     def _store(self, layers: int, layer: nn.Module, inputs: object, states: Tensor) -> None:
         self.states[layers] = states
-
-    @property
-    def _words(self) -> Tensor:
-        return self.model.get_input_embeddings().weight
-
-    def _cells(self, tokens: Tensor) -> Tensor:
-        """Return the visual tokens of videos by frame, row and column, without the rows' separators."""
-        rows, columns = self.model.model.connector.pooled
-        return tokens.unflatten(1, (-1, rows, columns + 1))[..., :-1, :]
 
 
 def _states_at(states: Float[Tensor, "B L d"], positions: RecallTargets | Options) -> Float[Tensor, "N d"]:

@@ -2,14 +2,21 @@
 
 import io
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Protocol
 
 from aviot_lab.reproduce.separation import DISTANCES
 
 INCHES = (7.5, 3.6)
 TALL = (7.5, 5.2)
-Draw = Callable[[Any, Mapping[str, Any]], None]
+
+
+class Draw(Protocol):
+    """Draws figures on a panel."""
+
+    def __call__(self, panel: Any, figures: Mapping[str, Any]) -> None:
+        """Draw."""
 
 
 def require_matplotlib() -> None:
@@ -23,18 +30,20 @@ def require_matplotlib() -> None:
 
 def draw_plots(figures: Mapping[str, Any]) -> dict[str, str]:
     """Return every plot as SVG, by name."""
+    return {name: svg_of(partial(draw, figures=figures), inches) for name, (draw, inches) in PLOTS.items()}
+
+
+def svg_of(draw: Callable[[Any], None], inches: tuple[float, float]) -> str:
+    """Return what a function draws on a panel as SVG; the same drawing gives the same bytes."""
     import matplotlib
     from matplotlib.figure import Figure
 
-    drawn = {}
     with matplotlib.rc_context({"svg.hashsalt": "aviot", "font.size": 9}):
-        for name, (draw, inches) in PLOTS.items():
-            figure = Figure(figsize=inches, layout="constrained")
-            draw(figure.subplots(), figures)
-            out = io.StringIO()
-            figure.savefig(out, format="svg", metadata={"Date": None})
-            drawn[name] = out.getvalue()
-    return drawn
+        figure = Figure(figsize=inches, layout="constrained")
+        draw(figure.subplots())
+        out = io.StringIO()
+        figure.savefig(out, format="svg", metadata={"Date": None})
+        return out.getvalue()
 
 
 def _controlled(panel: Any, figures: Mapping[str, Any]) -> None:

@@ -2,26 +2,24 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import accumulate, count
 from pathlib import Path
 from typing import Any
 
-import torch
 from transformers import PreTrainedTokenizerBase
 
-from aviot.evaluation.manifest import differences, weight_hashes
-from aviot.evaluation.progress import RunningScore
+from aviot.evaluation.manifest import weight_hashes
 from aviot.evaluation.schema import Schema, is_count, is_nonnegative, is_number, is_text, list_of, mapping_of, matches
 from aviot.models import AviotForConditionalGeneration
 from aviot.session import VideoLM
 from aviot.utils.files import explain_write_errors, folder_lock
-from aviot.utils.journal import Journal, read_rows
-from aviot.utils.machine import command_line, commit, machine, versions
+from aviot.utils.machine import command_line, machine
 from aviot_lab.demo_model.accuracy import question_batch
 from aviot_lab.demo_model.batches import BatchWriter
 from aviot_lab.demo_model.log import CURVES, TrainingSummary, training_summary
 from aviot_lab.reproduce.evaluator import Record, RowEvaluator
+from aviot_lab.reproduce.journaling import TRY_AGAIN, BatchRun, RunOptions
 from aviot_lab.reproduce.plots import require_matplotlib
 from aviot_lab.reproduce.progress import LOADING, BatchCost, RunProgress
 from aviot_lab.reproduce.rows import Part, Row, Weights, required_rows, rows_of
@@ -32,22 +30,16 @@ from aviot_lab.world import Split, World, WorldConfig
 
 FORMAT = 2
 SPLIT: Split = "test"
-JOURNAL = "journal.jsonl"
-TRY_AGAIN = "finished batches are kept: free some space or make it writable, and run the same command again"
 
 Load = Callable[[Path], VideoLM]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options:
+class Options(RunOptions):
     """Options of a run."""
 
     folders: Mapping[Weights, Path]  # "model", and weights that were fine-tuned with baselines, if any
-    setting: str
     size: Size
-    seed: int
-    out: Path
-    device: torch.device
 
 
 @dataclass(frozen=True)
@@ -69,9 +61,8 @@ def reproduce(options: Options, load: Load, progress: RunProgress | None = None)
 def _reproduce(options: Options, load: Load, progress: RunProgress | None) -> dict[str, Any]:
     progress = RunProgress() if progress is None else progress
     progress.phase(LOADING)
-    dtype = torch.float32 if options.device.type == "cpu" else torch.bfloat16
     loaded = {name: load(folder) for name, folder in options.folders.items()}
-    models = {name: _checked(lm.backbone.model.to(dtype), options.folders[name]) for name, lm in loaded.items()}
+    models = {name: _checked(lm.backbone.model.to(options.dtype), options.folders[name]) for name, lm in loaded.items()}
     tokenizers = {name: lm.backbone.tokenizer for name, lm in loaded.items()}
     trained = {name: training_summary(folder) for name, folder in options.folders.items()}
     for name in models.keys() - {"model"}:
@@ -80,7 +71,7 @@ def _reproduce(options: Options, load: Load, progress: RunProgress | None) -> di
     tuned: set[Weights] = {name for name in models if name != "model"}
     rows, writer = required_rows(options.size, config, tuned), BatchWriter(tokenizers["model"])
     evaluator = RowEvaluator(models, rows, options.size, writer, on_row=progress.answering)
-    identity = _identity(options, dtype)  # before anything is measured: files may change meanwhile
+    identity = _identity(options)  # before anything is measured: files may change meanwhile
     records = _measure(options, evaluator, identity, progress)
     short, long = ([one for one in records if one["part"] == part] for part in ("short", "long"))
     report = _about(options, identity, trained, short, long) | {
@@ -99,33 +90,15 @@ def _measure(
     progress = RunProgress() if progress is None else progress
     world = World(WorldConfig(seed=options.seed))
     scene_batches = [*_scene_batches(world, options.size)]
-    path = options.out / JOURNAL
-    with explain_write_errors(path, TRY_AGAIN), Journal(path, first=identity) as journal:
-        rows = read_rows(path)
-        head, *records = rows or [dict(identity)]
-        if "format" not in head:
-            raise ValueError(f"{path} is not a journal of aviot reproduce; name another folder with -o")
-        if changed := differences(head, identity):
-            raise ValueError(
-                f"the run in {options.out} was started with other settings: {'; '.join(changed)}. "
-                "Put them back, or name another folder with -o"
-            )
-        _check_records(records, scene_batches, evaluator, path)
-        costs = [_cost(scene_batch, evaluator.rows, options.size) for scene_batch in scene_batches]
-        progress.begin(costs, [record["seconds"] for record in records])
-        score = RunningScore()
-        for record in records:
-            _count(score, record)
-        if not rows:
-            journal.add(identity)
-        for scene_batch in scene_batches[len(records) :]:
-            progress.drawing()
-            record = _answer(scene_batch, options, evaluator, world)
-            journal.add(record)
-            records.append(record)
-            _count(score, record)
-            progress.finish_batch(record["seconds"], score)
-    return records
+    run = BatchRun(
+        out=options.out,
+        identity=identity,
+        batches=scene_batches,
+        costs=[_cost(scene_batch, evaluator.rows, options.size) for scene_batch in scene_batches],
+        answer=lambda scene_batch: _answer(scene_batch, options, evaluator, world),
+        check=lambda records, path: _check_records(records, scene_batches, evaluator, path),
+    )
+    return run.finish(progress)
 
 
 def _answer(scene_batch: SceneBatch, options: Options, evaluator: RowEvaluator, world: World) -> Record:
@@ -142,12 +115,6 @@ def _cost(scene_batch: SceneBatch, rows: Sequence[Row], size: Size) -> BatchCost
     frames = {"short": size.frames, "long": size.long_frames, "sampled": size.sampled}
     per_scene = 1 + sum(frames[row.video] for row in rows_of(scene_batch.part, rows))
     return BatchCost(scene_batch.part, len(scene_batch.numbers) * per_scene)
-
-
-def _count(score: RunningScore, record: Record) -> None:
-    for key, right in record["right"].items():
-        for good in right:
-            score.add({"setting": key, "correct": bool(good)})
 
 
 def _check_records(
@@ -203,29 +170,19 @@ def _scene_batches(world: World, size: Size) -> Iterator[SceneBatch]:
         ("long", size.long_frames, size.long_questions, size.long_videos),
     )
     for part, frames, questions, videos in parts:
-        scenes = tuple(range(_scenes_for(world, frames, questions)))
+        scenes = tuple(range(scenes_for(world, frames, questions)))
         yield from (SceneBatch(part, scenes[first : first + videos]) for first in range(0, len(scenes), videos))
 
 
-def _scenes_for(world: World, frames: int, questions: int) -> int:
+def scenes_for(world: World, frames: int, questions: int) -> int:
     """Return the number of scenes that have at least so many questions."""
     asked = (len(world.scene(SPLIT, number, frames).plots) for number in count())
     return next(scenes for scenes, so_far in enumerate(accumulate(asked), start=1) if so_far >= questions)
 
 
-def _identity(options: Options, dtype: torch.dtype) -> dict[str, Any]:
+def _identity(options: Options) -> dict[str, Any]:
     """Return everything that determines the answers; a difference makes another run."""
-    size = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(options.size).items()}
-    return {
-        "format": FORMAT,
-        "size": size,
-        "seed": options.seed,
-        "models": {name: weight_hashes(folder) for name, folder in options.folders.items()},
-        "commit": commit(),
-        "versions": versions(),
-        "device": machine(options.device)["device"],
-        "dtype": str(dtype).removeprefix("torch."),
-    }
+    return {"format": FORMAT} | options.identity(options.size, options.folders)
 
 
 def _about(

@@ -125,13 +125,13 @@ def _with_differences(figures: Mapping[str, Any]) -> tuple[Table, Table]:
             _ratio(line),
             *(str(line[count]) for count in counted),
             percent(line["accuracy"]),
-            _span(line["interval"], 100),
+            span(line["interval"], 100),
             str(line["questions"]),
         )
         for line in figures["lines"]
     )
     apart = tuple(
-        (one["title"], _ratio(one), _signed(one["difference"]), _span(one["interval"], 100, "+"))
+        (one["title"], _ratio(one), signed(one["difference"]), span(one["interval"], 100, "+"))
         for one in figures["differences"]
     )
     return (
@@ -167,7 +167,7 @@ def _distances(distances: Sequence[Mapping[str, Any]]) -> Table:
             *(
                 cell
                 for quantity in DISTANCES
-                for cell in (f"{one[quantity]['mean']:.4f}", _span(one[quantity]["interval"], 1, places=4))
+                for cell in (f"{one[quantity]['mean']:.4f}", span(one[quantity]["interval"], 1, places=4))
             ),
             str(one["allocation"]["count"]),
         )
@@ -179,14 +179,14 @@ def _distances(distances: Sequence[Mapping[str, Any]]) -> Table:
 
 def _gates(gates: Sequence[Mapping[str, Any]]) -> Table:
     rows = (
-        (f"{one['ratio']:g}", one["quantity"], f"{one['mean']:.3f}", _span(one["interval"], 1, places=3))
+        (f"{one['ratio']:g}", one["quantity"], f"{one['mean']:.3f}", span(one["interval"], 1, places=3))
         for one in gates
     )
     return Table(("ratio", "quantity", "mean", "95 %"), tuple(rows))
 
 
 def _with_interval(share: Mapping[str, Any]) -> str:
-    return f"{percent(share['accuracy'])} ({_span(share['interval'], 100, places=0)})"
+    return f"{percent(share['accuracy'])} ({span(share['interval'], 100, places=0)})"
 
 
 def _ratio(line: Mapping[str, Any]) -> str:
@@ -194,11 +194,13 @@ def _ratio(line: Mapping[str, Any]) -> str:
     return "" if ratio is None else f"{ratio:g}"
 
 
-def _signed(value: float | None) -> str:
+def signed(value: float | None) -> str:
+    """Format a difference of shares in points, with its sign."""
     return NOTHING if value is None else f"{100 * value:+.1f}"
 
 
-def _span(interval: Sequence[float] | None, scale: float, sign: str = "", places: int = 1) -> str:
+def span(interval: Sequence[float] | None, scale: float, sign: str = "", places: int = 1) -> str:
+    """Format an interval, scaled."""
     if interval is None:
         return NOTHING
     return " to ".join(format(scale * end, f"{sign}.{places}f") for end in interval)

@@ -3,7 +3,8 @@
 import base64
 import html
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,26 +40,41 @@ def check_report(folder: Path) -> None:
             raise ValueError(f"{folder / name} is a folder; {ELSEWHERE}")
 
 
+@dataclass(frozen=True)
+class Document:
+    """The readable form of a report: sentences about the run, its sections, and the SVG of each section's plot."""
+
+    title: str
+    about: Sequence[str]
+    sections: Sequence[Section]
+    plots: Mapping[str, str]
+
+
 def write_report(folder: Path, report: Mapping[str, Any]) -> None:
+    """Write the report of the paper's experiments."""
+    document = Document(TITLE, preamble(report), sections(report), draw_plots(report["figures"]))
+    write_document(folder, report, document)
+
+
+def write_document(folder: Path, report: Mapping[str, Any], document: Document) -> None:
     """Write report.json, report.md with its plots, and report.html; each file atomically."""
-    found, plots = sections(report), draw_plots(report["figures"])
     (folder / PLOTS).mkdir(exist_ok=True)
     machine, markdown, page = REPORTS
     texts = {
         machine: json.dumps(report, indent=2, allow_nan=False) + "\n",
-        **{f"{PLOTS}/{name}.svg": svg for name, svg in plots.items()},
-        markdown: "\n".join(_markdown(preamble(report), found)) + "\n",
-        page: "\n".join(_page(preamble(report), found, plots)) + "\n",
+        **{f"{PLOTS}/{name}.svg": svg for name, svg in document.plots.items()},
+        markdown: "\n".join(_markdown(document)) + "\n",
+        page: "\n".join(_page(document)) + "\n",
     }
     for name, text in texts.items():
         write_durably(folder / name, text.encode())
 
 
-def _markdown(made: list[str], found: list[Section]) -> Iterator[str]:
-    yield f"# {TITLE}"
-    for line in made:
+def _markdown(document: Document) -> Iterator[str]:
+    yield f"# {document.title}"
+    for line in document.about:
         yield f"- {line}"
-    for section in found:
+    for section in document.sections:
         yield f"\n## {section.title}\n{section.text}\n"
         if section.plot is not None:
             yield f"![{section.title}]({PLOTS}/{section.plot}.svg)\n"
@@ -69,15 +85,16 @@ def _markdown(made: list[str], found: list[Section]) -> Iterator[str]:
             yield ""
 
 
-def _page(made: list[str], found: list[Section], plots: Mapping[str, str]) -> Iterator[str]:
+def _page(document: Document) -> Iterator[str]:
+    title = html.escape(document.title)
     yield '<!doctype html><html lang="en"><head><meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield f"<title>{html.escape(TITLE)}</title><style>{STYLE}</style></head><body><h1>{html.escape(TITLE)}</h1>"
-    yield '<ul class="made">' + "".join(f"<li>{html.escape(line)}</li>" for line in made) + "</ul>"
-    for section in found:
+    yield f"<title>{title}</title><style>{STYLE}</style></head><body><h1>{title}</h1>"
+    yield '<ul class="made">' + "".join(f"<li>{html.escape(line)}</li>" for line in document.about) + "</ul>"
+    for section in document.sections:
         yield f"<h2>{html.escape(section.title)}</h2><p>{html.escape(section.text)}</p>"
         if section.plot is not None:
-            data = base64.b64encode(plots[section.plot].encode()).decode()
+            data = base64.b64encode(document.plots[section.plot].encode()).decode()
             yield f'<img alt="{html.escape(section.title)}" src="data:image/svg+xml;base64,{data}">'
         yield from (_html_table(table) for table in section.tables)
     yield "</body></html>"

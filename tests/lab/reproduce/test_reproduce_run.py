@@ -27,9 +27,10 @@ from aviot_lab.demo_model.batches import BatchWriter
 from aviot_lab.demo_model.learning import answer, encode
 from aviot_lab.reproduce import evaluator as evaluating
 from aviot_lab.reproduce.evaluator import RowEvaluator
+from aviot_lab.reproduce.journaling import JOURNAL
 from aviot_lab.reproduce.progress import SECONDS_BETWEEN_LINES, RunProgress
 from aviot_lab.reproduce.rows import ABLATION, aviot, required_rows
-from aviot_lab.reproduce.run import JOURNAL, Options, _measure, reproduce
+from aviot_lab.reproduce.run import Options, _measure, reproduce
 from aviot_lab.reproduce.size import SIZES, Size
 from aviot_lab.reproduce.write import write_report
 from aviot_lab.world import World, WorldConfig, draw, render

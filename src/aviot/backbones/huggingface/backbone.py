@@ -4,28 +4,24 @@ A family encodes a video into projected tokens on a grid, and says how they are 
 `generate` takes them as `mm_encoder_outputs`, in the place of what its encoder would have computed.
 """
 
-import logging
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, ClassVar, Self
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
-from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from aviot.accounting import Backbone as DecoderShape
 from aviot.backbones.attention import EXTRAS, EncoderAttention, cached, unpooled
 from aviot.backbones.base import (
-    Backbone,
     CompressionRequest,
     EncodedVideo,
-    History,
     Prompt,
     StoredBackbone,
     VideoInPrompt,
@@ -34,55 +30,26 @@ from aviot.backbones.base import (
 )
 from aviot.backbones.checkpoints.adapter import Adapter
 from aviot.backbones.checkpoints.folder import CheckpointError
-from aviot.backbones.huggingface.adapters import add_adapters, new_parts, sampled_by, trained_parts
-from aviot.backbones.huggingface.chat import ChatText, Segment, training_segments
-from aviot.backbones.huggingface.layout import TokenLayout, layout_of, runs_of
+from aviot.backbones.huggingface.adapters import add_adapters, sampled_by, trained_parts
 from aviot.backbones.huggingface.loading import execution_device, load_model, read_config, upgrade_advice
 from aviot.backbones.huggingface.packed_attention import use_packed_attention
+from aviot.backbones.huggingface.placing import TokenPlacing
 from aviot.backbones.huggingface.processing import Processing
 from aviot.backbones.loading import LoadOptions
-from aviot.backbones.questions import question_tokens
 from aviot.budget import Budget, one_per_prompt
-from aviot.config import CompressorConfig
-from aviot.engine.base import DecoderInput
 from aviot.methods.aviot.method import frame_relevance
 from aviot.methods.base import Compressed, FrameMethod, Method
 from aviot.methods.features import VideoFeatures
 from aviot.video import PatchScaling, Transform, Video, read_video
 
-logger = logging.getLogger(__name__)
-
 DEFAULT_RATIO = 4.0
-IGNORED = -100  # label of what is not supervised, torch's default `ignore_index`
-TEMPLATE = (
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' }}"
-    "{% for part in message['content'] %}{{ 'VIDEO' if part['type'] == 'video' else part['text'] }}{% endfor %}"
-    "{{ '<|im_end|>\n' }}{% endfor %}{{ '<|im_start|>assistant\n' if add_generation_prompt else '' }}"
-)
 
 
-@dataclass(frozen=True)
-class Row:
-    """One prompt with its placeholders: token ids, and the indices of the visual ones among them.
-
-    `labels` are the ids of what is supervised in training, `IGNORED` elsewhere.
-    """
-
-    ids: Int[Tensor, "L"]
-    visual: Int[Tensor, "n"]
-    positions: Int[Tensor, "3 L"] | None  # of families whose rotary embeddings have three axes
-    labels: Int[Tensor, "L"]
-
-
-class HuggingFaceBackbone(Backbone):
+class HuggingFaceBackbone(TokenPlacing):
     """A model of transformers' own classes. Each subclass implements one family."""
 
     trained = "adapter"
     model_types: ClassVar[tuple[str, ...]]  # values of model_type in config.json
-    modality: ClassVar[str] = "video"  # the key in `mm_encoder_outputs`
-    placeholder: ClassVar[str] = "<|video_pad|>"  # stands for a video in the text of a prompt
-    token: ClassVar[str] = "<|video_pad|>"  # stands for one visual token
-    in_template: ClassVar[str] = "<|vision_start|><|video_pad|><|vision_end|>"  # a video in `TEMPLATE`
     defaults: ClassVar[Mapping[str, Any]]  # settings of the video processor
 
     def __init__(self, model: Any, processing: Processing) -> None:
@@ -175,11 +142,6 @@ class HuggingFaceBackbone(Backbone):
 
         return StoredBackbone(Budget(ratio=DEFAULT_RATIO), processing.sampling(), prompt)
 
-    @classmethod
-    def template_of(cls, processing: Processing) -> str:
-        """Return the checkpoint's chat template, or the common one if it has none."""
-        return processing.template or TEMPLATE.replace("VIDEO", cls.in_template)
-
     @property
     def default_budget(self) -> Budget:
         """Ratio 4; these checkpoints have none of their own."""
@@ -270,70 +232,12 @@ class HuggingFaceBackbone(Backbone):
     def encode_one(self, video: Video, pixels: Any) -> EncodedVideo:
         """Encode one video."""
 
-    @torch.inference_mode()
-    def prompt(
-        self, question: str, video: Video, *, history: History = (), span: tuple[int, int] | None = None
-    ) -> Prompt:
-        """Apply the checkpoint's chat template; the question is represented by the mean of its embeddings."""
-        self._refuse_placeholders((question, *(part for turn in history for part in turn)))
-        text = self.processing.chat(question, history, self.template_of(self.processing))
-        self._check_template(text)
-        first, last = span or (0, len(question))
-        own = question_tokens(self.tokenizer, self._embed, question, (first, last))
-        mean = self._mean_embedding([question[first:last] or question])
-        return Prompt(question, ChatText(text, video), mean, question_tokens=own)
-
-    def segments(self, turns: History, system: str | None = None) -> tuple[Segment, ...]:
-        """Return a conversation for training in segments of text; ValueError if it cannot be learned.
-
-        The first is the prompt of the first question, with a placeholder for the video.
-        """
-        self._refuse_placeholders((system or "", *(part for turn in turns for part in turn)))
-        render = partial(self.processing.render, self.template_of(self.processing))
-        segments = training_segments(turns, system, render)
-        self._check_template(segments[0].text)
-        return segments
-
-    def conversation(self, turns: History, video: Video, *, system: str | None = None, number: int = 0) -> Prompt:
-        """Return a conversation about a video for training; its tokens are conditioned on all questions together.
-
-        `number` is the video's among several encoded ones.
-        """
-        first, *following = self.segments(turns, system)
-        questions = [question for question, _ in turns]
-        content = ChatText(first.text, video, tuple(following))
-        return Prompt(questions[0], content, self._mean_embedding(questions), number)
-
-    def _refuse_placeholders(self, texts: Sequence[str]) -> None:
-        if any(self.placeholder in text or self.token in text for text in texts):
-            raise ValueError(f"the text contains {self.token!r}, which stands for a video; leave it out")
-
-    def _check_template(self, text: str) -> None:
-        if text.count(self.placeholder) != 1:
-            raise ValueError(
-                f"the chat template writes {self.placeholder!r} {text.count(self.placeholder)} times for one video; "
-                "use the chat template of the model's own checkpoint"
-            )
-
-    def token_ids(self, text: str) -> list[int]:
-        """Return the token ids of text inside a prompt."""
-        return self.tokenizer(text, add_special_tokens=False)["input_ids"]
-
-    @torch.no_grad()
-    def _mean_embedding(self, questions: Sequence[str]) -> Float[Tensor, "d"]:
-        """Return the mean input embedding of all questions' tokens."""
-        asked = [number for question in questions for number in self.token_ids(question)]
-        return self._embed(torch.tensor(asked)).mean(0)
-
-    def _embed(self, ids: Int[Tensor, "L"]) -> Float[Tensor, "L d"]:
-        """Return the input embeddings of token ids; weights that lie elsewhere are fetched by their own hooks."""
-        return self.model.get_input_embeddings()(ids.to(self.device))
-
-    @cached_property
+    @property
     def parts(self) -> Mapping[str, nn.Module]:
-        """AVIOT's parts: untrained ones, the same every time, unless `install` set others."""
-        compressor = new_parts(CompressorConfig(dim=self.width))["compressor"].eval().requires_grad_(False)
-        return {"compressor": compressor.to(self.device), "question_projection": nn.Identity()}
+        """AVIOT's trained parts, if `install` was given some."""
+        return self._parts
+
+    _parts: Mapping[str, nn.Module] = MappingProxyType({})
 
     @property
     def width(self) -> int:
@@ -342,8 +246,7 @@ class HuggingFaceBackbone(Backbone):
 
     def install(self, parts: Mapping[str, nn.Module]) -> None:
         """Use these trained parts of AVIOT from now on."""
-        self.__dict__["parts"] = parts
-        self._warned = True
+        self._parts = parts
 
     def adapt(self, folder: Path, adapter: Adapter) -> None:
         """Load AVIOT's trained parts and the decoder's low-rank adapters; videos are sampled as in training."""
@@ -351,18 +254,6 @@ class HuggingFaceBackbone(Backbone):
         if adapter.lora is not None:
             add_adapters(folder, adapter.lora, self.model.get_decoder())
         self.processing = replace(self.processing, sampled=sampled_by(adapter))
-
-    def method(self, name: str | Method) -> Method:
-        """Return a method of the registry; the log says if it is used without training."""
-        found = super().method(name)
-        if found.trained and not self._warned:
-            self._warned = True
-            logger.warning(
-                "method %s has not been trained for this %s model and runs training-free", found.name, self.family
-            )
-        return found
-
-    _warned = False
 
     def features(self, encoded: EncodedVideo, method: Method, *, conditioned: bool) -> VideoFeatures:
         """Return projected tokens, which methods at every point read, with the extras that a method needs."""
@@ -419,14 +310,6 @@ class HuggingFaceBackbone(Backbone):
         """Return projected tokens before pooling, and their grid."""
         return encoded.features, encoded.grid
 
-    def project(self, made: Compressed, method: Method, encoded: EncodedVideo | None = None) -> VideoInPrompt:
-        """Return the method's tokens in the order of the prompt; extras are mixed if the encoded video is given."""
-        extras, placed = ({}, made) if encoded is None else (encoded.extras, made.on_grid(encoded.grid))
-        layout = layout_of(placed, extras)
-        order = layout.order.to(made.tokens.device)
-        tokens, own = self.with_structure(made.tokens[order], order)
-        return VideoInPrompt(tokens, made, order=own, layout=layout)
-
     @torch.inference_mode()
     def compress(
         self, encoded: Sequence[EncodedVideo], prompts: Sequence[Prompt], request: CompressionRequest
@@ -452,99 +335,6 @@ class HuggingFaceBackbone(Backbone):
     def shortened(self, made: Compressed, method: Method, encoded: EncodedVideo) -> Compressed:
         """Return what the family itself leaves of a method's result; by default all of it."""
         return made
-
-    def with_structure(
-        self, tokens: Float[Tensor, "n d"], order: Int[Tensor, "n"]
-    ) -> tuple[Float[Tensor, "v d"], Int[Tensor, "v"]]:
-        """Add the structure tokens of the layout, with -1 in the order; by default there are none."""
-        return tokens, order
-
-    def frame_texts(self, times: Sequence[float], video: Video) -> list[str]:
-        """Return the text before the tokens of each time, and the text after the last.
-
-        By default all tokens stand together, without text.
-        """
-        return ["", ""]
-
-    def rope(
-        self, length: int, runs: list[tuple[int, int]], layout: TokenLayout, video: Video
-    ) -> Int[Tensor, "3 L"] | None:
-        """Return positions on three axes; None for families that count tokens."""
-        return None
-
-    def row(self, prompt: Prompt, placed: VideoInPrompt) -> Row:
-        """Return one prompt's token ids: as many placeholders as there are tokens, between the family's texts."""
-        content: ChatText = prompt.content
-        layout: TokenLayout = placed.layout
-        texts = self.frame_texts(layout.times, content.video)
-        counts = layout.counts if len(texts) > 2 or len(layout.counts) == 1 else (sum(layout.counts),)
-        counts = (*counts[:-1], counts[-1] + len(placed.tokens) - sum(counts))  # structure tokens come last
-        before, after = content.text.split(self.placeholder)
-        tokenized = self.tokenizer(before + self.token.join(texts) + after)["input_ids"]
-        ids: list[int] = []
-        runs: list[tuple[int, int]] = []
-        left = iter(counts)
-        for number in tokenized:
-            if number == self.token_id:
-                runs.append((len(ids), next(left)))
-                ids.extend([number] * runs[-1][1])
-            else:
-                ids.append(number)
-        labels = [IGNORED] * len(ids)
-        for segment in content.following:
-            more = self.token_ids(segment.text)
-            ids.extend(more)
-            labels.extend(more if segment.supervised else [IGNORED] * len(more))
-        visual = torch.cat([torch.arange(start, start + count) for start, count in runs])
-        positions = self.rope(len(ids), runs_of(visual), layout, content.video)
-        return Row(torch.tensor(ids), visual, positions, torch.tensor(labels))
-
-    @torch.inference_mode()
-    def place(self, prompts: Sequence[Prompt], videos: Sequence[VideoInPrompt]) -> DecoderInput:
-        """Build token ids with placeholders, positions, and the visual tokens that take their place."""
-        return self.place_each(prompts, videos)[0]
-
-    def place_each(
-        self, prompts: Sequence[Prompt], videos: Sequence[VideoInPrompt]
-    ) -> tuple[DecoderInput, Int[Tensor, "B L"]]:
-        """Do the work of `place` in the caller's gradient mode; also return labels for training."""
-        rows = [self.row(prompt, video) for prompt, video in zip(prompts, videos, strict=True)]
-        length = max(len(row.ids) for row in rows)
-        ids = torch.full((len(rows), length), self._pad)
-        mask = torch.zeros_like(ids)
-        labels = torch.full_like(ids, IGNORED)
-        for place, row in enumerate(rows):
-            start = length - len(row.ids)
-            ids[place, start:], mask[place, start:], labels[place, start:] = row.ids, 1, row.labels
-        arguments: dict[str, Any] = {"input_ids": ids, "attention_mask": mask}
-        if rows[0].positions is not None:
-            arguments |= self._positions(rows, mask)
-        arguments = {name: tensor.to(self.device) for name, tensor in arguments.items()}
-        arguments["mm_encoder_outputs"] = {self.modality: self.encoder_output(videos)}
-        at = tuple(row.visual + length - len(row.ids) for row in rows)
-        visual = tuple((int(one[0]), len(one)) for one in at)
-        return DecoderInput(arguments, length, visual, scattered=at), labels.to(self.device)
-
-    def _positions(self, rows: Sequence[Row], mask: Int[Tensor, "B L"]) -> dict[str, Tensor]:
-        """Return positions in the text and on three axes, [4,B,L], zero where a row is padded, and token types."""
-        positions = torch.zeros(4, *mask.shape, dtype=torch.long)
-        kinds = torch.zeros_like(mask)
-        for place, row in enumerate(rows):
-            assert row.positions is not None  # a family has them for all rows or for none
-            start = mask.shape[1] - len(row.ids)
-            positions[0, place, start:] = torch.arange(len(row.ids))
-            positions[1:, place, start:] = row.positions
-            kinds[place, start + row.visual] = 2  # the number of videos among modalities
-        return {"position_ids": positions, "mm_token_type_ids": kinds}
-
-    def encoder_output(self, videos: Sequence[VideoInPrompt]) -> BaseModelOutputWithPooling:
-        """Return the tokens of all prompts in the format of the model's own encoder."""
-        return BaseModelOutputWithPooling(pooler_output=tuple(video.tokens for video in videos))
-
-    @property
-    def _pad(self) -> int:
-        pad = self.tokenizer.pad_token_id
-        return pad if pad is not None else (self.tokenizer.eos_token_id or 0)
 
     @torch.inference_mode()
     def relevance(self, encoded: EncodedVideo, prompt: Prompt) -> Float[Tensor, "T"]:

@@ -164,7 +164,10 @@ class LlavaVideo(Backbone):
         ids = torch.arange(BENCHMARK_TOKENS)[None] % self.model.config.text_config.vocab_size
         ids[0, BENCHMARK_TOKENS // 3] = self.model.config.video_token_id
         span = torch.tensor([[BENCHMARK_TOKENS // 2, BENCHMARK_TOKENS - 10]])
-        return self._embedded("", {"input_ids": ids, "attention_mask": torch.ones_like(ids), "question_span": span})
+        padded = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "question_span": span}
+        own = ids[0, BENCHMARK_TOKENS // 2 : BENCHMARK_TOKENS - 10].to(self.device)
+        with torch.inference_mode():
+            return replace(self._embedded("", padded), question_tokens=self.model.get_input_embeddings()(own))
 
     @torch.inference_mode()
     def _embedded(self, question: str, padded: Mapping[str, Tensor]) -> Prompt:
@@ -174,8 +177,8 @@ class LlavaVideo(Backbone):
 
     @property
     def parts(self) -> Mapping[str, nn.Module]:
-        """AVIOT's trained parts."""
-        return self.model.model.parts
+        """AVIOT's trained parts; none of a LLaVA-Video checkpoint as its authors publish it."""
+        return {} if self.model.starts_fresh else self.model.model.parts
 
     @torch.inference_mode()
     def features(self, encoded: EncodedVideo, method: Method, *, conditioned: bool) -> VideoFeatures:

@@ -65,6 +65,7 @@ class AviotForConditionalGeneration(AviotPreTrainedModel, GenerationMixin):
     of videos that have been encoded before (None in it stands for the next video of the pixels).
     """
 
+    starts_fresh = False  # True for a LLaVA-Video checkpoint, which has no trained parts of AVIOT
     accepts_loss_kwargs = False  # losses are means over the batch; a Trainer must scale them itself
     _tied_weights_keys = {"lm_head.weight": "model.language_model.embed_tokens.weight"}  # noqa: RUF012
 
@@ -112,6 +113,7 @@ class AviotForConditionalGeneration(AviotPreTrainedModel, GenerationMixin):
         model = loaded[0] if isinstance(loaded, tuple) else loaded
         model.name_or_path = str(folder)
         model.generation_config = settings
+        model.starts_fresh = source.layout == "llava-video"
         return loaded
 
     def forward(

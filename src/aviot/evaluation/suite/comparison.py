@@ -50,6 +50,8 @@ def sampling_name(sampling: Mapping[str, Any]) -> str:
 
 def paper_score(benchmark: str, sampling: str, setting: Setting, part: str | None = None) -> PaperScore | None:
     """Return the paper's score of a benchmark, or of one of its parts, under a setting; None if it has none."""
+    if setting.other is not None:
+        return None
     for table in paper_tables():
         if table["sampling"] != sampling or table.get("benchmark") != (benchmark if part else None):
             continue
@@ -115,7 +117,7 @@ def compare(
     benchmark: Benchmark, rows: Sequence[Row], sampling: str, *, is_limited: bool = False
 ) -> list[BenchmarkScore]:
     """Return the scores of every setting on the whole benchmark, then on each of its parts if it has several."""
-    settings = {row["setting"]: Setting(row["compressor"], row["ratio"]) for row in rows}
+    settings = {row["setting"]: Setting(row["compressor"], row["ratio"], row.get("other")) for row in rows}
     whole = [
         _score(benchmark, None, [row for row in rows if row["setting"] == name], setting, sampling)
         for name, setting in settings.items()
@@ -222,7 +224,7 @@ def _is_right(row: Row) -> bool:
 
 def _notes(benchmark: Benchmark, part: str | None, rows: Sequence[Row], setting: Setting) -> Iterator[str]:
     """Yield reasons why a score is not directly comparable with the paper's."""
-    if setting.ratio is None:
+    if setting.ratio is None and setting.other is None:
         yield UNCOMPRESSED_NOTE
     if benchmark.name == "activitynetqa" and not _is_judged(rows):
         yield "exact match; the paper's figure is a GPT-4o judge's, so evaluate with a judge to compare"

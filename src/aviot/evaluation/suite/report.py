@@ -9,7 +9,7 @@ from aviot.backbones.llava_video.checkpoint import read_source
 from aviot.evaluation.intervals import Interval
 from aviot.evaluation.report import markdown_text
 from aviot.evaluation.suite.comparison import BenchmarkScore, SettingDifference, paper_sweep
-from aviot.utils.files import write_durably
+from aviot.utils.files import has_content, write_durably
 from aviot.utils.printing import json_text
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ def as_dict(report: SuiteReport) -> dict[str, Any]:
 def write_report(report: SuiteReport, folder: Path) -> bool:
     """Write all files, plots only with matplotlib; return whether the report is new or has changed."""
     data = json_text(as_dict(report), indent=2).encode() + b"\n"
-    is_new = not (folder / JSON).is_file() or (folder / JSON).read_bytes() != data
+    is_new = not has_content(folder / JSON, data)
     write_durably(folder / MARKDOWN, as_markdown(report).encode())
     write_durably(folder / JSON, data)
     try:

@@ -19,12 +19,14 @@ PARTS = ("compressor", "question_projection")
 class AviotMethod(FrameMethod):
     """AVIOT: optimal transport of frames onto supports at three granularities, conditioned on the question.
 
-    It needs a model that was trained with it; `bind` takes the model's parts.
+    It needs a model that was trained with it; `bind` takes the model's parts. On a model that was not, a backbone runs
+    training-free AVIOT instead.
     """
 
     name = "aviot"
     title = "AVIOT"
     trained = True
+    stand_in = "aviot-free"
     uses_question = True
     needs = frozenset({"frame_means"})
 

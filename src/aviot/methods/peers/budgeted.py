@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from aviot.budget import Budget
@@ -22,16 +22,22 @@ class BudgetedMethod(TokenMethod):
     def compress(self, video: VideoFeatures, *, question: Float[Tensor, "d"] | None, budget: Budget) -> Compressed:
         """Reduce the video to at most the budget's count of tokens, with products in full precision.
 
-        Raises ValueError for tokens that are not finite: a selection may drop them and answer from the others.
+        Raises ValueError for tokens or extras that are not finite: a selection may drop them and answer from others.
         """
         finite = FiniteCheck()
         finite.require(video.features, "the video's tokens are")
+        for name in sorted(self.needs & video.extras.keys()):
+            finite.require(video.extras[name], f"values of the extra {name!r} are")
         finite.raise_pending()
         limit = video.limit(budget)
-        if limit >= video.frames * video.patches:
-            return Compressed.kept(video, torch.arange(video.frames * video.patches, device=video.features.device))
         with full_precision(video.features.device):
+            if limit >= video.frames * video.cells:
+                return self.everything(video)
             return self.reduce(video, question, limit)
+
+    def everything(self, video: VideoFeatures) -> Compressed:
+        """Return every token unchanged."""
+        return Compressed.kept(video, torch.arange(video.frames * video.patches, device=video.features.device))
 
     @abstractmethod
     def reduce(self, video: VideoFeatures, question: Float[Tensor, "d"] | None, limit: int) -> Compressed:
@@ -40,7 +46,7 @@ class BudgetedMethod(TokenMethod):
     def refuse_below(self, least: int, video: VideoFeatures, limit: int, reason: str) -> None:
         """Raise ValueError if the limit is below the smallest number of tokens that the method can return."""
         if limit < least:
-            total = video.frames * video.patches
+            total = video.frames * video.cells
             raise ValueError(
                 f"method {self.name!r} keeps at least {least} of {total} tokens ({least / total:.1%}) of a video of "
                 f"{video.frames} frames, because {reason}; the budget allows {limit}. Give a larger budget, or choose "
@@ -62,3 +68,13 @@ def largest_within(count: Callable[[float], int], limit: int, low: float, high: 
         else:
             high = middle
     return low
+
+
+def most_attended_of_frames(attention: Float[Tensor, "T N"], limit: int) -> Int[Tensor, "n"]:
+    """Return flat indices of the most attended token of each frame, of at most `limit` frames, ascending.
+
+    For budgets below one token per frame: the frames whose best token is least attended get none.
+    """
+    best = attention.max(1)
+    each = torch.arange(len(attention), device=attention.device) * attention.shape[1] + best.indices
+    return each[best.values.argsort(descending=True, stable=True)[:limit]].sort().values

@@ -43,12 +43,15 @@ def dycoke(x: Float[Tensor, "T N C"], count: int) -> Int[Tensor, "n"]:
     frames, patches, device = len(x), x.shape[1], x.device
     reduced, whole = reduced_and_whole(frames)
     places = torch.arange(patches, device=device)
-    runs = {frame: frame * patches + places for frame in whole}
+    kept = torch.tensor(whole, device=device)
+    index, frame = [kept[:, None] * patches + places], [kept[:, None].expand(-1, patches)]
     if reduced:
         own, other = (torch.tensor(list(part), device=device) for part in (reduced.keys(), reduced.values()))
         changed = frame_cosines(x, own, other).argsort(dim=1, stable=True)[:, :count]
-        runs |= dict(zip(reduced, own[:, None] * patches + changed, strict=True))
-    return torch.cat([runs[frame] for frame in sorted(runs)])
+        index.append(own[:, None] * patches + changed)
+        frame.append(own[:, None].expand_as(changed))
+    order = torch.cat([part.flatten() for part in frame]).argsort(stable=True)
+    return torch.cat([part.flatten() for part in index])[order]
 
 
 class DyCoke(BudgetedMethod):

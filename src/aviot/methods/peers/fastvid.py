@@ -13,12 +13,12 @@ from torch import Tensor
 from aviot.methods.aviot.numerics import working_dtype
 from aviot.methods.base import Compressed
 from aviot.methods.features import VideoFeatures
-from aviot.methods.peers.budgeted import BudgetedMethod
+from aviot.methods.peers.budgeted import BudgetedMethod, most_attended_of_frames
 from aviot.methods.peers.chunks import chunk_size
 from aviot.methods.peers.density_peaks import density_peaks, ranks
 from aviot.methods.peers.fastvid_merge import Anchors, Span, merge_into
 from aviot.methods.peers.merged import Sources, merged
-from aviot.methods.peers.newline_indices import newlines_of_used_rows, with_newlines
+from aviot.methods.peers.newline_indices import insert_newlines, newlines_of_used_rows
 from aviot.methods.peers.segments import cut_segments, neighbour_cosines
 
 Variant = Literal["ov", "lv", "q25"]
@@ -168,8 +168,7 @@ def add_newlines(
 ) -> tuple[Int[Tensor, "m"], Float[Tensor, "m C"]]:
     """Return indices and tokens in the sequence with a newline after every row; rows without tokens have none."""
     newlines = newlines_of_used_rows(made.index, columns)
-    places, order = torch.cat((with_newlines(made.index, columns), newlines)).sort()
-    return places, torch.cat((made.tokens, newline.to(made.tokens).expand(len(newlines), -1)))[order]
+    return insert_newlines(made.index, made.tokens, newlines, columns, newline)
 
 
 def mean_query_attention(
@@ -214,10 +213,7 @@ class FastVID(BudgetedMethod):
         x, attention = video.features, video.extras["attention"].to(video.features.device)
         count = self.count_within(x, limit)
         if not count:
-            best = attention.max(1)
-            first = torch.arange(video.frames, device=x.device) * video.patches + best.indices
-            kept = best.values.argsort(descending=True, stable=True)[:limit]
-            return Compressed.kept(video, first[kept].sort().values)
+            return Compressed.kept(video, most_attended_of_frames(attention, limit))
         made = fastvid(x, attention, None, self.parameters, count)
         return merged(video, made.sources, made.tokens)
 

@@ -15,7 +15,7 @@ from aviot.methods.peers.mixtures import SparseSums
 class Sources(NamedTuple):
     """Sources of merged tokens: entry j adds `weight[j]` times source `source[j]` to token `token[j]`, in any order.
 
-    The weights of each token sum to one.
+    The weights of each token sum to one, except where a method adds tokens up.
     """
 
     token: Int[Tensor, "e"]
@@ -30,13 +30,14 @@ class Sources(NamedTuple):
         """Return the mean time, row and column of each of `count` tokens, summed in float64."""
         device, patches = self.token.device, grid[0] * grid[1]
         seconds = torch.tensor(times, dtype=torch.float64, device=device)
-        summed = seconds.new_zeros(count, 3)
-        chunk = chunk_size(3)
+        summed = seconds.new_zeros(count, 4)
+        chunk = chunk_size(4)
         for token, source, weight in zip(*(part.split(chunk) for part in self), strict=True):
             row, column = grid_positions(grid, source % patches)
             values = torch.stack((seconds[source // patches], row.to(seconds), column.to(seconds)), 1)
+            values = torch.cat((values, torch.ones_like(values[:, :1])), 1)
             summed.index_add_(0, token, weight.to(seconds)[:, None] * values)
-        return summed.float()
+        return (summed[:, :3] / summed[:, 3:]).float()
 
 
 def merged(video: VideoFeatures, sources: Sources, tokens: Float[Tensor, "n D"]) -> Compressed:

@@ -1,7 +1,7 @@
 """Indices in a sequence that has a newline token after every row of a frame's grid."""
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 
@@ -18,6 +18,18 @@ def row_newlines(rows: Int[Tensor, "n"], columns: int) -> Int[Tensor, "n"]:
 def newlines_of_used_rows(index: Int[Tensor, "n"], columns: int) -> Int[Tensor, "m"]:
     """Return where the newlines of rows with at least one of the tokens stand."""
     return row_newlines((index // columns).unique(), columns)
+
+
+def insert_newlines(
+    index: Int[Tensor, "n"],
+    tokens: Float[Tensor, "n C"],
+    newlines: Int[Tensor, "m"],
+    columns: int,
+    newline: Float[Tensor, "C"],
+) -> tuple[Int[Tensor, "n+m"], Float[Tensor, "n+m C"]]:
+    """Return the places of tokens with these flat indices and of newlines, ascending, and what stands there."""
+    places, order = torch.cat((with_newlines(index, columns), newlines)).sort()
+    return places, torch.cat((tokens, newline.to(tokens).expand(len(newlines), -1)))[order]
 
 
 def newlines_behind_frames(index: Int[Tensor, "n"], frames: int, grid: tuple[int, int]) -> Int[Tensor, "m"]:

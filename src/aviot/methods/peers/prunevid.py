@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -13,7 +14,7 @@ from aviot.methods.base import Compressed
 from aviot.methods.features import VideoFeatures
 from aviot.methods.peers.budgeted import BudgetedMethod, largest_within
 from aviot.methods.peers.chunks import chunk_size
-from aviot.methods.peers.density_peaks import density_peaks
+from aviot.methods.peers.density_peaks import cluster
 from aviot.methods.peers.groups import TokenGroups
 
 
@@ -67,27 +68,14 @@ class Segmentation:
         return sum(map(sum, self.sizes(parameters)))
 
 
-def cluster(tokens: Float[Tensor, "*B n D"], clusters: int, neighbours: int) -> Int[Tensor, "*B n"]:
-    """Return each token's cluster, numbered by the score of its centre, the best first.
-
-    A token belongs to the nearest centre (the better one of equally near ones), a centre to itself. The original adds
-    random noise below 1e-6 to densities; here there is none.
-    """
-    distances, score = density_peaks(tokens, neighbours)
-    centres = score.argsort(dim=-1, descending=True, stable=True)[..., :clusters]
-    rows = centres[..., None].expand(*centres.shape, distances.shape[-1])
-    labels = distances.gather(-2, rows).argmin(-2)
-    return labels.scatter(-1, centres, torch.arange(clusters, device=labels.device).expand_as(centres))
-
-
 def segment(features: Float[Tensor, "T N D"], parameters: PruneVidParameters = PUBLISHED) -> Segmentation:
     """Cut a video where clusters of frames change, and find what is static in each segment."""
     frames = len(features)
-    means = torch.stack([frame.float().mean(0) for frame in features])
-    labels = cluster(means, max(1, int(frames * parameters.segment_ratio)), parameters.neighbours)
+    means = features.mean(1, dtype=torch.float32)
+    labels, _ = cluster(means, max(1, int(frames * parameters.segment_ratio)), parameters.neighbours)
     refined = refine(labels.tolist())
     lengths = tuple(len(list(run)) for _, run in groupby(refined))
-    static = torch.stack([steadiness(part) > parameters.static_threshold for part in features.split(lengths)])
+    static = steadiness(features, torch.tensor(lengths, device=features.device)) > parameters.static_threshold
     return Segmentation(labels, tuple(refined), lengths, static, tuple(static.sum(1).tolist()))
 
 
@@ -115,16 +103,31 @@ def refine(labels: Sequence[int]) -> list[int]:
     return [label for label, length in done for _ in range(length)]
 
 
-def steadiness(tokens: Float[Tensor, "W N D"]) -> Float[Tensor, "N"]:
-    """Return the mean cosine of each position's tokens in different frames; -1 for a single frame.
+def steadiness(features: Float[Tensor, "T N D"], lengths: Int[Tensor, "G"]) -> Float[Tensor, "G N"]:
+    """Return the mean cosine of each position's tokens in different frames of a segment; -1 for a single frame.
 
     The original divides zero by zero for a single frame, whose tokens are then static or dynamic by rounding.
     """
-    frames = len(tokens)
-    if frames == 1:
-        return tokens.new_full((tokens.shape[1],), -1.0, dtype=torch.float32)
-    total = normalize(tokens.float(), dim=-1, eps=1e-12).sum(0)
-    return (total.square().sum(-1) - frames) / (frames * (frames - 1))
+    squares = []
+    for part in _positions(features):
+        unit = normalize(part.float(), dim=-1, eps=1e-12)
+        squares.append(_over_segments(unit, lengths, "sum").square().sum(-1))
+    count = lengths[:, None]
+    pairs = (count * (count - 1)).clamp_min(1)
+    return ((torch.cat(squares, 1) - count) / pairs).masked_fill(count == 1, -1.0)
+
+
+def _positions(features: Float[Tensor, "T N D"]) -> tuple[Tensor, ...]:
+    """Split positions into parts that fit in memory in float32."""
+    return features.split(chunk_size(len(features) * features.shape[2]), dim=1)
+
+
+def _over_segments(
+    values: Float[Tensor, "T n D"], lengths: Int[Tensor, "G"], how: Literal["sum", "mean"]
+) -> Float[Tensor, "G n D"]:
+    """Return the sum or mean of each position over the frames of each segment."""
+    summed = torch.segment_reduce(values.flatten(1), how, lengths=lengths, axis=0)
+    return summed.unflatten(1, values.shape[1:])
 
 
 def merge(
@@ -134,31 +137,54 @@ def merge(
 
     Groups of clustered tokens come in the order of their centres' scores, others in that of their positions.
     """
-    frames, patches, _ = features.shape
-    labels = torch.empty((frames, patches), dtype=torch.long, device=features.device)
-    made = start = 0
-    for length, static in zip(segments.lengths, segments.static, strict=True):
-        part = features[start : start + length]
-        still, moving = static.nonzero()[:, 0], (~static).nonzero()[:, 0]
-        for positions, tokens in ((still, part[:, still].float().mean(0, keepdim=True)), (moving, part[:, moving])):
-            own = _clustered(tokens, parameters) + made
-            labels[start : start + length, positions] = own
-            made += own.shape[0] * parameters.clusters(own.shape[1])
-        start += length
-    sources = torch.arange(frames * patches, device=features.device)
-    return TokenGroups(sources, labels.flatten(), made)
+    (frames, patches, _), device = features.shape, features.device
+    lengths = torch.tensor(segments.lengths, device=device)
+    owner = torch.arange(len(lengths), device=device).repeat_interleave(lengths)
+    static, moving = segments.static, ~segments.static[owner]
+    means = torch.cat([_over_segments(part.float(), lengths, "mean") for part in _positions(features)], 1)
+    still = list(segments.static_counts)
+    left = [patches - count for count, length in zip(still, segments.lengths, strict=True) for _ in range(length)]
+    first_still, first_moving, made = _numbering(segments, parameters)
+    of_static = clustered(means, static, still, parameters) + torch.tensor(first_still, device=device)[:, None]
+    of_moving = clustered(features, moving, left, parameters) + torch.tensor(first_moving, device=device)[:, None]
+    labels = torch.where(moving, of_moving, of_static[owner])
+    return TokenGroups(torch.arange(frames * patches, device=device), labels.flatten(), made)
 
 
-def _clustered(tokens: Float[Tensor, "W n D"], parameters: PruneVidParameters) -> Int[Tensor, "W n"]:
-    """Return groups of the tokens of each frame, numbered on from frame to frame."""
-    frames, count, _ = tokens.shape
-    clusters = parameters.clusters(count)
-    if count > parameters.unclustered:
-        parts = tokens.split(chunk_size(count**2))
-        labels = torch.cat([cluster(part, clusters, parameters.neighbours) for part in parts])
-    else:
-        labels = torch.arange(count, device=tokens.device).expand(frames, -1)
-    return labels + clusters * torch.arange(frames, device=tokens.device)[:, None]
+def _numbering(segments: Segmentation, parameters: PruneVidParameters) -> tuple[list[int], list[int], int]:
+    """Return the first group of each segment's static tokens and of each frame's others, and the number of groups."""
+    first_still, first_moving, made = [], [], 0
+    for length, (still, moving) in zip(segments.lengths, segments.sizes(parameters), strict=True):
+        first_still.append(made)
+        first_moving += [made + still + frame * (moving // length) for frame in range(length)]
+        made += still + moving
+    return first_still, first_moving, made
+
+
+def clustered(
+    values: Float[Tensor, "S N D"], mask: Bool[Tensor, "S N"], sizes: list[int], parameters: PruneVidParameters
+) -> Int[Tensor, "S N"]:
+    """Return the group of each token in a mask among those of its set, which has one of `sizes`; others' mean nothing.
+
+    Small sets have a group for each token.
+    """
+    labels = mask.cumsum(1) - 1
+    large = [number for number, size in enumerate(sizes) if size > parameters.unclustered]
+    most = max((sizes[number] for number in large), default=0)
+    members = (~mask).to(torch.uint8).argsort(dim=1, stable=True)[:, :most]
+    for part in torch.tensor(large, dtype=torch.long).split(chunk_size(most * max(most, values.shape[2]))):
+        if not len(part):
+            break
+        counts = [sizes[number] for number in part.tolist()]
+        size = torch.tensor(counts, device=values.device)
+        wanted = torch.tensor([parameters.clusters(count) for count in counts], device=values.device)
+        at = part.to(values.device)
+        here = members[at]
+        there = torch.arange(most, device=values.device) < size[:, None]
+        near = size.clamp_max(parameters.neighbours)
+        own, _ = cluster(values[at[:, None], here], wanted, near, there)
+        labels[at] = labels[at].scatter(1, here, own)
+    return labels
 
 
 class PruneVid(BudgetedMethod):

@@ -21,7 +21,10 @@ def _full(name: str, second: InsideMethod) -> TwoStage:
 
 
 def holitom() -> TwoStage:
-    """Return HoliTom with its inner merge."""
+    """Return HoliTom with its inner merge, the rows named HoliTom in its paper's tables; those "w/o M" are `holitom`.
+
+    The paper's ratio counts the tokens that enter, as the budget does; from layer 18 on half of them are left.
+    """
     return _full("holitom", Folding())
 
 

@@ -1,4 +1,7 @@
-"""Kernel that decides every segment's budget: one program per video."""
+"""Kernel that decides every segment's budget: one program per video.
+
+Sizes such as NB are explained in the docstring of `aviot.methods.aviot.kernels`.
+"""
 
 import triton
 import triton.language as tl

@@ -1,4 +1,7 @@
-"""Kernels of the branches' forms within a segment, and of their changes across segments."""
+"""Kernels of the branches' forms within a segment, and of their changes across segments.
+
+Sizes such as NB are explained in the docstring of `aviot.methods.aviot.kernels`.
+"""
 
 import triton.language as tl
 

@@ -1,4 +1,7 @@
-"""Kernel of the divergences' gradients, one region at a time."""
+"""Kernel of the divergences' gradients, one region at a time.
+
+Sizes such as NB are explained in the docstring of `aviot.methods.aviot.kernels`.
+"""
 
 import triton.language as tl
 

@@ -1,4 +1,7 @@
-"""Kernels of one edge between two regions: how alike they look, and how far their plans are apart."""
+"""Kernels of one edge between two regions: how alike they look, and how far their plans are apart.
+
+Sizes such as NB are explained in the docstring of `aviot.methods.aviot.kernels`.
+"""
 
 import triton.language as tl
 

@@ -1,4 +1,7 @@
-"""Kernel of one segment's distortion, or with REVERSE of its gradients."""
+"""Kernel of one segment's distortion, or with REVERSE of its gradients.
+
+Sizes such as NB are explained in the docstring of `aviot.methods.aviot.kernels`.
+"""
 
 import triton.language as tl
 

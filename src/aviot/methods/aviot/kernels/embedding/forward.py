@@ -1,4 +1,7 @@
-"""Kernels around the embedding's matrix products: descriptors, activation, layer norm and question weights."""
+"""Kernels around the embedding's matrix products: descriptors, activation, layer norm and question weights.
+
+Sizes such as NB are explained in the docstring of `aviot.methods.aviot.kernels`.
+"""
 
 import triton
 import triton.language as tl

@@ -1,4 +1,7 @@
-"""Kernels of the fused output's gradients: to the features, the gates and the plans' rows."""
+"""Kernels of the fused output's gradients: to the features, the gates and the plans' rows.
+
+Sizes such as NB are explained in the docstring of `aviot.methods.aviot.kernels`.
+"""
 
 import triton.language as tl
 

@@ -1,4 +1,7 @@
-"""Kernel that mixes one segment's sources at one patch into its supports."""
+"""Kernel that mixes one segment's sources at one patch into its supports.
+
+Sizes such as NB are explained in the docstring of `aviot.methods.aviot.kernels`.
+"""
 
 import triton
 import triton.language as tl

@@ -1,4 +1,7 @@
-"""Kernel of the gate's parameter gradients; its statistics carry no gradient."""
+"""Kernel of the gate's parameter gradients; its statistics carry no gradient.
+
+Sizes such as NB are explained in the docstring of `aviot.methods.aviot.kernels`.
+"""
 
 import triton
 import triton.language as tl

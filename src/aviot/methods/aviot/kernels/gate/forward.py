@@ -1,4 +1,7 @@
-"""Kernel of the gate: statistics, then its weights, of some supports at one position."""
+"""Kernel of the gate: statistics, then its weights, of some supports at one position.
+
+Sizes such as NB are explained in the docstring of `aviot.methods.aviot.kernels`.
+"""
 
 import triton
 import triton.language as tl

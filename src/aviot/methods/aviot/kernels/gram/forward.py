@@ -1,4 +1,7 @@
-"""Kernel of the sources' products at some patches of one segment."""
+"""Kernel of the sources' products at some patches of one segment.
+
+Sizes such as NB are explained in the docstring of `aviot.methods.aviot.kernels`.
+"""
 
 import triton
 import triton.language as tl

@@ -1,4 +1,7 @@
-"""Kernel and launch of the patches' motion."""
+"""Kernel and launch of the patches' motion.
+
+Sizes such as NB are explained in the docstring of `aviot.methods.aviot.kernels`.
+"""
 
 import torch
 import triton

@@ -1,4 +1,7 @@
-"""Kernel and launch of the position residual."""
+"""Kernel and launch of the position residual.
+
+Sizes such as NB are explained in the docstring of `aviot.methods.aviot.kernels`.
+"""
 
 import torch
 import triton

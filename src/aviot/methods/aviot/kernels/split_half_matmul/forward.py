@@ -1,4 +1,7 @@
-"""Kernels that split factors into halves, and add up a product's parts."""
+"""Kernels that split factors into halves, and add up a product's parts.
+
+Sizes such as NB are explained in the docstring of `aviot.methods.aviot.kernels`.
+"""
 
 import triton
 import triton.language as tl

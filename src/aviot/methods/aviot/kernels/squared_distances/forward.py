@@ -1,4 +1,7 @@
-"""Kernel and launch of the squared distances."""
+"""Kernel and launch of the squared distances.
+
+Sizes such as NB are explained in the docstring of `aviot.methods.aviot.kernels`.
+"""
 
 import triton
 import triton.language as tl

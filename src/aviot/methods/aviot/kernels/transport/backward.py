@@ -2,6 +2,8 @@
 
 All granularities are one launch: they depend on each other only through starts, which carry no gradient. Values that
 the forward kernels did not store are computed again.
+
+Sizes such as NB are explained in the docstring of `aviot.methods.aviot.kernels`.
 """
 
 import triton

@@ -1,4 +1,7 @@
-"""Kernels of one round: move the supports, compute their costs, solve the coupling."""
+"""Kernels of one round: move the supports, compute their costs, solve the coupling.
+
+Sizes such as NB are explained in the docstring of `aviot.methods.aviot.kernels`.
+"""
 
 import triton.language as tl
 

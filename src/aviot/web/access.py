@@ -1,4 +1,4 @@
-"""Access control of the app: by bind address, by a request's Host and Origin, and by a token."""
+"""Access control of servers: by bind address, by a request's Host and Origin, and by a token."""
 
 import hmac
 import ipaddress
@@ -99,10 +99,10 @@ class Access:
         """Raise AccessError unless a request's Host and Origin headers are allowed."""
         found = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
         if found is None or not self._answers_to(found["name"].lower(), found["port"]):
-            raise AccessError("this app answers only to the address it is served at")
+            raise AccessError("this server answers only to the address it is served at")
         for origin in origins:
             if not _is_of(origin, hosts[0]):
-                raise AccessError("only the app's own page may send requests")
+                raise AccessError("only the pages of this server may send requests from a browser")
 
     def admits(self, token: str) -> bool:
         """Return whether this is the token; the comparison takes constant time."""

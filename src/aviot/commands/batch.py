@@ -1,0 +1,160 @@
+"""`aviot batch`."""
+
+import json
+import sys
+from contextlib import redirect_stdout
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aviot.commands.model import ModelChoice
+from aviot.commands.options import (
+    Device,
+    DeviceMap,
+    Download,
+    Dtype,
+    Fps,
+    Frames,
+    Json,
+    Keep,
+    MaxFrames,
+    MaxNewTokens,
+    MethodOption,
+    Model,
+    ModelRatio,
+    Quantize,
+    ReadTimeout,
+    Revision,
+    SourceFps,
+    chosen_budget,
+)
+from aviot.commands.terminal import counted, hints, mistakes, refuse, say
+from aviot.methods.registry import DEFAULT
+
+MAX_LISTED = 20
+
+Questions = Annotated[
+    Path, typer.Argument(help="JSON, JSONL or a dataset folder: video, question, options, id.", show_default=False)
+]
+Output = Annotated[Path, typer.Option("--output", "-o", help="File of the answers (JSONL).", show_default=False)]
+Videos = Annotated[
+    Path | None, typer.Option(help="Folder that video paths are relative to. Default: that of QUESTIONS.")
+]
+Workers = Annotated[
+    int | None,
+    typer.Option(help="Number of processes that answer, each with the model. Default: one per GPU, else one."),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        help="Address of a Ray cluster, whose machines see model and videos at the same paths. Default: this machine."
+    ),
+]
+Instruction = Annotated[
+    str | None, typer.Option(help="Instruction after an open question; pass '' for none. Default: a word or phrase.")
+]
+ChoiceInstruction = Annotated[
+    str | None, typer.Option(help="Instruction after the options; pass '' for none. Default: answer with the letter.")
+]
+
+
+def batch(
+    questions: Questions,
+    output: Output,
+    model: Model = None,
+    ratio: ModelRatio = None,
+    keep: Keep = None,
+    method: MethodOption = DEFAULT,
+    videos: Videos = None,
+    workers: Workers = None,
+    address: Address = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Ask the questions that have no answer yet.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="With --resume: ask again the questions that failed.")] = False,
+    together: Annotated[
+        int, typer.Option("--batch", help="Number of questions about a video that the decoder reads at a time.")
+    ] = 1,
+    max_new_tokens: MaxNewTokens = 64,
+    choice_instruction: ChoiceInstruction = None,
+    open_instruction: Instruction = None,
+    fps: Fps = None,
+    max_frames: MaxFrames = None,
+    frames: Frames = None,
+    source_fps: SourceFps = None,
+    read_timeout: ReadTimeout = 300.0,
+    device: Device = "auto",
+    dtype: Dtype = "auto",
+    device_map: DeviceMap = None,
+    quantize: Quantize = None,
+    download: Download = False,
+    revision: Revision = None,
+    as_json: Json = False,
+) -> None:
+    """Answer questions about a corpus of videos, with several processes or machines by Ray Data.
+
+    Each video is decoded and encoded once for all its questions. Answers are appended to the output as they come, and
+    stand in the order of the questions at the end; a question that cannot be answered has the reason instead. After an
+    interruption, --resume asks what is missing. Answers are those of aviot evaluate.
+
+    Example: aviot batch questions.jsonl -o answers.jsonl --model checkpoints/aviot-7b --ratio 4
+    """
+    with mistakes():
+        if retry and not resume:
+            raise ValueError("--retry asks failed questions again; add --resume")
+        if not questions.exists():
+            raise ValueError(f"{questions}: no such file; give JSON, JSONL or a dataset folder")
+        budget = chosen_budget(ratio, keep)
+        chosen = ModelChoice.of(
+            model,
+            device,
+            dtype=dtype,
+            device_map=device_map,
+            quantize=quantize,
+            download=download,
+            revision=revision,
+        )
+        if find_spec("ray") is None:
+            raise ModuleNotFoundError("no module named 'ray'", name="ray")
+        from aviot.corpus.answers import AnswersExistError, NoAnswersError
+        from aviot.corpus.config import BatchConfig
+        from aviot.corpus.run import answer_corpus
+        from aviot.evaluation.item import Instructions
+        from aviot.video.checks import ReadLimits
+
+        given = {"choice": choice_instruction, "open": open_instruction}
+        config = BatchConfig(
+            questions=questions,
+            model=chosen.folder,
+            out=output,
+            videos=videos,
+            method=method,
+            budget=budget,
+            sampling={"fps": fps, "max_frames": max_frames, "frames": frames, "source_fps": source_fps},
+            instructions=Instructions(**{name: text for name, text in given.items() if text is not None}),
+            max_new_tokens=max_new_tokens,
+            together=together,
+            limits=ReadLimits(seconds=read_timeout),
+            loading=chosen.options,
+            device=device,
+            workers=workers,
+            address=address,
+        )
+        report = say if sys.stderr.isatty() else _silent
+        existing = hints({AnswersExistError: "--resume", NoAnswersError: "without --resume"})
+        with existing, redirect_stdout(sys.stderr):  # where Ray's own messages belong
+            result = answer_corpus(config, resume=resume, retry=retry, report=report)
+    if as_json:
+        print(json.dumps({"answers": str(output)} | result.as_dict(), indent=2))
+    for row in result.failed[:MAX_LISTED]:
+        say(f"{row['id']}: {row['failed']}")
+    more = len(result.failed) - MAX_LISTED
+    listed = f"; {more} more failures are in {output}" if more > 0 else ""
+    count = counted(result.questions - len(result.failed), "answer")
+    say(f"{output}: {count}, {len(result.failed)} failed, about {counted(result.videos, 'video')}{listed}")
+    if result.questions == len(result.failed):
+        refuse("no question could be answered; see the reasons above", code=1)
+
+
+def _silent(_: str) -> None:
+    """Ignore a progress report."""

@@ -1,0 +1,1 @@
+"""Questions over a whole corpus of videos, asked by several processes or machines."""

@@ -1,0 +1,262 @@
+"""From a request to the pieces of its answer: find, open, compress, and decode, each as far ahead as there is room."""
+
+import asyncio
+import time
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from http import HTTPStatus
+from typing import Any
+
+from aviot import methods
+from aviot.backbones.base import VideoInPrompt
+from aviot.budget import Budget
+from aviot.engine.base import Finish, Piece
+from aviot.serve.cache import ByteCache, SharedWork
+from aviot.serve.chat import Chat
+from aviot.serve.media import Library, Media
+from aviot.serve.metrics import Metrics
+from aviot.serve.provenance import provenance_of
+from aviot.serve.remote import Fetcher, is_remote
+from aviot.serve.settings import Settings
+from aviot.serve.text import AnswerStream
+from aviot.serve.videos import Opened, Videos, Worker, video_key
+from aviot.session import PreparedPrompt, VideoLM, VideoSession
+from aviot.web.refusal import Refused
+
+PROMPTS_AHEAD = 4  # prompts that are compressed and wait inside the engine for a place
+RETRY_SECONDS = 2
+HELPERS = 2  # threads that decode base64 and hash
+
+
+@dataclass(frozen=True)
+class Begun:
+    """The beginning of an answer: the sizes of its prompt."""
+
+    frames: int
+    prompt_tokens: int
+    visual_before: int
+    visual_after: int
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The end of an answer."""
+
+    finish: Finish
+    tokens: int
+    visual_after: int
+    budget: Budget
+    asked: "AskedAbout"
+    provenance: dict[str, Any] | None
+
+
+Event = Begun | Ended | str
+Emit = Callable[[Event], None]
+
+
+@dataclass(frozen=True)
+class AskedAbout:
+    """What an explanation of an answer needs: the video's key, and the question with its settings."""
+
+    video: Hashable
+    question: str
+    method: str
+    budget: Budget
+    max_new_tokens: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Tokens:
+    """The compressed tokens of one video for one question, and a session that can place them."""
+
+    session: VideoSession
+    video: VideoInPrompt
+
+    @property
+    def nbytes(self) -> int:
+        return self.video.tokens.nbytes
+
+
+class Answerer:
+    """One model, its engine, and the caches; answers requests on one event loop."""
+
+    def __init__(self, lm: VideoLM, settings: Settings, metrics: Metrics) -> None:
+        self.lm, self.settings, self.metrics = lm, settings, metrics
+        self.library = Library(settings)
+        self.fetcher = Fetcher(settings.limits.upload_bytes)
+        self.videos = Videos(lm, settings, metrics)
+        self.tokens: ByteCache[_Tokens] = ByteCache(settings.token_bytes, lambda tokens: tokens.nbytes)
+        self.helpers, self.compressor = Worker("help", HELPERS), Worker("compress")
+        self._compressing: SharedWork[_Tokens] = SharedWork(lm.engine.places + PROMPTS_AHEAD)
+        self._turns = asyncio.Semaphore(lm.engine.places + PROMPTS_AHEAD)
+        self.waiting = self.running = 0
+        metrics.gauge("waiting", "Requests that wait for their turn or are prepared.", lambda: self.waiting)
+        metrics.gauge("running", "Requests that the engine works on.", lambda: self.running)
+        metrics.gauge("feature_bytes", "Bytes of kept encoder features.", lambda: self.videos.kept.used)
+        metrics.gauge("token_bytes", "Bytes of kept compressed tokens.", lambda: self.tokens.used)
+
+    def close(self) -> None:
+        """Begin no more work."""
+        self.videos.close()
+        self.helpers.close()
+        self.compressor.close()
+
+    @contextmanager
+    def admitted(self) -> Iterator[None]:
+        """Hold one of the queue's places; refuse if there is none."""
+        if self.waiting + self.running >= self.settings.limits.queue:
+            raise Refused(
+                HTTPStatus.TOO_MANY_REQUESTS,
+                f"{self.settings.limits.queue} requests are waiting already; send it again in a few seconds",
+                code="queue_full",
+                retry=RETRY_SECONDS,
+            )
+        self.waiting += 1
+        try:
+            yield
+        finally:
+            self.waiting -= 1
+
+    async def run(self, chat: Chat, emit: Emit) -> None:
+        """Answer one request; `emit` is called with its beginning, its text in parts, and its end."""
+        limits, start = self.settings.limits, time.perf_counter()
+        with self.admitted():
+            try:
+                async with asyncio.timeout(limits.answer_seconds):
+                    await self._run(chat, emit, start)
+            except TimeoutError:
+                raise Refused(
+                    HTTPStatus.GATEWAY_TIMEOUT,
+                    f"the answer was not complete after {limits.answer_seconds:.0f} s; ask for a shorter one, choose a "
+                    "smaller budget, or send it again when there are fewer requests",
+                    code="answer_timeout",
+                ) from None
+
+    async def _run(self, chat: Chat, emit: Emit, start: float) -> None:
+        async with AsyncExitStack() as turn:
+            try:
+                async with asyncio.timeout(self.settings.limits.wait_seconds):
+                    ready, session, asked = await self._prepared(chat, turn)
+            except TimeoutError:
+                raise Refused(
+                    HTTPStatus.SERVICE_UNAVAILABLE,
+                    f"the request's turn did not come within {self.settings.limits.wait_seconds:.0f} s; send it again "
+                    "later",
+                    code="wait_timeout",
+                    retry=RETRY_SECONDS,
+                ) from None
+            encoded, after = session.encoded, len(ready.video.tokens)
+            emit(Begun(len(session.video), ready.inputs.length, encoded.tokens_before, after))
+            finish, count = await self._decode(chat, ready, emit, start)
+        made = ready.video.made
+        if ready.reducing is not None:
+            after = ready.reducing.record.left
+            made = ready.reducing.record.result(ready.reducing.made, ready.reducing.order)
+        told = None
+        if chat.provenance is not None and made is not None:
+            told = await self.helpers(provenance_of, made, chat.provenance)
+        self.metrics.visual.labels("before").inc(encoded.tokens_before)
+        self.metrics.visual.labels("after").inc(after)
+        self.metrics.decoded.inc(count)
+        self.metrics.seconds.observe(time.perf_counter() - start)
+        emit(Ended(finish, count, after, asked.budget, asked, told))
+
+    async def find(self, url: str) -> Media:
+        """Return the media of an address."""
+        if not is_remote(url):
+            return await self.helpers(self.library.find, url)
+        if not self.settings.allow_remote:
+            raise Refused(
+                HTTPStatus.BAD_REQUEST,
+                "this server fetches nothing from other machines; send the video's data, or a file of its media folder",
+                code="remote_not_allowed",
+                field="messages",
+            )
+        return await self.fetcher.fetch(url)
+
+    async def _prepared(self, chat: Chat, turn: AsyncExitStack) -> tuple[PreparedPrompt, VideoSession, AskedAbout]:
+        """Return the prompt when its turn has come; `turn` holds the turn."""
+        with self.metrics.stage("find"):
+            media = await self.find(chat.video.take())
+        method = methods.get(chat.method)
+        budget = chat.budget or self.lm.backbone.default_budget
+        asked = AskedAbout(video_key(media, chat.sampling), chat.question, chat.method, budget, chat.max_new_tokens)
+        key = (asked.video, chat.question, chat.history, chat.method, budget)
+        keeps = chat.provenance is None and method.inside is None
+        held = self.tokens.get(key) if keeps else None
+        if keeps:
+            self.metrics.tokens.labels("miss" if held is None else "hit").inc()
+        if held is not None:
+            await turn.enter_async_context(self._turns)
+            return await self.compressor(self._placed, chat, budget, held), held.session, asked
+        async with self.videos.opened(media, chat.sampling) as opened:
+            await turn.enter_async_context(self._turns)
+            with self.metrics.stage("compress"):
+                if not keeps:
+                    ready = await self.compressor(self._compressed, chat, budget, opened.session, True)
+                    return ready, opened.session.without_features(), asked
+                async with self._compressing.shared(key, partial(self._keep, key, chat, budget, opened)) as held:
+                    return await self.compressor(self._placed, chat, budget, held), held.session, asked
+
+    async def _keep(self, key: Hashable, chat: Chat, budget: Budget, opened: Opened) -> _Tokens:
+        ready = await self.compressor(self._compressed, chat, budget, opened.session, False)
+        tokens = _Tokens(opened.session.without_features(), replace(ready.video, made=None))
+        self.tokens.put(key, tokens)
+        return tokens
+
+    def _compressed(self, chat: Chat, budget: Budget, session: VideoSession, record: bool) -> PreparedPrompt:
+        return self._checked(chat, budget, session, record=record)
+
+    def _placed(self, chat: Chat, budget: Budget, tokens: _Tokens) -> PreparedPrompt:
+        return self._checked(chat, budget, tokens.session, video=tokens.video)
+
+    def _checked(self, chat: Chat, budget: Budget, session: VideoSession, **how: Any) -> PreparedPrompt:
+        """Prepare a prompt; a request that the model or the method cannot answer is refused."""
+        try:
+            prompt = session.prompt(chat.question, history=chat.history)
+            new = chat.max_new_tokens
+            return session.prepare(prompt, budget=budget, method=chat.method, max_new_tokens=new, **how)
+        except ValueError as error:
+            raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, str(error), code="not_answerable") from error
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        self.waiting -= 1
+        self.running += 1
+        try:
+            yield
+        finally:
+            self.running -= 1
+            self.waiting += 1
+
+    async def _decode(self, chat: Chat, ready: PreparedPrompt, emit: Emit, start: float) -> tuple[Finish, int]:
+        """Have the engine answer; return why the answer ended and its number of tokens."""
+        arrived: asyncio.Queue[Piece | Exception] = asyncio.Queue()
+        loop, text, count = asyncio.get_running_loop(), AnswerStream(chat.stops), 0
+
+        def deliver(piece: Piece | Exception) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(arrived.put_nowait, piece)
+
+        try:
+            cancel = self.lm.engine.submit(ready.inputs, chat.max_new_tokens, deliver, ready.reducing)
+        except ValueError as error:
+            raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, str(error), code="not_answerable") from error
+        with self._at_work():
+            try:
+                while True:
+                    piece = await arrived.get()
+                    if isinstance(piece, Exception):
+                        raise piece
+                    if not count and piece.tokens:
+                        self.metrics.first.observe(time.perf_counter() - start)
+                    count += len(piece.tokens)
+                    said = text.add(piece.text) + (text.end() if piece.finish is not None else "")
+                    if said:
+                        emit(said)
+                    if piece.finish is not None or text.stopped:
+                        return ("stop" if text.stopped else piece.finish or "stop"), count
+            finally:
+                cancel()

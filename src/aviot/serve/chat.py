@@ -1,0 +1,292 @@
+"""Requests of the OpenAI protocol: what they may say, and the question about one video that they ask."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from aviot.budget import Budget
+from aviot.methods import registry
+from aviot.request import check_question, check_sampling
+from aviot.serve.settings import Settings
+from aviot.web.refusal import Refused
+
+MOST_STOPS = 4
+QUESTION_CHARACTERS = 100_000  # of all questions and answers of a conversation
+SHOWN = 80  # characters of a wrong value in an error
+
+Provenance = Literal["frames", "tokens"] | None
+
+
+class VideoUrl(BaseModel):
+    """The address of a video."""
+
+    url: str
+
+
+class Part(BaseModel):
+    """A part of a message: text, or a video."""
+
+    type: str
+    text: str | None = None
+    video_url: VideoUrl | str | None = None
+
+
+class Message(BaseModel):
+    """A message of a conversation."""
+
+    role: str
+    content: str | list[Part] | None = None
+
+
+class StreamOptions(BaseModel):
+    """Options of streamed answers."""
+
+    include_usage: bool = False
+
+
+class AviotOptions(BaseModel):
+    """How the video is sampled and compressed, and what is told about it. Not part of OpenAI's protocol."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    method: str | None = Field(default=None, description="Compression method. Default: the server's.")
+    budget: float | dict[str, float] | None = Field(
+        default=None,
+        description='A ratio such as 4, or one of {"ratio": 4}, {"keep": 0.25}, {"supports": 16}, {"tokens": 2048}.',
+    )
+    frames: int | None = Field(default=None, description="Number of frames to sample, spread over the whole video.")
+    fps: float | None = Field(
+        default=None, description="Frames to sample per second; for frames in the request, their rate."
+    )
+    provenance: bool | Literal["frames", "tokens"] = Field(
+        default=False, description="Return the sources of the visual tokens: by frame (true), or of every token."
+    )
+
+
+class ChatRequest(BaseModel):
+    """A request for an answer about one video. Fields that are not listed are ignored."""
+
+    model_config = ConfigDict(extra="allow")
+
+    model: str | None = None
+    messages: list[Message]
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    max_completion_tokens: int | None = None
+    max_tokens: int | None = None
+    temperature: float | None = None
+    n: int | None = 1
+    stop: str | list[str] | None = None
+    aviot: AviotOptions | None = None
+
+
+@dataclass
+class Address:
+    """The address of a video, which may be the video itself and is forgotten once it has been taken."""
+
+    url: str
+
+    def take(self) -> str:
+        """Return the address, the first time only."""
+        url, self.url = self.url, ""
+        return url
+
+
+@dataclass(frozen=True)
+class Chat:
+    """One question about one video, and how to answer it."""
+
+    video: Address
+    question: str
+    history: tuple[tuple[str, str], ...]
+    method: str
+    budget: Budget | None
+    sampling: dict[str, Any]
+    max_new_tokens: int
+    stops: tuple[str, ...] = ()
+    stream: bool = False
+    include_usage: bool = False
+    provenance: Provenance = None
+
+
+def parse(body: bytes, settings: Settings) -> Chat:
+    """Return what a request asks for; raise Refused, with the field that is to blame."""
+    try:
+        request = ChatRequest.model_validate_json(body)
+    except ValidationError as error:
+        raise _invalid(error) from None
+    _check_model(request, settings)
+    _check_unsupported(request)
+    video, history, question = _conversation(request.messages)
+    options = request.aviot or AviotOptions()
+    method = options.method or settings.method
+    sampling = {name: value for name in ("frames", "fps") if (value := getattr(options, name)) is not None}
+    with_field(lambda: registry.check_name(method), "aviot.method")
+    with_field(lambda: check_sampling(sampling), "aviot.frames" if "frames" in sampling else "aviot.fps")
+    if sampling.get("frames", 0) > settings.limits.frames:
+        sentence = f"at most {settings.limits.frames:,} frames can be sampled here, got {sampling['frames']:,}"
+        raise _refused(sentence, "aviot.frames", status=HTTPStatus.UNPROCESSABLE_ENTITY)
+    told = options.provenance
+    return Chat(
+        video=Address(video),
+        question=question,
+        history=history,
+        method=method,
+        budget=_budget(options.budget),
+        sampling=sampling,
+        max_new_tokens=_new_tokens(request, settings),
+        stops=_stops(request.stop),
+        stream=bool(request.stream),
+        include_usage=bool(request.stream_options and request.stream_options.include_usage),
+        provenance=("frames" if told is True else told or None),
+    )
+
+
+def with_field(check: Any, field_name: str) -> Any:
+    """Call a function; refuse the request with its ValueError's message."""
+    try:
+        return check()
+    except ValueError as error:
+        raise _refused(str(error), field_name) from None
+
+
+def _refused(
+    sentence: str, field_name: str | None, *, code: str | None = None, status: HTTPStatus = HTTPStatus.BAD_REQUEST
+) -> Refused:
+    return Refused(status, sentence, code=code, field=field_name)
+
+
+def _invalid(error: ValidationError) -> Refused:
+    """Return the refusal of a request that is no JSON, or lacks a field, or has one of a wrong type."""
+    first = error.errors(include_url=False, include_context=False)[0]
+    if first["type"] == "json_invalid":
+        return _refused("the request's body is not valid JSON", None, code="invalid_json")
+    places = [str(part) for part in first["loc"] if not (isinstance(part, str) and part[:1].isupper())]
+    name = ".".join(part for part in places if "[" not in part and part not in ("str", "float", "bool", "list"))
+    got = repr(first.get("input"))
+    got = got if len(got) <= SHOWN else f"{got[:SHOWN]}..."
+    said = first["msg"][:1].lower() + first["msg"][1:]
+    sentence = f"{name or 'the request'}: {said}" + ("" if first["type"] == "missing" else f", got {got}")
+    return _refused(sentence, name or None)
+
+
+def _check_model(request: ChatRequest, settings: Settings) -> None:
+    if request.model is None:
+        raise _refused(f"the request names no model; this server has {settings.name!r}", "model")
+    if request.model != settings.name:
+        raise _refused(
+            f"there is no model {request.model[:SHOWN]!r} here; this server has {settings.name!r}",
+            "model",
+            code="model_not_found",
+            status=HTTPStatus.NOT_FOUND,
+        )
+
+
+def _check_unsupported(request: ChatRequest) -> None:
+    """Refuse what would change the answer and is not done here; answers are greedy and there is one of them."""
+    more = request.model_extra or {}
+    if request.n not in (None, 1):
+        raise _refused(f"n must be 1: there is one greedy answer, got {request.n}", "n")
+    if request.temperature not in (None, 0):
+        sentence = (
+            f"temperature must be 0: answers are greedy, the most probable token each time, got {request.temperature:g}"
+        )
+        raise _refused(sentence, "temperature")
+    for name in ("tools", "functions"):
+        if more.get(name):
+            raise _refused(f"{name} are not supported: this server answers questions about videos in text", name)
+    for name in ("logprobs", "top_logprobs", "logit_bias", "audio", "frequency_penalty", "presence_penalty"):
+        if more.get(name):
+            raise _refused(f"{name} is not supported; leave it out", name)
+    kind = more.get("response_format")
+    if isinstance(kind, dict) and kind.get("type", "text") != "text":
+        raise _refused("response_format must be text; other formats are not supported", "response_format")
+
+
+def _conversation(messages: Sequence[Message]) -> tuple[str, tuple[tuple[str, str], ...], str]:
+    """Return the address of the video, earlier questions with their answers, and the question."""
+    if not messages:
+        raise _refused("messages is empty; send one user message with a video_url part and a text part", "messages")
+    videos: dict[str, None] = {}
+    turns: list[str] = []
+    for number, message in enumerate(messages):
+        where, expected = f"messages.{number}", ("user", "assistant")[number % 2]
+        if message.role in ("system", "developer", "tool", "function"):
+            sentence = f"{message.role} messages are not supported; put instructions into the user's text"
+            raise _refused(sentence, f"{where}.role")
+        if message.role != expected:
+            sentence = f"user and assistant messages must alternate, beginning with the user's; expected {expected}"
+            raise _refused(f"{sentence}, got {message.role[:SHOWN]!r}", f"{where}.role")
+        found, text = _content(message, where)
+        videos |= dict.fromkeys(found)
+        if found and number and len(videos) == len(dict.fromkeys(found)):
+            raise _refused("the video must be in the first user message", f"{where}.content")
+        turns.append(text)
+    if len(turns) % 2 == 0:
+        raise _refused("the last message must be the user's question", "messages")
+    if len(videos) != 1:
+        got = "no video_url part was sent" if not videos else f"got {len(videos)} videos"
+        raise _refused(f"ask about one video at a time: {got}", "messages", code="one_video_expected")
+    if sum(map(len, turns)) > QUESTION_CHARACTERS:
+        raise _refused(f"the conversation has more than {QUESTION_CHARACTERS:,} characters; shorten it", "messages")
+    for number in range(0, len(turns), 2):
+        with_field(lambda text=turns[number]: check_question(text), f"messages.{number}.content")
+    return next(iter(videos)), tuple(zip(turns[:-1:2], turns[1::2], strict=True)), turns[-1]
+
+
+def _content(message: Message, where: str) -> tuple[list[str], str]:
+    """Return the addresses of a message's videos, and its text."""
+    if message.content is None or isinstance(message.content, str):
+        return [], message.content or ""
+    videos: list[str] = []
+    texts: list[str] = []
+    for number, part in enumerate(message.content):
+        place = f"{where}.content.{number}"
+        if part.type == "text" and part.text is not None:
+            texts.append(part.text)
+        elif part.type == "video_url" and part.video_url is not None and message.role == "user":
+            videos.append(part.video_url if isinstance(part.video_url, str) else part.video_url.url)
+        elif part.type in ("image_url", "input_image", "image"):
+            sentence = "this server answers questions about videos; send a video_url part instead of an image"
+            raise _refused(sentence, place, code="image_not_supported")
+        else:
+            raise _refused(f"expected a text or video_url part with its content, got {part.type[:SHOWN]!r}", place)
+    return videos, "\n".join(texts)
+
+
+def _budget(given: float | dict[str, float] | None) -> Budget | None:
+    if given is None:
+        return None
+
+    def make() -> Budget:
+        if not isinstance(given, dict):
+            return Budget.of(given)
+        unknown = set(given) - {"ratio", "keep", "supports", "tokens"}
+        if unknown:
+            raise ValueError(
+                f"a budget has one of ratio, keep, supports and tokens, got {sorted(unknown)[0][:SHOWN]!r}"
+            )
+        whole = {name: int(value) for name, value in given.items() if float(value).is_integer()}
+        return Budget(**{name: whole.get(name, value) for name, value in given.items()})  # type: ignore[arg-type]
+
+    return with_field(make, "aviot.budget")
+
+
+def _new_tokens(request: ChatRequest, settings: Settings) -> int:
+    name = "max_completion_tokens" if request.max_completion_tokens is not None else "max_tokens"
+    given = getattr(request, name)
+    if given is None:
+        return settings.max_new_tokens
+    if not 1 <= given <= settings.limits.new_tokens:
+        raise _refused(f"{name} must be from 1 to {settings.limits.new_tokens:,}, got {given:,}", name)
+    return given
+
+
+def _stops(given: str | list[str] | None) -> tuple[str, ...]:
+    stops = (given,) if isinstance(given, str) else tuple(given or ())
+    if len(stops) > MOST_STOPS or not all(stops):
+        raise _refused(f"stop must be at most {MOST_STOPS} texts that are not empty", "stop")
+    return stops

@@ -1,0 +1,123 @@
+"""Videos of requests: read in a process of their own, encoded once, and kept within a number of bytes."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+from aviot.explain.pictures import Pictures, pictures_of, split_thumbnails
+from aviot.serve.cache import ByteCache, SharedWork
+from aviot.serve.media import Media
+from aviot.serve.metrics import Metrics
+from aviot.serve.settings import Settings
+from aviot.session import VideoLM, VideoSession
+from aviot.video import Video, VideoError, read_isolated
+from aviot.web.refusal import Refused
+
+READERS = 2  # processes at a time; each may take as much memory as its limits allow
+THUMBNAIL = 192  # pixels of the longer side of the pictures in explanations
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Opened:
+    """An encoded video with a picture of every frame; no pictures: the encoder's own frames are shown."""
+
+    session: VideoSession
+    thumbnails: Pictures | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of features, frames and pictures, and of what methods computed since."""
+        encoded = self.session.encoded
+        tensors = (encoded.features, *encoded.extras.values(), *encoded.cache.values(), encoded.video.frames)
+        pictures = () if self.thumbnails is None else self.thumbnails.images
+        return sum(int(one.nbytes) for one in tensors) + sum(3 * one.width * one.height for one in pictures)
+
+    @property
+    def pictures(self) -> Pictures:
+        """A picture of every frame."""
+        return self.thumbnails or pictures_of(self.session.video)
+
+
+class Worker:
+    """Threads for one kind of work; further work waits in order, and is not begun once its request has left."""
+
+    def __init__(self, name: str, threads: int = 1) -> None:
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix=f"aviot-{name}")
+
+    async def __call__(self, work: Callable[..., T], *arguments: Any) -> T:
+        """Run a function in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, partial(work, *arguments))
+
+    def close(self) -> None:
+        """Begin nothing more."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def video_key(media: Media, sampling: Mapping[str, Any]) -> Hashable:
+    """Return what the features of a video depend on beside the model: its content and how it is sampled."""
+    return media.digest, tuple(sorted(sampling.items()))
+
+
+class Videos:
+    """Opens videos; at most `settings.ahead` that are not kept already are open at a time."""
+
+    def __init__(self, lm: VideoLM, settings: Settings, metrics: Metrics) -> None:
+        self.lm, self.settings, self.metrics = lm, settings, metrics
+        self.kept: ByteCache[Opened] = ByteCache(settings.feature_bytes, lambda opened: opened.nbytes)
+        self._shared: SharedWork[Opened] = SharedWork(settings.ahead)
+        self._readers, self._encoder = Worker("read", READERS), Worker("encode")
+
+    @asynccontextmanager
+    async def opened(self, media: Media, sampling: Mapping[str, Any]) -> AsyncIterator[Opened]:
+        """Yield a video, encoded now or before; requests for one video share the work."""
+        key = video_key(media, sampling)
+        held = self.kept.get(key)
+        self.metrics.features.labels("miss" if held is None else "hit").inc()
+        if held is not None:
+            yield held
+            self.kept.refresh(key)  # a method may have computed more that is kept with it
+            return
+        async with self._shared.shared(key, partial(self._open, key, media, sampling)) as opened:
+            yield opened
+            self.kept.refresh(key)
+
+    def close(self) -> None:
+        """Begin no more work."""
+        self._readers.close()
+        self._encoder.close()
+
+    async def _open(self, key: Hashable, media: Media, sampling: Mapping[str, Any]) -> Opened:
+        with self.metrics.stage("decode"):
+            video, thumbnails = await self._readers(self._read, media, sampling)
+        with self.metrics.stage("encode"):
+            session = await self._encoder(self.lm.open, video)
+        opened = Opened(session, thumbnails)
+        self.kept.put(key, opened)
+        return opened
+
+    def _read(self, media: Media, sampling: Mapping[str, Any]) -> tuple[Video, Pictures | None]:
+        backbone, limits = self.lm.backbone, self.settings.limits
+        reader = partial(read_isolated, limits=limits.read)
+        side = backbone.image_size
+        transform = None if side is None else backbone.with_thumbnails(THUMBNAIL)
+        with media.as_path() as path:
+            try:
+                video = backbone.read(path, transform=transform, reader=reader, **sampling)
+            except VideoError as error:
+                sentence = str(error).replace(str(path), media.name)
+                raise Refused(
+                    HTTPStatus.UNPROCESSABLE_ENTITY, sentence, code="video_not_read", field="messages"
+                ) from error
+        if video.duration > limits.video_seconds:
+            sentence = (
+                f"the video lasts {video.duration:,.0f} s; this server takes at most {limits.video_seconds:,.0f} s"
+            )
+            raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, sentence, code="video_too_long", field="messages")
+        return (video, None) if side is None else split_thumbnails(video, side)

@@ -1,0 +1,6 @@
+from aviot.streaming.bank import SupportBank as SupportBank
+from aviot.streaming.provenance import StreamProvenance as StreamProvenance
+from aviot.streaming.records import FrameRange as FrameRange
+from aviot.streaming.session import StreamAnswer as StreamAnswer
+from aviot.streaming.session import StreamingSession as StreamingSession
+from aviot.streaming.status import StreamStatus as StreamStatus

@@ -1,0 +1,1 @@
+"""Sources of live frames: files at their own speed, growing files, folders, pipes, cameras and network streams."""

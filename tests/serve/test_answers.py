@@ -1,0 +1,160 @@
+"""Answers of the server to the real client, the same as in this process."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from asking import NAME, QUESTION, asked, frames_url, turn
+
+from aviot import Budget, VideoLM
+from aviot.engine.transformers import TransformersEngine
+from aviot.methods import registry
+from aviot.methods.peers.fastv import FastV
+
+
+@pytest.fixture(scope="module")
+def alone(lm, folder):
+    """Return a function that answers in this process, one question at a time."""
+    backbone = lm.backbone
+    own = VideoLM(backbone, engine=TransformersEngine(backbone.model, backbone.tokenizer))
+    sessions = {}
+
+    def answer(number=0, question=QUESTION, budget=None, history=(), **how):
+        if number not in sessions:
+            sessions[number] = own.open(folder / f"{number}.mp4")
+        return sessions[number].ask(question, budget=budget, history=history, **{"max_new_tokens": 8} | how)
+
+    return answer
+
+
+def test_the_openai_client_gets_the_answer(server, clip, alone):
+    expected = alone()
+    reply = server.client().chat.completions.create(**asked(clip))
+    assert reply.choices[0].message.content == expected.text
+    assert reply.choices[0].finish_reason in ("stop", "length")
+    assert reply.usage.visual_tokens == {"before": expected.tokens_before, "after": expected.tokens_after}
+    assert reply.usage.total_tokens == reply.usage.prompt_tokens + reply.usage.completion_tokens
+    assert reply.aviot["frames"] == expected.frames
+    assert reply.model == NAME
+
+
+def test_the_openai_client_streams(server, clip, alone):
+    asking = asked(clip, stream=True, stream_options={"include_usage": True})
+    chunks = list(server.client().chat.completions.create(**asking))
+    assert chunks[0].choices[0].delta.role == "assistant"
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks[:-1])
+    assert text == alone().text
+    assert chunks[-2].choices[0].finish_reason in ("stop", "length")
+    assert chunks[-2].aviot["method"] == "aviot"
+    assert chunks[-1].choices == []
+    assert chunks[-1].usage.completion_tokens >= 1
+
+
+def test_budget_method_and_frames_of_a_request(server, clip, alone):
+    create = server.client().chat.completions.create
+    for method, budget, given in (("uniform", Budget(keep=0.5), {"keep": 0.5}), ("aviot", Budget(ratio=2), 2)):
+        reply = create(**asked(clip), extra_body={"aviot": {"method": method, "budget": given}})
+        expected = alone(budget=budget, method=method)
+        assert reply.choices[0].message.content == expected.text
+        assert reply.usage.visual_tokens["after"] == expected.tokens_after
+        assert reply.aviot["budget"] == str(budget)
+    reply = create(**asked(clip), extra_body={"aviot": {"frames": 3}})
+    assert reply.aviot["frames"] == 3
+
+
+def test_a_method_inside_the_decoder(server, clip, alone, monkeypatch):
+    class Early(FastV):
+        name = "early"
+
+        def __init__(self):
+            super().__init__(layer=1)
+
+    monkeypatch.setitem(registry._registered, "early", Early)
+    expected = alone(method="early", budget=2)
+    status, reply = server.post(asked(clip, aviot={"method": "early", "budget": 2, "provenance": True}))
+    assert status == 200
+    assert reply["choices"][0]["message"]["content"] == expected.text
+    assert reply["usage"]["visual_tokens"]["after"] == expected.tokens_after
+    assert reply["aviot"]["provenance"]["moments"]
+
+
+def test_earlier_turns_are_history(server, clip, alone):
+    messages = [turn(clip, "What is it?"), {"role": "assistant", "content": "A block."}, turn(None, "Why?")]
+    reply = server.client().chat.completions.create(model=NAME, messages=messages, max_tokens=8)
+    assert reply.choices[0].message.content == alone(question="Why?", history=[("What is it?", "A block.")]).text
+
+
+def test_frames_that_were_sampled_already(server):
+    status, reply = server.post(asked(frames_url(5), aviot={"fps": 2}))
+    assert status == 200
+    assert reply["aviot"]["frames"] == 5
+
+
+def test_files_of_the_media_folder(server, folder, alone):
+    for address in ("file:///1.mp4", f"file://{folder}/1.mp4", "file:1.mp4"):
+        status, reply = server.post(asked(address))
+        assert status == 200, reply
+        assert reply["choices"][0]["message"]["content"] == alone(1).text
+
+
+def test_provenance_comes_back_on_request(server, clip):
+    status, reply = server.post(asked(clip, aviot={"provenance": True, "budget": 2}))
+    assert status == 200
+    told = reply["aviot"]["provenance"]
+    assert sum(moment["tokens"] for moment in told["moments"]) > 0
+    for moment in told["moments"]:
+        assert sum(share for _, share in moment["frames"]) == pytest.approx(1, abs=0.02)
+    status, reply = server.post(asked(clip, aviot={"provenance": "tokens", "method": "uniform", "budget": 2}))
+    told = reply["aviot"]["provenance"]
+    assert len(told["positions"]) == len(told["sources"]) == len(told["weights"])
+    assert all(sum(weights) == pytest.approx(1) for weights in told["weights"])
+
+
+def test_stop_texts_end_an_answer(server, clip, alone):
+    whole = alone().text
+    stop = whole[len(whole) // 2 :][:2]
+    status, reply = server.post(asked(clip, stop=[stop]))
+    assert status == 200
+    assert reply["choices"][0]["message"]["content"] == whole[: whole.find(stop)].rstrip()
+    assert reply["choices"][0]["finish_reason"] == "stop"
+
+
+def test_many_clients_get_the_answers_that_each_would_get_alone(server, folder, alone):
+    questions = ("What is it?", "Why?", "And who came first?")
+    work = [(number % 4, questions[number % 3], (2, 4)[number % 2], 4 + number % 9) for number in range(24)]
+
+    def ask(one):
+        number, question, budget, new = one
+        given = asked(f"file:///{number}.mp4", question, max_tokens=new, aviot={"budget": budget})
+        return server.post(given)
+
+    before = server.metric('aviot_stage_seconds_count{stage="encode"}')
+    with ThreadPoolExecutor(24) as pool:
+        replies = list(pool.map(ask, work))
+    for (number, question, budget, new), (status, reply) in zip(work, replies, strict=True):
+        assert status == 200, reply
+        expected = alone(number, question, budget, max_new_tokens=new).text
+        assert reply["choices"][0]["message"]["content"] == expected
+    assert server.metric('aviot_stage_seconds_count{stage="encode"}') - before <= 4
+    assert server.idle()
+
+
+def test_models_health_metrics_and_documents(server):
+    assert [model.id for model in server.client().models.list()] == [NAME]
+    status, _, said = server.request("GET", "/health")
+    assert (status, json.loads(said)["status"]) == (200, "ok")
+    assert "aviot_requests_total" in server.request("GET", "/metrics")[2].decode()
+    status, _headers, page = server.request("GET", "/docs")
+    assert status == 200
+    assert b"/v1/chat/completions" in page
+    assert "src=" not in page.decode()
+    assert json.loads(server.request("GET", "/openapi.json")[2])["paths"]["/v1/chat/completions"]
+
+
+def test_an_answer_is_explained_on_a_page(server, clip):
+    _, reply = server.post(asked(clip, aviot={"budget": 2}))
+    status, headers, page = server.request("GET", reply["aviot"]["explain"])
+    assert status == 200
+    assert "script-src 'sha256-" in headers["Content-Security-Policy"]
+    assert QUESTION in page.decode()
+    assert server.request("GET", "/explain/chatcmpl-0")[0] == 404
