@@ -126,7 +126,7 @@ def modes_of(name):
         (b"x", {"name": "long." + "x" * 300}, 422, "is not a video"),
         (b"x", {"name": ""}, 422, "the upload is not a video"),
         (b"x", {"Content_Length": "9000000"}, 413, "at most 2 MB"),
-        (b"x", {"Origin": "http://elsewhere"}, 403, "only the app's own page"),
+        (b"x", {"Origin": "http://elsewhere"}, 403, "only the pages of this server"),
         (b"x", {"Host": "elsewhere:80"}, 403, "only to the address"),
         (b"x", {"Content_Length": "many"}, 411, "state its length"),
         (b"x", {"Content_Length": "9" * 5000}, 413, "at most 2 MB"),

@@ -232,7 +232,7 @@ def test_two_compressions_are_compared(explained, opened):
     other = case.study.alternatives[2]
     assert other.method == "vidcom2-exact"
     assert f"{other.tokens[1]:,} tokens" in shown.text("#versus .side1 .totals")
-    moved = float((case.views[0].spent - np.array(other.spent, np.float32)).abs().sum()) / 2
+    moved = np.abs(case.views[0].spent.numpy() - np.array(other.spent)).sum() / 2
     assert f"{100 * moved:.1f} % of the tokens" in shown.text("#versus > .sentence")
     assert page.locator("#versus .mark").count() > 0
 
@@ -333,6 +333,7 @@ def test_the_paths_figures_are_the_librarys(case, opened):
     frame = int(case.views[0].frames[1].argmax())
     shown.ready(0, 1, frame)
     exact = agreement(case.views[0].mass[:, 1, :, frame].double(), (27, 27))
+    open_all_details(shown)
     said = shown.text("#paths table >> nth=0")
     assert f"{float(exact.overlap):.3f}" in said
     assert f"{float(exact.centroid_mean):.3f}" in said

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from aviot import methods
 from aviot.explain.blends import blended
-from aviot.explain.clip import clip_of_pictures
+from aviot.explain.clip import clip_of
 from aviot.explain.maps import BOLD, EVEN, FAINTEST, FIGURE_STEPS, FIGURES, deflated, pack_maps
 from aviot.explain.pictures import Pictures, as_jpegs
 from aviot.explain.spending import sentence
@@ -95,7 +95,7 @@ def report_of(study: Study, views: list[dict[str, Any]]) -> dict[str, Any]:
     """Return a page's data for JSON: numbers, pictures, views, answers and comparisons."""
     video, supports, method = study.video, views[0]["path"][-1], methods.get(study.method)
     before, after = study.tokens
-    clip = study.pictures.clip or clip_of_pictures(study.pictures.images, study.times, video.duration)
+    clip = study.pictures.clip or clip_of(study.pictures.images, study.times, video.duration)
     operations = [study.decoder.prefill_operations(tokens) for tokens in (before, after)]
     return {
         "format": FORMAT,

@@ -3,8 +3,9 @@
 import base64
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,16 +13,18 @@ from PIL import Image
 
 from aviot.backbones.base import Backbone
 from aviot.engine.base import Report
-from aviot.explain.clip import Clip, clip_of_file
+from aviot.explain.clip import Clip, clip_of
 from aviot.methods.base import TIME_DIGITS
 from aviot.session import VideoLM, VideoSession
-from aviot.video import Video
+from aviot.video import Scaling, Video, VideoError, read_video
 from aviot.video.frames import SIZE_BYTES
 
 SMALLEST_SIDE = 72
 LARGEST_SIDE = 480  # pixels of a picture's longer side
 PIXELS = 224 * 216 * 216  # of all pictures of a page: 216 per side for the longest videos
 JPEG_BYTES = 1_500_000  # at most, of all pictures of a page, before base64
+COPIED_SECONDS, COPIED_PIXELS = 300.0, 2.5e9  # of the longest video of which a playable copy is made
+COPIED_FPS, COPIED_FRAMES, COPIED_SIDE = 12.0, 360, 320
 QUALITIES = (80, 65, 50, 35, 20)
 
 
@@ -40,7 +43,28 @@ def open_with_pictures(
     """Open a video as `VideoLM.open` does, and return pictures of its frames too; the video is decoded once."""
     report("decode")
     video, pictures = read_with_pictures(lm.backbone, source, **how)
-    return lm.open(video, report=report), replace(pictures, clip=clip_of_file(source))
+    clip = playable_copy(source, video, pictures, how.get("reader", read_video))
+    return lm.open(video, report=report), replace(pictures, clip=clip)
+
+
+def playable_copy(source: Any, video: Video, pictures: Pictures, reader: Callable[..., Video]) -> Clip | None:
+    """Return a playable copy of a video file with more frames than were sampled; None for other sources.
+
+    The file is read once more, by the same reader, unless it is too long for that or all its frames were sampled.
+    """
+    if len(video) >= video.total:
+        return clip_of(pictures.images, video.times, video.duration, "video")
+    work = video.total * pictures.size[0] * pictures.size[1]
+    if not isinstance(source, str | Path) or not Path(source).is_file() or video.duration > COPIED_SECONDS:
+        return None
+    if work > COPIED_PIXELS:
+        return None
+    try:
+        more = reader(source, fps=COPIED_FPS, max_frames=COPIED_FRAMES, transform=Scaling(1, COPIED_SIDE))
+        _, frames = split_thumbnails(more, 1)
+    except (VideoError, ValueError):  # a page can do without: the sampled frames stand in for the copy
+        return None
+    return clip_of(frames.images, more.times, more.duration, "video")
 
 
 def read_with_pictures(backbone: Backbone, source: Any, **how: Any) -> tuple[Video, Pictures]:

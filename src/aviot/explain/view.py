@@ -127,12 +127,13 @@ def view_of(
     question: int | None,
     sources: Float[Tensor, "T S D"],
     relevance: Float[Tensor, "Q T"],
-    grid: tuple[int, int],
+    grid: tuple[int, int] | None = None,
 ) -> View:
     """Return the provenance of tokens, with checks of its numbers; large intermediates are freed early.
 
-    `grid` is that of the sources, which may be finer than that of the tokens.
+    `grid` is that of the sources, which may be finer than that of the tokens (default: the same).
     """
+    grid = grid or made.grid
     with torch.no_grad():
         if made.compression is None:
             return _token_view(made, question, sources, relevance, grid)

@@ -26,8 +26,10 @@ const pathsPanel = (report, views, pictures) => {
   });
   const union = new Stage(report, { width: 1080, label: "" }), unionText = el("figcaption");
   const key = el("ul", { class: "key" }, names.map((name, n) => el("li", {}, el("span", { class: "swatch", style: `border-color:${PATH_COLOURS[n]};margin:${2 * n}px`, "aria-hidden": "true" }), `${name}${n === 0 ? " (outermost box)" : n === names.length - 1 ? " (innermost box)" : ""}`)));
-  const nothing = el("p"), table = el("div"), body = el("div", {}, el("div", { class: "gallery three" }, figures.map(({ element }) => element)),
-    el("h4", {}, "Where they agree"), el("figure", { class: "wide" }, union.canvas, key, unionText), table);
+  const joint = el("figure", { class: "wide" }, union.canvas, key, unionText), table = el("div");
+  const agreed = el("details", {}, el("summary", {}, "How far the paths agree"), joint, table);
+  const nothing = el("p"), body = el("div", {}, el("div", { class: "gallery three" }, figures.map(({ element }) => element)),
+    agreed);
   let state = null;
   const mapsTable = numbers(() => {
     const { view, support, frame } = state, known = view.place(support, frame) !== undefined;
@@ -59,6 +61,7 @@ const pathsPanel = (report, views, pictures) => {
       });
       unionText.textContent = "Each path's own fifth of the positions, boxed. Boxes inside each other: those paths agree there.";
       union.label(`Union of the paths' top fifths over frame ${frame}`);
+      joint.hidden = bolds.every((bold) => !bold); // no path stands out anywhere
       union.paint(pictures, frame, () => {
         sets.forEach((set, level) => union.boxes(set, PATH_COLOURS[level], (level + 0.35) / 9, bolds[level]));
       });

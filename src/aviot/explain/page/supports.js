@@ -28,7 +28,7 @@ const tile = (report, view, support, { choose, best, kind }) => {
     el("img", { src: `data:image/jpeg;base64,${view.raw.blends[support]}`, alt: "", style: `aspect-ratio:${report.size[0]}/${report.size[1]}` }),
     el("span", { class: "meter", "aria-hidden": "true" }, el("span", { class: "level", style: `width:${(100 * score).toFixed(1)}%` })),
     el("span", { class: "time" }, span), report.whole_frames ? null : el("span", { class: "count" }, ` ${whole.format(view.raw.tokens[support])}`),
-    first ? el("span", { class: "badge" }, "matters most") : null);
+    first ? el("span", { class: "badge" }, "★", el("span", {}, " matters most")) : null);
 };
 
 const filmstrip = (report, choose) => {
