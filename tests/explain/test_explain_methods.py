@@ -44,7 +44,10 @@ def test_other_settings_are_answered_and_a_refusal_costs_its_own_entry(explained
     case = explained(12, also=("uniform", "dycoke"))
     kept, refused = case.report["alternatives"]
     expected = case.session.ask(QUESTIONS[0], budget=4.0, method="uniform", max_new_tokens=3)
-    assert (kept["answer"], kept["tokens"]) == (readable(expected.text), (expected.tokens_before, expected.tokens_after))
+    assert (kept["answer"], kept["tokens"]) == (
+        readable(expected.text),
+        (expected.tokens_before, expected.tokens_after),
+    )
     np.testing.assert_allclose(kept["spent"], expected.compressed.frame_shares.numpy(), atol=1e-6)
     assert len(kept["blends"]) == 3
     assert "keeps at least" in refused["refused"]
@@ -115,3 +118,22 @@ def test_an_animation_shows_every_question(case, tmp_path, name):
             assert sum(1 for _ in container.decode(video=0)) == 8
     with pytest.raises(ValueError, match=r"ends in \.mp4 or \.gif"):
         check_suffix(tmp_path / "a.avi")
+
+
+def test_the_copy_of_a_file_has_more_than_the_sampled_frames(case, tmp_path):
+    av = pytest.importorskip("av")
+    from aviot.explain.pictures import open_with_pictures
+
+    file = tmp_path / "a.mp4"
+    with av.open(str(file), "w") as container:
+        stream = container.add_stream("libx264", rate=8)
+        stream.height, stream.width, stream.pix_fmt = 60, 80, "yuv420p"
+        for frame in clip(24):
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
+        container.mux(stream.encode())
+    _, pictures = open_with_pictures(case.session.lm, file)
+    assert (len(pictures.images), pictures.clip.kind) == (6, "video")
+    with av.open(io.BytesIO(pictures.clip.data)) as container:
+        assert sum(1 for _ in container.decode(video=0)) == 25  # and the last one again, until the end
+    _, pictures = open_with_pictures(case.session.lm, clip(4), source_fps=2)
+    assert pictures.clip.kind == "video"  # of all the frames that there are

@@ -37,7 +37,7 @@ const counter = (report) => {
   const update = ({ condition }) => {
     const [from, to] = report.conditions[condition].tokens;
     before.textContent = whole.format(from);
-    saved.textContent = to < from ? ` ${Math.round(100 * (1 - to / from))}\u00a0% saved` : " nothing saved";
+    saved.textContent = report.inside ? " left in the last layers" : to < from ? ` ${Math.round(100 * (1 - to / from))}\u00a0% saved` : " nothing saved";
     if (shown === to) return;
     const start = shown ?? from, began = performance.now();
     shown = to;
