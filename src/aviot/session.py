@@ -28,6 +28,7 @@ from aviot.budget import AutoBudget, Budget, as_budget
 from aviot.engine.base import DecoderInput, Engine, Generated, Reducing, Report, Stopwatch
 from aviot.engine.transformers import TransformersEngine
 from aviot.methods.base import Method
+from aviot.methods.features import VideoFeatures
 from aviot.methods.registry import DEFAULT
 from aviot.request import MAX_NEW_TOKENS, check_history, check_max_new_tokens, check_question, check_questions
 from aviot.utils.machine import device_named
@@ -344,6 +345,10 @@ class VideoSession:
     def sources(self, method: str | Method) -> Float[Tensor, "T S D"]:
         """Return the features or tokens that a method mixes; not cached, since they are as large as the features."""
         return self.backbone.sources(self.encoded, methods.get(method))
+
+    def source_features(self, method: str | Method) -> VideoFeatures:
+        """Return what a method mixes, with the grid of its positions; not cached either."""
+        return self.backbone.features(self.encoded, self.backbone.method(method), conditioned=False)
 
     def _compress(self, prompts: Sequence[Prompt], request: CompressionRequest) -> list[VideoInPrompt]:
         return _checked(self.backbone.compress([self.encoded], prompts, request))
