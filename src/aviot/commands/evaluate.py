@@ -78,6 +78,13 @@ Suite = Annotated[
     str | None,
     typer.Option(help="paper: run all ten benchmarks and compare with the paper's results. Default: score ITEMS."),
 ]
+Benchmark = Annotated[
+    str | None,
+    typer.Option(
+        help="Temporal grounding: ITEMS is the file of charades-sta, activitynet-captions, qvhighlights or timelens. "
+        "Default: ITEMS are your own."
+    ),
+]
 JudgeUrl = Annotated[
     str | None,
     typer.Option(
@@ -101,6 +108,7 @@ def evaluate(
     ] = False,
     retry: Annotated[bool, typer.Option("--retry", help="With --resume: ask again the questions that failed.")] = False,
     suite: Suite = None,
+    benchmark: Benchmark = None,
     verify: Annotated[
         Path | None,
         typer.Option(help="Ask a sample of a finished run's questions again and compare the answers.", metavar="RUN"),
@@ -172,6 +180,7 @@ def evaluate(
                 "by": by,
                 "resume": resume or retry,
                 "suite": suite,
+                "benchmark": benchmark,
                 "split": split,
                 "batch": batch != 1,
                 "max-new-tokens": max_new_tokens,
@@ -193,8 +202,11 @@ def evaluate(
         if suite is not None:
             if suite != "paper":
                 raise ValueError(f"--suite must be paper, got {suite!r}")
-            unused = {"videos": videos, "split": split, "by": by, "instruction": instructed}
+            unused = {"videos": videos, "split": split, "by": by, "instruction": instructed, "benchmark": benchmark}
             _refuse_unused("--suite uses the benchmarks' own videos, splits and instructions", unused)
+        if benchmark is not None:
+            unused = {"split": split, "instruction": instructed}
+            _refuse_unused("--benchmark uses the benchmark's own split and instruction", unused)
         from aviot.budget import parse_budget
         from aviot.evaluation.config import EvaluationConfig
         from aviot.evaluation.item import Instructions
@@ -215,6 +227,7 @@ def evaluate(
             instructions=Instructions(**{name: text for name, text in given.items() if text is not None}),
             max_new_tokens=MAX_NEW_TOKENS if max_new_tokens is None else max_new_tokens,
             batch=batch,
+            benchmark=benchmark,
             seed=seed,
             limit=limit,
             by=tuple(dict.fromkeys(by)),
@@ -236,10 +249,11 @@ def evaluate(
 def _check_items(config: "EvaluationConfig") -> None:
     """Raise ValueError for unusable items and unknown columns, before torch is imported."""
     from aviot.evaluation.measures import check_columns
-    from aviot.evaluation.reading import SplitError, read_items
+    from aviot.evaluation.questions import read_questions
+    from aviot.evaluation.reading import SplitError
 
     with hints({SplitError: "--split"}):
-        items = read_items(config.items, videos=config.videos, split=config.split)
+        items = read_questions(config)
     check_columns(items.items[: config.limit], config.by)
 
 

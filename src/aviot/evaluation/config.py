@@ -8,6 +8,7 @@ from aviot.backbones.loading import LoadOptions
 from aviot.budget import AutoBudget, Budget, parse_budget
 from aviot.evaluation.benchmarks.definitions import BY_NAME
 from aviot.evaluation.endpoint import Endpoint
+from aviot.evaluation.grounding.files import GROUNDING
 from aviot.evaluation.item import Instructions
 from aviot.methods import registry
 from aviot.request import MAX_NEW_TOKENS, check_sampling, checkpoint_folder
@@ -67,7 +68,7 @@ class EvaluationConfig:
     """What is asked, of which checkpoint, and how. Without `ratios` and `budgets` it is the checkpoint's own budget.
 
     `batch` questions of a video go through the decoder at a time. One is the default since then no answer can depend
-    on its neighbours; more is faster on a GPU. `benchmark` says whose records `items` is a folder of. `limit` takes the
+    on its neighbours; more is faster on a GPU. `benchmark` says whose records `items` holds. `limit` takes the
     first items only, and `by` names columns of the items that scores are reported by. `limits` are those of reading one
     video; they are no part of what a run is. `loading` is the type and quantisation of the weights.
     """
@@ -100,8 +101,8 @@ class EvaluationConfig:
             Budget(ratio=ratio)
         for name in self.compressors:
             registry.check_name(name)
-        if self.benchmark is not None and self.benchmark not in BY_NAME:
-            raise ValueError(f"benchmark must be one of {', '.join(BY_NAME)}, got {self.benchmark!r}")
+        if self.benchmark is not None and self.benchmark not in (known := (*BY_NAME, *GROUNDING)):
+            raise ValueError(f"benchmark must be one of {', '.join(known)}, got {self.benchmark!r}")
         if not self.compressors:
             raise ValueError(f"compressors must hold at least one of {', '.join(registry.names())}, got none")
         check_sampling(self.sampling)

@@ -13,6 +13,7 @@ from aviot.data.checks import check_keys, check_text
 from aviot.evaluation.fields import FIELDS, Keys, Scalar, sort_keys
 from aviot.evaluation.fields import ItemError as ItemError
 from aviot.evaluation.options import Options, as_text, named_option, option_at, parse_options
+from aviot.grounding.spans import Span
 
 CHOICE_INSTRUCTION = "Answer with the option's letter from the given choices directly."
 OPEN_INSTRUCTION = "Answer the question using a single word or phrase."
@@ -35,7 +36,8 @@ class Item:
 
     An item with neither is asked but not scored; `problem` says why. `prompt` is set if a benchmark words its own user
     turn, `part` if a benchmark has several tasks. `columns` are extra values of the record, such as a category, by
-    which scores can be reported.
+    which scores can be reported. `windows` are the annotated spans of a grounding item, in seconds, and `duration` the
+    length of its video where the benchmark says it.
     """
 
     id: str
@@ -48,6 +50,8 @@ class Item:
     prompt: Prompt | None = None
     part: str | None = None
     columns: Mapping[str, Scalar] = field(default_factory=dict, hash=False)
+    windows: tuple[Span, ...] = ()
+    duration: float | None = None
 
     @property
     def is_choice(self) -> bool:
@@ -55,9 +59,14 @@ class Item:
         return bool(self.options)
 
     @property
+    def kind(self) -> str:
+        """Return how replies to it are scored: as a choice, by their times, or as text."""
+        return "choice" if self.options else "grounding" if self.windows else "open"
+
+    @property
     def has_answer(self) -> bool:
         """Return whether a reply to it can be scored."""
-        return self.right is not None or bool(self.answers)
+        return self.right is not None or bool(self.answers or self.windows)
 
 
 def parse_item(value: Any, default_id: str) -> Item:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from aviot.evaluation.grounding.overlap import THRESHOLDS
 from aviot.evaluation.intervals import Interval, difference_interval, share_interval
 from aviot.evaluation.item import Item
 from aviot.evaluation.results import has_failed
@@ -12,6 +13,7 @@ from aviot.utils.journal import Row
 
 MULTIPLE_CHOICE, EXACT_MATCH = "multiple choice", "exact match"
 JUDGED_CORRECT, JUDGED_SCORE = "judge: correct", "judge: score, 0 to 5"
+MEAN_IOU, MEAN_UNION_IOU = "mIoU", "mIoU of unions"
 UNCOMPRESSED = "none"
 """The setting that others are compared with if the run has it, else the first setting is."""
 
@@ -80,7 +82,7 @@ class Difference:
 
 def item_scores(rows: Sequence[Row]) -> list[ItemScores]:
     """Return the item scores of every measure for one setting's rows; failed rows count as wrong."""
-    found = []
+    found = _grounded([row for row in rows if row["kind"] == "grounding"])
     for kind, name in (("choice", MULTIPLE_CHOICE), ("open", EXACT_MATCH)):
         graded = [row for row in rows if row["kind"] == kind and row["correct"] is not None]
         if graded:
@@ -88,6 +90,20 @@ def item_scores(rows: Sequence[Row]) -> list[ItemScores]:
         if kind == "open" and any("judge" in row for row in graded):
             found += _judged(graded)
     return found
+
+
+def _grounded(rows: Sequence[Row]) -> list[ItemScores]:
+    """Return R@1 and mean overlaps of the spans that replies name; failed rows overlap by nothing."""
+    if not rows:
+        return []
+    first, unions = ([float(row.get(key, 0.0)) for row in rows] for key in ("iou", "union_iou"))
+    recalls = [ItemScores.of(recall_name(least), rows, [iou >= least for iou in first]) for least in THRESHOLDS]
+    return [*recalls, ItemScores.of(MEAN_IOU, rows, first), ItemScores.of(MEAN_UNION_IOU, rows, unions)]
+
+
+def recall_name(threshold: float) -> str:
+    """Return the name of recall at one overlap."""
+    return f"R@1 at IoU {threshold:g}"
 
 
 def _judged(rows: Sequence[Row]) -> list[ItemScores]:

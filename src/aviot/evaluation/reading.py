@@ -266,7 +266,8 @@ def _one_split(folder: Path, names: list[str], split: str | None) -> str:
     return found[0]
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_json_object(path: Path) -> dict[str, Any]:
+    """Return the object of a small JSON file; raise ItemError if it holds none."""
     try:
         if (size := path.stat().st_size) > MAX_JSON_BYTES:
             raise ValueError(f"it has {size:,} bytes, and may have {MAX_JSON_BYTES:,}")
@@ -280,7 +281,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _listed(path: Path, field: str, *keys: str) -> list[str]:
     """Return the file names that a JSON file lists in `field`, each nested under `keys`."""
-    entries = _read(path).get(field, [])
+    entries = read_json_object(path).get(field, [])
     names = entries if isinstance(entries, list) else [entries]
     for key in keys:
         names = [name.get(key) if isinstance(name, dict) else name for name in names]

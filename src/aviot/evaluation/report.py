@@ -9,12 +9,20 @@ from typing import Any
 
 from rich.console import Console
 
+from aviot.evaluation.grounding.overlap import THRESHOLDS
 from aviot.evaluation.intervals import Interval
 from aviot.evaluation.item import Item
-from aviot.evaluation.measures import JUDGED_SCORE, Difference, Measure
+from aviot.evaluation.measures import (
+    JUDGED_SCORE,
+    MEAN_IOU,
+    MEAN_UNION_IOU,
+    Difference,
+    Measure,
+    recall_name,
+)
 from aviot.evaluation.summary import Problem, Summary
 from aviot.utils.journal import Row
-from aviot.utils.printing import one_line, printable
+from aviot.utils.printing import json_text, one_line, printable
 from aviot.video.frames import Damage
 
 LISTED = 10
@@ -27,7 +35,8 @@ WITHOUT_SCORES = "No item has an answer: there are predictions, and no score."
 RESULT_FIELDS = (
     "item", "id", "video", "setting", "compressor", "ratio", "part", "kind", "status", "answer", "prediction",
     "read_as", "how", "correct", "judge_correct", "judge_score", "unjudged", "frames", "supports", "tokens_before",
-    "tokens_after", "tokens_read", "budget", "probability", "ran", "reason", "unscored", "damage",
+    "tokens_after", "tokens_read", "budget", "probability", "ran", "reason", "unscored", "damage", "spans", "iou",
+    "union_iou",
 )  # fmt: skip
 SUMMARY_FIELDS = (
     "table", "measure", "setting", "against", "column", "value", "score", "low", "high", "items", "videos", "failed",
@@ -76,7 +85,7 @@ def problem_lines(summary: Summary, listed: int) -> Iterator[str]:
 def summary_tables(summary: Summary) -> list[Table]:
     """Return the tables of scores, differences, scores by column, and visual tokens."""
     names = list(dict.fromkeys(measure.name for measure in summary.measures))
-    tables = []
+    tables = _overview(summary.measures) if MEAN_IOU in names else []
     for name in names:
         tables.append(_score_table(name, [each for each in summary.measures if each.name == name]))
         differences = [each for each in summary.differences if each.name == name]
@@ -93,6 +102,16 @@ def summary_tables(summary: Summary) -> list[Table]:
         )
         tables.append(Table("visual tokens per answer, mean", ("setting", *counts), cells))
     return tables
+
+
+def _overview(measures: Sequence[Measure]) -> list[Table]:
+    """Return a table of all scores of temporal grounding, one line per setting."""
+    names = (*map(recall_name, THRESHOLDS), MEAN_IOU, MEAN_UNION_IOU)
+    values = {(each.setting, each.name): each for each in measures}
+    settings = list(dict.fromkeys(each.setting for each in measures if each.name == MEAN_IOU))
+    rows = [(name, *(_figure(values[name, one])[0] for one in names)) for name in settings]
+    cells = tuple((*row, str(values[row[0], MEAN_IOU].counted)) for row in rows)
+    return [Table("temporal grounding", ("setting", *names, "items"), cells)]
 
 
 def _table_lines(summary: Summary) -> Iterator[str]:
@@ -224,6 +243,7 @@ def _result(row: Row) -> list[Any]:
     judge = row.get("judge", {})
     flat = row | {"judge_correct": judge.get("correct"), "judge_score": judge.get("score")}
     flat |= {"unjudged": judge.get("unjudged"), "damage": str(Damage(**row["damage"])) if "damage" in row else None}
+    flat |= {"spans": json_text(row["spans"])} if "spans" in row else {}
     return [flat.get(name) for name in RESULT_FIELDS]
 
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from aviot.evaluation.batching import RowKey
 from aviot.evaluation.choices import choose
 from aviot.evaluation.config import Setting
+from aviot.evaluation.grounding.overlap import Overlap, overlap
 from aviot.evaluation.item import Item
-from aviot.evaluation.schema import Check, is_bool, is_count, is_nonnegative, is_text, or_none
+from aviot.evaluation.schema import Check, is_bool, is_count, is_nonnegative, is_text, list_of, or_none
 from aviot.evaluation.text import is_exact
 from aviot.utils.journal import JournalError, Row, read_rows
 from aviot.video import Video
@@ -31,7 +32,7 @@ REQUIRED: dict[str, Check] = {
     "video": is_text,
     "compressor": is_text,
     "ratio": or_none(is_nonnegative),
-    "kind": lambda value: value in ("choice", "open"),
+    "kind": lambda value: value in ("choice", "open", "grounding"),
     "answer": or_none(is_text),
 }
 REQUIRED_BY_STATUS: dict[str, dict[str, Check]] = {
@@ -48,15 +49,25 @@ REQUIRED_BY_STATUS: dict[str, dict[str, Check]] = {
 
 @dataclass(frozen=True)
 class Score:
-    """The score of a reply: `correct` (None if the item has no answer), the option letter it was read as, and how."""
+    """The score of a reply: `correct` (None if the item has no answer), the option letter it was read as, and how.
+
+    `overlap` is that of a grounding item's spans.
+    """
 
     correct: bool | None
     read_as: str | None
     how: str
+    overlap: Overlap | None = None
 
 
-def score_reply(item: Item, reply: str) -> Score:
-    """Score multiple choice by the option that a reply chooses, open answers by exact match."""
+def score_reply(item: Item, reply: str, duration: float | None = None) -> Score:
+    """Score multiple choice by the option that a reply chooses, grounding by its times, open answers by exact match.
+
+    `duration` is that of the video, for grounding items whose benchmark does not say it.
+    """
+    if item.windows:
+        found = overlap(reply, item.windows, duration if item.duration is None else item.duration)
+        return Score(found.is_correct, None, "times", found)
     if item.is_choice:
         choice = choose(reply, item.options)
         letter = None if choice.index is None else chr(ord("A") + choice.index)
@@ -70,12 +81,13 @@ def answer_text(item: Item) -> str | None:
     """Return the right answer as text for a person or a judge."""
     if item.right is not None:
         return f"{chr(ord('A') + item.right)}. {item.options[item.right]}"
-    return " / ".join(item.answers) or None
+    windows = "; ".join(f"{start:g} to {end:g} s" for start, end in item.windows)
+    return windows or " / ".join(item.answers) or None
 
 
 def answered_row(number: int, item: Item, setting: Setting, answer: "Answer", video: Video) -> Row:
     """Return the row of a scored answer, with its visual token counts, and the method that ran if it is another."""
-    score = score_reply(item, answer.text)
+    score = score_reply(item, answer.text, video.duration)
     return _common(number, item, setting, video) | {
         "status": ANSWERED,
         "frames": answer.frames,
@@ -88,8 +100,15 @@ def answered_row(number: int, item: Item, setting: Setting, answer: "Answer", vi
         "read_as": score.read_as,
         "how": score.how,
         "correct": score.correct,
+        **({} if score.overlap is None else _spans(score.overlap, video.duration)),
         **({} if answer.method in ("", setting.compressor) else {"ran": answer.method}),
     }
+
+
+def _spans(found: Overlap, duration: float) -> Row:
+    """Return a row's keys of the spans that a reply names."""
+    spans = [list(span) for span in found.spans]
+    return {"spans": spans, "iou": found.iou, "union_iou": found.union_iou, "duration": duration}
 
 
 def failed_row(number: int, item: Item, setting: Setting, reason: str, video: Video | None = None) -> Row:
@@ -133,7 +152,7 @@ def _common(number: int, item: Item, setting: Setting, video: Video | None) -> R
         "ratio": setting.ratio,
         **({} if setting.other is None else {"other": setting.other}),
         **({"part": item.part} if item.part else {}),
-        "kind": "choice" if item.is_choice else "open",
+        "kind": item.kind,
         "answer": answer_text(item),
         **({"unscored": item.problem} if item.problem else {}),
         **({"damage": asdict(damage)} if damage is not None else {}),
@@ -160,6 +179,10 @@ def _is_score(value: Any) -> bool:
     return is_nonnegative(value) and value <= 5
 
 
+def _is_share(value: Any) -> bool:
+    return is_nonnegative(value) and value <= 1
+
+
 OPTIONAL: dict[str, Check] = {
     "part": is_text,
     "unscored": is_text,
@@ -167,10 +190,14 @@ OPTIONAL: dict[str, Check] = {
     "tokens_before": is_count,
     "tokens_after": is_count,
     "tokens_read": is_count,
-    "probability": lambda value: is_nonnegative(value) and value <= 1,
+    "probability": _is_share,
     "budget": is_text,
     "other": is_text,
     "ran": is_text,
+    "spans": list_of(list_of(is_nonnegative, least=2, most=2), least=0),
+    "iou": _is_share,
+    "union_iou": _is_share,
+    "duration": is_nonnegative,
 }
 
 
@@ -226,7 +253,7 @@ class ExpectedRows:
         item = self._items[row["item"]]
         return (
             None
-            if item.has_answer and not item.is_choice
+            if item.has_answer and item.kind == "open"
             else f"item {row['item']} is not one that a judge is asked about"
         )
 

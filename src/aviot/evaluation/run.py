@@ -12,15 +12,14 @@ from aviot.backbones import registry as backbones
 from aviot.backbones.base import StoredBackbone
 from aviot.evaluation import manifest
 from aviot.evaluation.batching import RowKey, Shard, VideoBatches, batch_by_video, select_shard
-from aviot.evaluation.benchmarks.benchmark import read_benchmark
-from aviot.evaluation.benchmarks.definitions import BY_NAME
 from aviot.evaluation.config import EvaluationConfig, Setting
 from aviot.evaluation.endpoint import Endpoint
 from aviot.evaluation.judge import judge_rows, needs_verdict, verdict_by_key, with_verdict
 from aviot.evaluation.measures import check_columns
 from aviot.evaluation.prediction import Predictor, predict_videos
 from aviot.evaluation.progress import Display, RunningScore
-from aviot.evaluation.reading import Items, read_items
+from aviot.evaluation.questions import read_questions
+from aviot.evaluation.reading import Items
 from aviot.evaluation.report import as_dict, results_csv, summary_csv, summary_markdown
 from aviot.evaluation.results import ExpectedRows, conflicting_keys, has_failed, resolve_rows, row_key
 from aviot.evaluation.summary import Summary, summarise
@@ -57,10 +56,7 @@ class Prepared:
     @classmethod
     def of(cls, config: EvaluationConfig) -> "Prepared":
         """Read everything but the weights, and check the columns to report by."""
-        if config.benchmark is None:
-            items = read_items(config.items, videos=config.videos, split=config.split)
-        else:
-            items = read_benchmark(BY_NAME[config.benchmark], config.items)
+        items = read_questions(config)
         if config.limit is not None and config.limit >= len(items):
             config = replace(config, limit=None)
         items = replace(items, items=items.items[: config.limit])

@@ -154,8 +154,8 @@ def _edits(run: Path, prepared: Prepared, rows: Sequence[Row], written: int) -> 
     for row in rows:
         if row["status"] != ANSWERED:
             continue
-        score = score_reply(prepared.items.items[row["item"]], row["prediction"])
-        if score.correct != row["correct"]:
+        score = score_reply(prepared.items.items[row["item"]], row["prediction"], row.get("duration"))
+        if score.correct != row["correct"] or (score.overlap and score.overlap.iou != row.get("iou")):
             found.append(
                 f"{row['id']}, {row['setting']}: its answer scores {score.correct}, the row says {row['correct']}"
             )

@@ -109,7 +109,7 @@ def read_benchmark(benchmark: Benchmark, folder: Path) -> Items:
                     if problem is not None:
                         raise ItemError(problem)
                     item = benchmark.item(record, part, f"{part.name}-{len(found) + 1}")
-                    found.append(videos.locate(item, part))
+                    found.append(videos.locate(item, part.folder))
                 except ItemError as error:
                     problems.append(f"{file}, {where}: {error}")
     refuse(problems, folder, found)
@@ -145,13 +145,13 @@ class VideoIndex:
             elif path.suffix.lower() in IMAGES and path.parent not in self._by_name.get(path.parent.name.lower(), ()):
                 self._by_name.setdefault(path.parent.name.lower(), []).append(path.parent)
 
-    def locate(self, item: Item, part: Part) -> Item:
-        """Return the item with its video as a relative path; unchanged if there is no such video."""
+    def locate(self, item: Item, folder: str = "") -> Item:
+        """Return the item with its video, if possible in `folder`, as a relative path; unchanged if there is none."""
         name = Path(item.video)
         candidates = self._by_name.get(name.stem.lower()) or self._by_name.get(name.name.lower()) or []
         if not candidates:
             return item
-        suffixes = (name.as_posix(), f"{part.folder}/{name.as_posix()}" if part.folder else name.as_posix())
+        suffixes = (name.as_posix(), f"{folder}/{name.as_posix()}" if folder else name.as_posix())
         best = max(candidates, key=lambda path: sum(path.as_posix().endswith(f"/{suffix}") for suffix in suffixes))
         return replace(item, video=str(best.relative_to(self._folder)))
 

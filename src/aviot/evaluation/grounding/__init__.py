@@ -1,1 +1,1 @@
-"""Temporal grounding: files of its benchmarks, and the overlap of the spans that replies name with the annotated ones."""
+"""Temporal grounding: files of its benchmarks, and the overlap of the spans in replies with the annotated ones."""
