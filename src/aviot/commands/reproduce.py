@@ -182,8 +182,8 @@ def _print_report(report: dict[str, Any], *, as_json: bool) -> None:
     if "controlled" not in figures:
         for name, found in figures.items():
             for line in found["means"]:
-                low, high = line["interval"] or (line["mean"], line["mean"])
-                print(f"{name}: {line['method']}, mean: {line['mean']:.1%} [{low:.1%}, {high:.1%}]")
+                span = "" if line["interval"] is None else " [{:.1%}, {:.1%}]".format(*line["interval"])
+                print(f"{name}: {line['method']}, mean: {line['mean']:.1%}{span}")
         return
     for line in figures["controlled"]["lines"]:
         low, high = line["interval"]
