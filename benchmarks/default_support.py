@@ -65,7 +65,7 @@ def main() -> None:
     lm = VideoLM.from_pretrained(WEIGHTS, device="cpu")
     world = World(WorldConfig(frames=(options.frames,)))
     asked = right = frames = positions = 0
-    missed = []
+    missed, chance = [], []
     while right < options.scenes:
         number = options.first + asked
         asked += 1
@@ -78,7 +78,9 @@ def main() -> None:
         right += 1
         provenance = read.compression.provenance()
         support, frame = starting_pair(provenance.frames().cpu(), session.relevance(question.text))
-        shows = bool(shown_in(scene, question.subjects)[0][:, frame].any())
+        visible = shown_in(scene, question.subjects)[0].any(0)
+        shows = bool(visible[frame])
+        chance.append(float(visible.mean()))
         share = held_by_object(provenance.coefficients[support].cpu(), read.made.grid, scene, question.subjects, frame)
         frames += shows
         positions += share >= MOST
@@ -86,7 +88,8 @@ def main() -> None:
             missed.append(number)
         line = {"asked": asked, "right": right, "frame": frames, "positions": positions, "missed": missed}
         print(json.dumps(line), file=sys.stderr, flush=True)
-    print(json.dumps({"ratio": options.ratio, "frames": options.frames} | line))
+    drawn = round(float(np.mean(chance)), 3)  # mean share of the frames that show such an object
+    print(json.dumps({"ratio": options.ratio, "frames": options.frames, "chance": drawn} | line))
 
 
 if __name__ == "__main__":
