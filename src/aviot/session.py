@@ -24,6 +24,8 @@ from aviot.backbones.loading import LoadOptions
 from aviot.budget import AutoBudget, Budget, as_budget
 from aviot.engine.base import DecoderInput, Engine, Generated, Reducing, Report, Stopwatch
 from aviot.engine.transformers import TransformersEngine
+from aviot.grounding.spans import Span
+from aviot.grounding.when import FrameEvidence, Source, answer_spans
 from aviot.methods.aviot.result import Compression
 from aviot.methods.base import Compressed, Method
 from aviot.methods.features import TokenMixture
@@ -45,6 +47,7 @@ class AskOptions(TypedDict, total=False):
     method: str | Method
     max_new_tokens: int
     history: History
+    grounding: bool
 
 
 class VideoLM:
@@ -163,7 +166,8 @@ class Answer:
     `tokens_after` is then the number that was left when they had done their work. `probability` is the geometric mean
     of the probabilities of the answer's tokens. `steps` are those of an automatic budget, and `reason` why it is that
     one. `method` is the one that ran, which is another than the one asked for where that needs trained parts that the
-    model does not have.
+    model does not have. `when` has the spans, in seconds, that the answer rests on, if they were asked for, and
+    `when_from` whether the answer names them or its tokens come from there.
     """
 
     question: str
@@ -181,6 +185,8 @@ class Answer:
     steps: tuple[Step, ...] = ()
     reason: str = ""
     method: str = ""
+    when: tuple[Span, ...] = ()
+    when_from: Source | None = None
 
     @property
     def tokens_read(self) -> int:
@@ -216,6 +222,8 @@ class Answer:
         if self.steps:
             steps = [asdict(step) for step in self.steps]
             own |= {"tokens_read": self.tokens_read, "steps": steps, "reason": self.reason}
+        if self.when_from is not None:
+            own |= {"when": [list(span) for span in self.when], "when_from": self.when_from}
         return own | {"milliseconds": self.milliseconds}
 
 
@@ -301,21 +309,25 @@ class VideoSession:
         max_new_tokens: int = MAX_NEW_TOKENS,
         history: History = (),
         stream: bool = False,
+        grounding: bool = False,
     ) -> Answer | Iterator[str]:
         """Answer one question; with `stream`, yield the answer's text in pieces instead.
 
         With the budget "auto" (`AutoBudget`) the question is asked with few tokens, and again with more where the
         answer is not sure enough; streamed, it is one piece, since it must be complete to be judged. `history` has
         earlier questions and answers about the same video. The times of the first answer include those of opening the
-        video.
+        video. With `grounding`, the answer says when in the video it is about (`Answer.when`).
         """
         check_question(question)
         check_history(history)
         check_max_new_tokens(max_new_tokens)
         found, limit = methods.get(method), self._budget(budget)
         prompt = self.prompt(question, history=history)
+        if stream and grounding:
+            raise ValueError("grounding needs the complete answer; ask without stream, or without grounding")
         if not stream:
-            return self.answer_all([prompt], budget=limit, method=found, max_new_tokens=max_new_tokens, record=True)[0]
+            answers = self.answer_all([prompt], budget=limit, method=found, max_new_tokens=max_new_tokens, record=True)
+            return self.grounded(answers[0]) if grounding else answers[0]
         if isinstance(limit, AutoBudget):
             auto = limit
             return (
@@ -434,6 +446,20 @@ class VideoSession:
         inputs = self._place([prompt], [read.video], max_new_tokens)
         (reply,) = self.lm.engine.generate_scored(inputs, max_new_tokens, watch)
         return replace(self._answer(prompt, reply, read.video, watch), method=read.method)
+
+    def grounded(self, answer: Answer) -> Answer:
+        """Return an answer with the spans of time that it rests on; it must have a record of its compression."""
+        count = len(self.encoded.times)
+        shares = [1 / count] * count if answer.compressed is None else answer.compressed.frame_shares.tolist()
+        evidence = FrameEvidence(
+            times=self._times,
+            shares=shares,
+            relevance=self.relevance(answer.question).float().tolist(),
+            duration=self.video.duration,
+            supports=answer.supports,
+        )
+        spans, source = answer_spans(answer.text, evidence)
+        return replace(answer, when=spans, when_from=source)
 
     def relevance(self, question: str) -> Float[Tensor, "T"]:
         """Return each frame's similarity to a question, on the CPU; it does not depend on the method."""

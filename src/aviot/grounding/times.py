@@ -66,11 +66,12 @@ class Found:
     joined: bool = False  # to the span before, by a comma or "and"
 
 
-def read_spans(text: str, duration: float | None = None) -> tuple[Span, ...]:
+def read_spans(text: str, duration: float | None = None, *, bare: bool = True) -> tuple[Span, ...]:
     """Return the spans of time, in seconds, that a reply names, in its order and each once; () if it names none.
 
     They lie within [0, `duration`]; percentages, "the end" and the like are read only if it is given. A moment is a
-    span of no length. Text up to a closing </think> is not read.
+    span of no length. Text up to a closing </think> is not read. Without `bare`, numbers that nothing shows to be times
+    are not read: "7" may be a count.
     """
     cut = plain(text.rpartition("</think>")[2])
     cut = cut.rpartition("<answer>")[2].partition("</answer>")[0] or cut
@@ -78,7 +79,7 @@ def read_spans(text: str, duration: float | None = None) -> tuple[Span, ...]:
     times = [place for place, token in enumerate(read) if token.kind == "time"]
     spans = _ranges(read, times)
     spans = _propagated(spans) or _open_ended(read, times, duration) or _parts(cut, duration) or _moments(read, times)
-    limited = [bounded(one.start, one.end, duration) for one in spans[:MAX_SPANS]]
+    limited = [bounded(one.start, one.end, duration) for one in spans[:MAX_SPANS] if bare or one.sure]
     return tuple(dict.fromkeys(span for span in limited if span is not None))
 
 
