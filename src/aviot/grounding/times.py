@@ -26,7 +26,8 @@ END = _words(
     "end ends ended ending finish finishes finished finishing stop stops stopped stopping conclude concludes "
     "concluding concluded terminates until till"
 )
-TO = frozenset({"to", "until", "till", "til", "through", "thru"})
+UNTIL = frozenset({"until", "till", "til"})
+TO = UNTIL | {"to", "through", "thru"}
 RANGE = TO | {"-", "->", "=>", "-->", "==>", "..", "...", "~"}
 _LENGTHS = (["for"], ["lasts"], ["lasting"], ["lasted"], ["duration"])
 BEFORE_A_LENGTH = frozenset({"about", "around", "approximately", "roughly", "only", "just", "the", "of", "is", ":"})
@@ -176,7 +177,7 @@ def _makes_span(read: Sequence[Token], before: int, gap: Sequence[Token], now: i
     ended = any(word in (".", "!", "?") for word in words)
     if roles == ("start", "end") or (roles == ("end", "start") and not {"from", "between", "since"} & set(words)):
         return not ended or _are_labels(words)
-    if roles[0] == "start" and not ended and _ends_with_to(words):
+    if not ended and _ends_with(words, TO if roles[0] == "start" else UNTIL):
         return True
     if "and" in words and tight and _introduced(read, before, ("between", "betwixt")):
         return True
@@ -216,10 +217,10 @@ def _last_role(words: Sequence[str]) -> str | None:
     return None
 
 
-def _ends_with_to(words: Sequence[str]) -> bool:
-    """Return whether words end with "to" and fillers: "when he enters, to about"."""
+def _ends_with(words: Sequence[str], wanted: frozenset[str]) -> bool:
+    """Return whether words end with a wanted one and fillers: "when he enters, to about"."""
     for word in reversed(words):
-        if word in TO:
+        if word in wanted:
             return True
         if word not in FILLERS:
             return False
