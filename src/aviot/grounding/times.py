@@ -78,8 +78,9 @@ def read_spans(text: str, duration: float | None = None, *, bare: bool = True) -
     cut = cut.rpartition("<answer>")[2].partition("</answer>")[0] or cut
     read = _with_edges(_without_false(tokens(cut), duration), duration)
     times = [place for place, token in enumerate(read) if token.kind == "time"]
-    spans = _ranges(read, times)
-    spans = _propagated(spans) or _open_ended(read, times, duration) or _parts(cut, duration) or _moments(read, times)
+    spans = _propagated(_ranges(read, times))
+    if not any(span.sure for span in spans):
+        spans = _open_ended(read, times, duration) or spans or _parts(cut, duration) or _moments(read, times)
     limited = [bounded(one.start, one.end, duration) for one in spans[:MAX_SPANS] if bare or one.sure]
     return tuple(dict.fromkeys(span for span in limited if span is not None))
 
