@@ -5,13 +5,21 @@ BIN := .venv/bin
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
 MINUTES ?= 10
+SELECTED ?= not slow
 
-.PHONY: demo test lint unit processors docs fuzz lmms-eval test-lmms-eval vllm test-vllm lock clean
+.PHONY: demo test test-all lint unit processors docs fuzz lmms-eval test-lmms-eval vllm test-vllm lock clean
 
 demo: .venv/ready
 	$(BIN)/aviot demo
 
-test: lint docs processors unit
+# What every change must pass. `test-all` adds the tests marked slow, and measures the coverage of all modules.
+test: .venv/ready .venv/processors/ready
+	$(MAKE) --jobs 2 --output-sync=target lint docs processors
+	$(MAKE) unit
+
+test-all: .venv/ready .venv/processors/ready
+	$(MAKE) --jobs 2 --output-sync=target lint docs processors
+	COVER=all $(MAKE) unit SELECTED=
 
 lint: .venv/ready
 	$(BIN)/ruff check .
@@ -20,7 +28,7 @@ lint: .venv/ready
 	$(BIN)/lint-imports
 
 unit: .venv/ready
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal --cov --cov-report=term -q
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal -m '$(SELECTED)' --cov --cov-report=term -q
 	$(BIN)/coverage report --include='*/aviot/ot/*,*/aviot/methods/*' --fail-under=95 --format=total
 
 # Comparisons with the families' own processors. What those need lies apart, since the package must not need it.
@@ -58,7 +66,7 @@ vllm: .venv-vllm/ready
 
 test-vllm: .venv-vllm/ready
 	OMP_NUM_THREADS=1 VLLM_CPU_KVCACHE_SPACE=1 VLLM_CPU_OMP_THREADS_BIND=nobind HF_HUB_OFFLINE=1 \
-		.venv-vllm/bin/python -m pytest -q tests/vllm
+		.venv-vllm/bin/python -m pytest -q tests/on_vllm
 
 .venv-vllm/ready: export PIP_CONSTRAINT := $(CURDIR)/constraints-vllm.txt
 .venv-vllm/ready: pyproject.toml constraints-vllm.txt

@@ -1,12 +1,11 @@
 """Cost of a report without the model, screenshots and an animation of it: python benchmarks/explorer.py --help
 
 Times are CPU seconds of this process and wall-clock seconds, since other work may share the machine. The model is a
-tiny one with random weights unless --model names another. The README's animation is the page of `aviot demo`, made by
---model src/aviot/bundled/weights --frames 64 --scene 3 --animation docs/images/explorer.gif
+tiny one with random weights unless --model names another. The pictures in the documents are made by
+--model src/aviot/bundled/weights --frames 64 --scene 3 --screenshots docs/images --animation docs/images/explorer.gif
 """
 
 import argparse
-import io
 import resource
 import tempfile
 import threading
@@ -19,7 +18,7 @@ from aviot.budget import Budget
 from aviot.explain.outputs import Outputs, explain
 from aviot.explain.pictures import open_with_pictures
 from aviot.explain.server import App, Limits
-from aviot.explain.study import Asking
+from aviot.explain.study import Asking, Setting
 from aviot.explain.videos import Videos
 from aviot.methods.registry import DEFAULT
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
@@ -27,18 +26,6 @@ from aviot.session import VideoLM, VideoSession
 from aviot_lab.world import World, WorldConfig, save
 
 ROOT = Path(__file__).parents[1]
-# The animation shows the controls, both answers, the map, and the curve and strongest frames of the chosen support.
-FOCUS = """
-#explorer > :not(.chooser, #answers, #map, #support), .lead, .legend, details, #map-title ~ p, #answers h2, #answers h3,
-.choices > :not(:first-child), .choices span:not(:last-child), #support h2, .gallery ~ *, figcaption
-{ display: none !important; }
-section { margin: 0 0 12px !important; padding: 4px 0 0 !important; border: 0 !important; }
-.chooser { position: static !important; margin-top: 0 !important; }
-.gallery { grid-template-columns: repeat(4, 150px) !important; }
-#support-number { outline: none !important; }
-"""
-WIDTH = 720  # pixels of the animation
-HOLD_MS, STEP_MS = 1500, 450
 
 
 class Clock:
@@ -85,8 +72,9 @@ def measure(options, folder):
     for question in (*questions, None):
         session.answer(questions[0], session.compress(question, budget=options.ratio), max_new_tokens=16)
     print(f"the model alone, the same compressions and answers: {peak():.0f} MiB")
-    asking = Asking(tuple(questions), Budget(ratio=options.ratio), DEFAULT, 16)
-    found, _ = explain(session, pictures, asking, Outputs(page, options.figures))
+    also = tuple(Setting(name, Budget(ratio=options.ratio)) for name in options.against)
+    asking = Asking(tuple(questions), Budget(ratio=options.ratio), DEFAULT, 16, also)
+    found, _ = explain(session, pictures, asking, Outputs(page, options.figures, animation=options.animation))
     spent = [b - a - inside for a, b, inside in zip(start, clock.now(), clock.model, strict=True)]
     print(f"{len(session.video)} frames, {len(found.questions)} questions, ratio {options.ratio:g}")
     print(f"besides the model: {spent[0]:.1f} s on the clock, {spent[1]:.1f} s of CPU; {peak():.0f} MiB in all")
@@ -130,7 +118,7 @@ def photograph(page, out):
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
         start = time.perf_counter()
-        desk = browser.new_page(viewport={"width": 960, "height": 800}, color_scheme="light")
+        desk = browser.new_page(viewport={"width": 1200, "height": 800}, color_scheme="light")
         desk.goto(page.as_uri())
         desk.wait_for_selector("#explorer[data-ready]")
         print(f"opened in {time.perf_counter() - start:.2f} s")
@@ -138,49 +126,14 @@ def photograph(page, out):
             return browser.close()
         desk.wait_for_timeout(500)
         keep(desk, out / "explorer.png")
-        desk.add_style_tag(content=".chooser { position: static !important; }")
-        for name in ("map", "support", "paths", "compare"):
+        for name in ("support", "versus"):
             keep(desk.locator(f"#{name}"), out / f"explorer-{name}.png")
         phone = browser.new_page(viewport={"width": 390, "height": 844}, color_scheme="dark")
         phone.goto(page.as_uri())
         phone.wait_for_selector("#explorer[data-ready]")
-        phone.locator("#support").scroll_into_view_if_needed()
-        phone.evaluate("window.scrollTo(0, document.querySelector('#support').offsetTop - 120)")
         phone.wait_for_timeout(500)
         keep(phone, out / "explorer-phone.png")
         return browser.close()
-
-
-def animate(page, out):
-    """Write a GIF in which supports are chosen for the first question, then for the second."""
-    from playwright.sync_api import sync_playwright
-
-    shots, durations = [], []
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
-        tab = browser.new_page(viewport={"width": 900, "height": 900}, color_scheme="light")
-        tab.goto(page.as_uri())
-        tab.add_style_tag(content=FOCUS)
-        last = int(tab.locator("#support-number").get_attribute("max"))
-        for condition in (0, 3):  # each question, compressed for itself
-            tab.locator("#condition").select_option(str(condition))
-            for support in (None, *range(1, last + 1, 2)):
-                if support is not None:
-                    tab.locator("#support-number").fill(str(support))
-                ready = f"{condition} " if support is None else f"{condition} {support} "
-                tab.wait_for_selector(f'#explorer[data-ready^="{ready}"]')
-                tab.wait_for_timeout(150)
-                shots.append(Image.open(io.BytesIO(tab.locator("#explorer").screenshot())).convert("RGB"))
-                durations.append(HOLD_MS if support is None else STEP_MS)
-        browser.close()
-    height = max(shot.height for shot in shots) * WIDTH // shots[0].width
-    sheet = Image.new("RGB", (WIDTH, height * len(shots)), shots[0].getpixel((0, 0)))
-    for n, shot in enumerate(shots):
-        sheet.paste(shot.resize((WIDTH, shot.height * WIDTH // shot.width), Image.Resampling.LANCZOS), (0, n * height))
-    sheet = sheet.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)  # one palette for all frames
-    frames = [sheet.crop((0, n * height, WIDTH, (n + 1) * height)) for n in range(len(shots))]
-    frames[0].save(out, save_all=True, append_images=frames[1:], duration=durations, loop=0, optimize=True)
-    print(f"{out}: {len(frames)} frames, {sum(durations) / 1000:g} s, {out.stat().st_size / 1e6:.2f} MB")
 
 
 def main():
@@ -190,6 +143,7 @@ def main():
     parser.add_argument("--ratio", type=float, default=4.0)
     parser.add_argument("--scene", type=int, default=12, help="number of a scene of the world's test split")
     parser.add_argument("--question", action="append", help="instead of the scene's own; repeat")
+    parser.add_argument("--against", action="append", default=[], help="method to compare with; repeat")
     parser.add_argument("--figures", type=Path, help="folder for the paper's kinds of figure")
     parser.add_argument("--screenshots", type=Path, help="folder for pictures of the page")
     parser.add_argument("--animation", type=Path, help="GIF of the page to write")
@@ -197,8 +151,6 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         page = measure(options, Path(folder))
         photograph(page, options.screenshots)
-        if options.animation is not None:
-            animate(page, options.animation)
 
 
 if __name__ == "__main__":

@@ -3,12 +3,17 @@
 python benchmarks/free_variants.py prepare CACHE [--model FOLDER] [--videos 100] [--frames 64]
 python benchmarks/free_variants.py run CACHE NAME [NAME ...] [--keep 0.25 0.15 0.1] [--against NAME]
 python benchmarks/free_variants.py table CACHE [--against NAME]
+python benchmarks/free_variants.py coverage CACHE NAME [NAME ...] [--keep 0.1 0.05 0.025]
 
 `prepare` draws and encodes each video once and writes its projected tokens, the encoder's attention and its questions.
 `run` answers every question with every method, teacher forced: a row is right exactly if greedy decoding would generate
 its answer. A NAME is a method of the registry, `random-tokens`, or `MODULE:EXPRESSION`, Python that makes a method.
 Answers are appended to CACHE/answers.jsonl; what is there is not asked again. `table` prints the share of right answers
 and the mean paired difference from one method with its 95 % interval (bootstrap over videos).
+
+`coverage` asks nothing: it prints how often the objects that a question is about have a kept token in a frame that
+shows them, and the share of all their tokens that are kept (of merged tokens the source with the largest weight).
+Methods that read tokens before pooling are not served.
 """
 
 import argparse
@@ -16,6 +21,7 @@ import json
 import time
 from collections import defaultdict
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -32,10 +38,10 @@ from aviot.video import Video
 from aviot_lab.demo_model.accuracy import question_batch
 from aviot_lab.demo_model.batches import BatchWriter
 from aviot_lab.demo_model.masks import question_means
-from aviot_lab.world import World, WorldConfig, draw
+from aviot_lab.world import World, WorldConfig, draw, tracks
 
 NEEDS = ("attention", "attention_keys")
-FRAME_METHODS = ("uniform", "segment-mean", "random", "aviot")
+LEAST_RADIUS = 0.06  # of the side: an object is on the token that its centre is in
 
 
 class RandomTokens(TokenMethod):
@@ -112,18 +118,18 @@ def visual_tokens(model, saved, method, budget, row):
         prepared = model.prepare(saved["u"].float(), relevance=True)
         made = model.compress(prepared, question, budget=budget, method=method, times=saved["times"])
         return model.project(made.features[None])[0]
+    return model.with_separators(compressed_tokens(saved, method, budget, row))[0]
+
+
+def compressed_tokens(saved, method, budget, row) -> Compressed:
+    """Return the result of a method on projected tokens for one of a video's questions."""
     extras = dict(saved["extras"])
     if method.uses_question:
         extras["question_tokens"] = saved["question_tokens"][row]
-    if method.before_pooling:
-        features = model.unpooled_tokens(model.prepare(saved["u"].float()[None], relevance=False), saved["times"]).only(
-            0
-        )
-    else:
-        features = VideoFeatures(
-            saved["tokens"], saved["grid"], saved["times"], saved["per_frame"], extras, structure=STRUCTURE
-        )
-    return model.with_separators(method(features, question=question, budget=budget))[0]
+    features = VideoFeatures(
+        saved["tokens"], saved["grid"], saved["times"], saved["per_frame"], extras, structure=STRUCTURE
+    )
+    return method(features, question=saved["questions"][row] if method.uses_question else None, budget=budget)
 
 
 @torch.inference_mode()
@@ -205,9 +211,47 @@ def table(given: argparse.Namespace) -> None:
                 print("   ", keep, " ".join(f"{family[:6]} {np.mean(found) * 100:.0f}" for family, found in shares))
 
 
+def object_tokens(scene) -> torch.Tensor:
+    """Return which tokens lie on each actor, [actors,T,S], for a grid of nine rows and columns."""
+    found, size, side = tracks(scene), scene.size, 9
+    scale = size if found.x.max() > 2 else 1  # pixels, or shares of the side
+    centres = (torch.arange(side) + 0.5) / side
+    x, y, radius = (torch.from_numpy(part / scale)[..., None, None] for part in (found.x, found.y, found.size))
+    inside = (x - centres) ** 2 + (y - centres[:, None]) ** 2 < radius.clamp_min(LEAST_RADIUS) ** 2
+    return (inside & torch.from_numpy(found.visible)[..., None, None]).flatten(2)
+
+
+@torch.inference_mode()
+def coverage(given: argparse.Namespace) -> None:
+    """Print the mean over questions of both shares for every method."""
+    world, tested = World(WorldConfig()), {name: method_of(name) for name in given.names}
+    shares = defaultdict(list)
+    for number, path in enumerate(sorted(given.cache.glob("*.pt"))[: given.videos]):
+        saved, scene = torch.load(path, weights_only=True), world.scene("validation", number, given.frames)
+        tokens = object_tokens(scene)
+        for row, question in enumerate(world.questions(scene)):
+            actors = sorted({each.actor for each in question.evidence} | set(question.subjects))
+            shown = tokens[actors].any(0)
+            if not bool(shown.any()):
+                continue
+            for (name, method), keep in product(tested.items(), given.keep):
+                try:
+                    made = compressed_tokens(saved, method, Budget(keep=keep), row)
+                except ValueError:  # below the least that the method can keep
+                    continue
+                main_source = made.mixture.indices.gather(1, made.mixture.weights.argmax(1, keepdim=True))[:, 0]
+                here = torch.zeros(shown.numel(), dtype=torch.bool).index_fill(0, main_source, True)
+                here = here.view_as(shown) & shown
+                shares[name, keep].append((here.any(1).sum() / shown.any(1).sum(), here.sum() / shown.sum()))
+    for name in tested:
+        found = (shares.get((name, keep)) for keep in given.keep)
+        cells = ((np.nan, np.nan) if each is None else 100 * np.mean(each, 0) for each in found)
+        print(f"{name[-60:]:60}", " | ".join(f"{frames:5.1f} {share:5.1f}" for frames, share in cells))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["prepare", "run", "table"])
+    parser.add_argument("what", choices=["prepare", "run", "table", "coverage"])
     parser.add_argument("cache", type=Path)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--model", type=Path)
@@ -217,7 +261,7 @@ def main() -> None:
     parser.add_argument("--against", default="random-tokens")
     parser.add_argument("--families", action="store_true")
     given = parser.parse_args()
-    {"prepare": prepare, "run": run, "table": table}[given.what](given)
+    {"prepare": prepare, "run": run, "table": table, "coverage": coverage}[given.what](given)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@ import os
 import signal
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
@@ -28,8 +29,16 @@ settings.load_profile("repeatable")
 collect_ignore = [] if importlib.util.find_spec("torchvision") else ["processors"]
 
 
+UNMEASURED = ("corpus", "data", "evaluation", "fuzz", "scenes", "serve", "video")
+"""Tests that `make test` does not trace: its report is about transport and methods, which these use as they are."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked gpu run only where there is one."""
+    """Tests marked gpu run only where there is one; the coverage of some is measured by `make test-all` alone."""
+    if os.environ.get("COVER") != "all":
+        for item in items:
+            if item.path.relative_to(Path(__file__).parent).parts[0] in UNMEASURED:
+                item.add_marker(pytest.mark.no_cover)
     if not torch.cuda.is_available():
         for item in items:
             if "gpu" in item.keywords:

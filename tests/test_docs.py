@@ -90,7 +90,15 @@ def test_readme_accuracies_are_those_of_the_report():
 def test_every_public_name_has_a_reference_page():
     pages = "".join(page.read_text() for page in (ROOT / "docs" / "reference").glob("*.md"))
     described = set(re.findall(r"^::: ([\w.]+)$", pages, re.M))
-    for package in ("aviot", "aviot.methods", "aviot.methods.aviot", "aviot.data", "aviot.models", "aviot.video"):
+    for package in (
+        "aviot",
+        "aviot.methods",
+        "aviot.methods.aviot",
+        "aviot.data",
+        "aviot.models",
+        "aviot.streaming",
+        "aviot.video",
+    ):
         module = importlib.import_module(package)
         for name in module.__all__:
             value = getattr(module, name)

@@ -1,3 +1,4 @@
+from aviot.answers import Answer as Answer
 from aviot.budget import AutoBudget as AutoBudget
 from aviot.budget import Budget as Budget
 from aviot.config import CompressorConfig as CompressorConfig
@@ -7,7 +8,6 @@ from aviot.methods.aviot import PositionEncoder as PositionEncoder
 from aviot.methods.aviot import Provenance as Provenance
 from aviot.methods.aviot import SegmentMean as SegmentMean
 from aviot.methods.aviot import UniformKeep as UniformKeep
-from aviot.session import Answer as Answer
 from aviot.session import VideoLM as VideoLM
 from aviot.session import VideoSession as VideoSession
 from aviot.streaming.session import StreamingSession as StreamingSession

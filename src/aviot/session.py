@@ -4,37 +4,36 @@ This is the only place that encodes, compresses, places and decodes: all command
 benchmarks use `VideoSession`.
 """
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, overload
 
+import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
 from aviot import methods
+from aviot.answers import PROBABILITY_DIGITS
+from aviot.answers import Answer as Answer
+from aviot.answers import ConditionedVideo as ConditionedVideo
+from aviot.answers import Step as Step
+from aviot.answers import save_compression as save_compression
 from aviot.auto_budget import Chosen, check_total, escalate
 from aviot.backbones import registry as backbones
 from aviot.backbones.base import Backbone, CompressionRequest, EncodedVideo, History, Prompt, VideoInPrompt
 from aviot.backbones.checkpoints.folder import ORIGIN, resolve_folder
-from aviot.backbones.checkpoints.shards import write_tensors
 from aviot.backbones.loading import LoadOptions
 from aviot.budget import AutoBudget, Budget, as_budget
 from aviot.engine.base import DecoderInput, Engine, Generated, Reducing, Report, Stopwatch
 from aviot.engine.transformers import TransformersEngine
-from aviot.grounding.spans import Span
-from aviot.grounding.when import FrameEvidence, Source, answer_spans
-from aviot.methods.aviot.result import Compression
-from aviot.methods.base import Compressed, Method
-from aviot.methods.features import TokenMixture
+from aviot.grounding.when import FrameEvidence, answer_spans
+from aviot.methods.base import Method
+from aviot.methods.features import VideoFeatures
 from aviot.methods.registry import DEFAULT
 from aviot.request import MAX_NEW_TOKENS, check_history, check_max_new_tokens, check_question, check_questions
 from aviot.utils.machine import device_named
 from aviot.video import Transform, Video, read_video
-
-PROBABILITY_DIGITS = 4  # decimals of a probability in reports
 
 AnyBudget = Budget | AutoBudget | float | Literal["auto"]
 """A fixed budget, its ratio, or one that is chosen for each question by how sure the answer is."""
@@ -112,6 +111,10 @@ class VideoLM:
             (encoded,) = self.backbone.encode([video])
         return VideoSession(self, encoded, watch)
 
+    def resume(self, encoded: EncodedVideo) -> "VideoSession":
+        """Return a session with a video that this model encoded before."""
+        return VideoSession(self, encoded, Stopwatch(self.backbone.device))
+
     def ask_all(
         self,
         asked: Sequence[tuple["VideoSession", str]],
@@ -145,114 +148,6 @@ class VideoLM:
             session._answer(prompt, reply, video, watch, found)
             for (session, _), prompt, reply, video in zip(asked, prompts, replies, videos, strict=True)
         ]
-
-
-@dataclass(frozen=True)
-class Step:
-    """One try of an automatic budget: the budget, the visual tokens that were read, and the answer's probability."""
-
-    budget: str
-    tokens: int
-    probability: float
-
-
-@dataclass(frozen=True, eq=False)
-class Answer:
-    """An answer, with the number of frames and tokens behind it and the time it took.
-
-    `supports` is the number of distinct times among the decoder's tokens. `path` has the number of frames or supports
-    at each stage, and `budgets` those of the stages' segments; methods without stages have one entry and none.
-    `layer_tokens` has the number of visual tokens that each decoder layer read, of methods that act inside the decoder;
-    `tokens_after` is then the number that was left when they had done their work. `probability` is the geometric mean
-    of the probabilities of the answer's tokens. `steps` are those of an automatic budget, and `reason` why it is that
-    one. `method` is the one that ran, which is another than the one asked for where that needs trained parts that the
-    model does not have. `when` has the spans, in seconds, that the answer rests on, if they were asked for, and
-    `when_from` whether the answer names them or its tokens come from there.
-    """
-
-    question: str
-    text: str
-    frames: int
-    supports: int
-    tokens_before: int
-    tokens_after: int
-    path: tuple[int, ...]
-    budgets: tuple[Any, ...]
-    milliseconds: dict[str, float]
-    compressed: Compressed | None = None  # None without a record
-    layer_tokens: tuple[int, ...] = ()
-    probability: float | None = None  # None if the engine does not tell
-    steps: tuple[Step, ...] = ()
-    reason: str = ""
-    method: str = ""
-    when: tuple[Span, ...] = ()
-    when_from: Source | None = None
-
-    @property
-    def tokens_read(self) -> int:
-        """The number of visual tokens that the decoder read in all, with the answers that were not accepted."""
-        return sum(step.tokens for step in self.steps) if self.steps else self.tokens_entering
-
-    @property
-    def tokens_entering(self) -> int:
-        """The number of visual tokens that the first decoder layer read."""
-        return self.layer_tokens[0] if self.layer_tokens else self.tokens_after
-
-    @property
-    def seconds(self) -> float:
-        """The sum of all measured times."""
-        return sum(self.milliseconds.values()) / 1000
-
-    @cached_property
-    def provenance(self) -> TokenMixture:
-        """The exact mixture of sources behind each token that the method made; computed on first use.
-
-        Of methods on encoder features those are features before projection and pooling, K x S of them.
-        """
-        if self.compressed is None:
-            raise ValueError("this answer has no record of its compression; answer with record=True")
-        return self.compressed.mixture
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the answer as plain data."""
-        names = ("question", "text", "method", "frames", "supports", "tokens_before", "tokens_after", "path", "budgets")
-        inside = {"tokens_entering": self.tokens_entering, "layer_tokens": self.layer_tokens}
-        own = {name: getattr(self, name) for name in names} | (inside if self.layer_tokens else {})
-        own |= {"probability": None if self.probability is None else round(self.probability, PROBABILITY_DIGITS)}
-        if self.steps:
-            steps = [asdict(step) for step in self.steps]
-            own |= {"tokens_read": self.tokens_read, "steps": steps, "reason": self.reason}
-        if self.when_from is not None:
-            own |= {"when": [list(span) for span in self.when], "when_from": self.when_from}
-        return own | {"milliseconds": self.milliseconds}
-
-
-@dataclass(frozen=True)
-class ConditionedVideo:
-    """A video compressed for one conditioning question (None: unconditioned)."""
-
-    question: str | None
-    video: VideoInPrompt
-    method: str = ""  # the one that ran
-
-    @property
-    def made(self) -> Compressed:
-        """The method's result, with its provenance."""
-        if self.video.made is None:
-            raise ValueError("there is no record of how these tokens were made; compress the video again")
-        return self.video.made
-
-    @property
-    def tokens(self) -> Float[Tensor, "v d"]:
-        """The tokens that the decoder reads."""
-        return self.video.tokens
-
-    @property
-    def compression(self) -> Compression:
-        """The record of a method that mixes whole frames; raises ValueError for other methods."""
-        if self.made.compression is None:
-            raise ValueError("this method does not mix whole frames; read made.mixture and made.positions")
-        return self.made.compression
 
 
 def reducing_for(
@@ -361,9 +256,11 @@ class VideoSession:
 
     def without_features(self) -> "VideoSession":
         """Return a session that places tokens that were made before, and holds neither frames nor features."""
-        video = replace(self.video, frames=self.video.frames[:0])
+        none = self.video.frames[:0]
+        copied = none.copy() if isinstance(none, np.ndarray) else none.clone()  # a view would hold all frames
+        video = replace(self.video, frames=copied)
         encoded = replace(self.encoded, video=video, features=self.encoded.features[:0].clone(), extras={}, cache={})
-        return VideoSession(self.lm, encoded, Stopwatch(self.backbone.device))
+        return self.lm.resume(encoded)
 
     def ask_all(
         self,
@@ -468,6 +365,10 @@ class VideoSession:
     def sources(self, method: str | Method) -> Float[Tensor, "T S D"]:
         """Return the features or tokens that a method mixes; not cached, since they are as large as the features."""
         return self.backbone.sources(self.encoded, methods.get(method))
+
+    def source_features(self, method: str | Method) -> VideoFeatures:
+        """Return what a method mixes, with the grid of its positions; not cached either."""
+        return self.backbone.features(self.encoded, self.backbone.method(method), conditioned=False)
 
     def _compress(self, prompts: Sequence[Prompt], request: CompressionRequest) -> list[VideoInPrompt]:
         return _checked(self.backbone.compress([self.encoded], prompts, request))
@@ -578,24 +479,3 @@ def _placed(
     inputs = backbone.place(prompts, videos)
     backbone.check_length(inputs.length, max_new_tokens)
     return inputs
-
-
-def save_compression(path: Path, video: Video, read: ConditionedVideo) -> None:
-    """Write tokens and their provenance as one safetensors file, atomically.
-
-    Methods that mix whole frames write `features` [K,S,D] and `coefficients` [K,S,T]; others `tokens` [n,d], `indices`
-    and `weights` [n,m] of their mixture, and `positions` [n,3] (seconds, row, column).
-    """
-    about: dict[str, Any] = {"question": read.question, "name": video.name, "duration": video.duration}
-    made = read.made
-    about["times"] = made.frame_times
-    if made.compression is not None:
-        about |= {"path": made.compression.path, "budgets": made.compression.budgets}
-        coefficients = made.compression.provenance().coefficients
-        tensors = {"features": made.compression.features, "coefficients": coefficients}
-    else:
-        mixture = made.mixture
-        tensors = {"tokens": made.tokens, "positions": made.positions}
-        tensors |= {"indices": mixture.indices, "weights": mixture.weights}
-    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_tensors(path, plain, {"aviot": json.dumps(about)})

@@ -1,7 +1,9 @@
 """Decoders outside this process: folders that hold them, what they are sent, and servers in trouble."""
 
+import json
 import sys
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,9 @@ from completions_server import KEY, serving
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "families"))
 from loaded import lm_of, session_of
+from typer.testing import CliRunner
 
+from aviot.cli import app
 from aviot.engine import remote
 from aviot.engine.base import EngineUnavailable
 from aviot.engine.choice import check_engine, engine_of
@@ -173,6 +177,27 @@ def test_keys(folders):
 def test_wrong_engines(choice, said):
     with pytest.raises(ValueError, match=said):
         check_engine(choice)
+
+
+@pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is installed here")
+def test_vllm_is_asked_for_where_it_is_missing():
+    with pytest.raises(ValueError, match="the engine vllm needs vLLM, which is not installed"):
+        check_engine("vllm")
+
+
+def test_the_command_writes_the_same_decoder(folders, tmp_path):
+    golden = Path(__file__).parents[1] / "golden" / "checkpoint"
+    words = ["convert", "--decoder", str(golden), str(tmp_path / "decoder")]
+    done = CliRunner().invoke(app, [*words, "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["architecture"] == "Qwen2ForCausalLM"
+    names = sorted(path.name for path in (tmp_path / "decoder").iterdir())
+    assert names == sorted(path.name for path in (folders / "llava-video").iterdir())
+    for name in ("config.json", "model.safetensors"):
+        assert (tmp_path / "decoder" / name).read_bytes() == (folders / "llava-video" / name).read_bytes()
+    again = CliRunner().invoke(app, words)
+    assert again.exit_code == 2
+    assert "exists" in again.output
 
 
 def test_layers_are_freed_of_a_decoder_that_runs_elsewhere(folders):

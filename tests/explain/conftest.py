@@ -9,7 +9,7 @@ from aviot import Budget, VideoLM
 from aviot.explain.outputs import build_report
 from aviot.explain.page import page_of
 from aviot.explain.pictures import open_with_pictures
-from aviot.explain.study import Asking
+from aviot.explain.study import Asking, Setting
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 
 
@@ -28,9 +28,10 @@ def bundled(monkeypatch):
 def explained(loaded):
     """Return a function that makes a report of a clip."""
 
-    def make(frames, questions=QUESTIONS[:1], ratio=4.0, compressor="aviot", **shape):
+    def make(frames, questions=QUESTIONS[:1], ratio=4.0, compressor="aviot", also=(), **shape):
         session, pictures = open_with_pictures(VideoLM(*loaded), clip(frames, **shape), source_fps=2)
-        views, asking = [], Asking(tuple(questions), Budget(ratio=ratio), compressor, 3)
+        others = tuple(Setting(name, Budget(ratio=ratio)) for name in also)
+        views, asking = [], Asking(tuple(questions), Budget(ratio=ratio), compressor, 3, others)
         study, report = build_report(session, pictures, asking, views.append)
         return Case(report, study, session, views)
 

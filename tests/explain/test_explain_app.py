@@ -126,7 +126,7 @@ def modes_of(name):
         (b"x", {"name": "long." + "x" * 300}, 422, "is not a video"),
         (b"x", {"name": ""}, 422, "the upload is not a video"),
         (b"x", {"Content_Length": "9000000"}, 413, "at most 2 MB"),
-        (b"x", {"Origin": "http://elsewhere"}, 403, "only the app's own page"),
+        (b"x", {"Origin": "http://elsewhere"}, 403, "only the pages of this server"),
         (b"x", {"Host": "elsewhere:80"}, 403, "only to the address"),
         (b"x", {"Content_Length": "many"}, 411, "state its length"),
         (b"x", {"Content_Length": "9" * 5000}, 413, "at most 2 MB"),
@@ -184,14 +184,14 @@ def test_in_a_browser(app, video, tab, tmp_path):
     page.fill("#question", "What <b>moves</b>?")
     page.click("#submit")
     shown.settled()
-    assert page.locator(".question").all_inner_texts() == ["What <b>moves</b>?"]
+    assert page.locator("#first .question").all_inner_texts() == ["What <b>moves</b>?"]
     assert "wandering 'square'.mp4" in shown.text(".file")
     before = shown.text(".facts")
     page.get_by_label("Compression ratio", exact=False).first.fill("1.5")
-    page.wait_for_function("before => document.querySelector('.facts')?.innerText !== before", arg=before)
+    page.wait_for_function("before => document.querySelector('.facts')?.textContent !== before", arg=before)
     page.fill("#second", "Why?")
     page.click("#submit")
-    page.locator(".question").nth(1).wait_for()
+    page.locator("#first .question").nth(1).wait_for()
     assert app.videos.encoded == 1
     other = tab()
     other.page.goto(app.url)
@@ -204,7 +204,7 @@ def test_in_a_browser(app, video, tab, tmp_path):
     assert "wandering" in shown.text(".file")
     assert app.videos.encoded == 2
     assert shown.complaints == other.complaints == []
-    assert not [url for url in shown.requests if not url.startswith((app.url, "data:"))]
+    assert not [url for url in shown.requests if not url.startswith((app.url, "data:", "blob:"))]
 
 
 def test_the_bundled_model_says_that_it_does_not_know_a_video(loaded, bundled, video, tab):

@@ -11,7 +11,7 @@ from PIL import Image
 
 from aviot.explain.maps import FIGURES, pack_maps
 from aviot.explain.page import embedded, page_of
-from aviot.explain.pictures import JPEG_BYTES, Pictures, as_jpegs, read_with_pictures
+from aviot.explain.pictures import JPEG_BYTES, LARGEST_SIDE, as_jpegs, read_with_pictures
 from aviot.explain.study import check_questions, conditions_of
 from aviot.methods.aviot.analysis import agreement, allocation_distance, temporal_divergence, top_cells
 
@@ -108,14 +108,14 @@ def test_pictures_keep_their_shape_and_the_models_frames_are_its_own(loaded, hei
     assert np.array_equal(video.frames, loaded[1].read(frames, source_fps=2).frames)
     assert pictures.size == (width, height)
     small = pictures.images[0]
-    assert max(small.size) <= 360
+    assert max(small.size) <= LARGEST_SIDE
     assert small.width / small.height == pytest.approx(width / height, rel=0.1)
 
 
 def test_pictures_of_long_noisy_videos_fit(monkeypatch):
     monkeypatch.setattr("aviot.explain.pictures.JPEG_BYTES", JPEG_BYTES // 5)  # as of 100 frames
     noise = np.random.default_rng(0).integers(0, 255, (2, 320, 320, 3), dtype=np.uint8)
-    files = as_jpegs(Pictures(tuple(Image.fromarray(noise[n % 2]) for n in range(20)), (320, 320)))
+    files = as_jpegs([Image.fromarray(noise[n % 2]) for n in range(20)])
     assert sum(len(base64.b64decode(file)) for file in files) <= JPEG_BYTES // 5
     assert len(files) == 20
 

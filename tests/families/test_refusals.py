@@ -9,6 +9,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 import aviot
@@ -148,7 +149,7 @@ def test_weights_that_are_pickles_truncated_or_missing(unread, video, copied, tm
     assert "holds its weights as pickles (pytorch_model.bin)" in refused(video, folder)
 
 
-def test_weights_that_do_not_fit(video, stored, copied):
+def test_weights_that_do_not_fit(video, stored, copied, caplog):
     from safetensors.torch import load_file, save_file
 
     folder = copied()
@@ -160,7 +161,31 @@ def test_weights_that_do_not_fit(video, stored, copied):
     assert "1 weights are missing" in line
     assert "copy all safetensors" in line
     save_file(tensors | {name: tensors[name][:-1].contiguous()}, folder / "model.safetensors", {"format": "pt"})
-    assert "the model cannot be loaded" in refused(video, folder)
+    assert "1 weights have other shapes than config.json says, such as" in (line := refused(video, folder))
+    assert "expected (32, 32), got (31, 32); copy config.json and the weights from one checkpoint" in line
+    extra = {f"model.\u001b[31m{'x' * 9}.weight": torch.ones(2)}
+    save_file(tensors | extra, folder / "model.safetensors", {"format": "pt"})
+    aviot.VideoLM.from_pretrained(folder)
+    (warning,) = [record.getMessage() for record in caplog.records if "not part of the model" in record.getMessage()]
+    assert warning.isprintable()
+    assert all("\u001b" not in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        {"num_hidden_layers": 500, "layer_types": None, "intermediate_size": 250_000},
+        {"vocab_size": 2**21, "hidden_size": 4096},
+    ],
+)
+def test_a_config_of_a_much_larger_model_than_the_weights(unread, video, copied, text):
+    """It is refused before memory is allocated: the first one would take 48 GB."""
+    folder = copied()
+    changed = json.loads((folder / "config.json").read_text())["text_config"] | text
+    write(folder / "config.json", text_config={name: value for name, value in changed.items() if value is not None})
+    line = refused(video, folder)
+    assert "describes a model of" in line
+    assert "copy config.json and the weights from one checkpoint" in line
 
 
 def test_a_config_of_a_newer_transformers(video, copied):

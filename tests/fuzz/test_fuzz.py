@@ -18,7 +18,7 @@ from fuzz.planted import BUGS, PREFIX
 
 ROOT = Path(__file__).parents[2]
 SEED = 20
-ROUNDS = 12
+SHORT, ROUNDS = 6, 12
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="cases are watched through /proc")
 
@@ -95,8 +95,9 @@ def test_cases_depend_on_target_seed_and_number_alone():
     assert len(set(first.split())) == 8
 
 
-def test_a_short_run_of_every_target():
-    done = fuzz("--seed", str(SEED), "--rounds", str(ROUNDS), "--jobs", "1")
+@pytest.mark.parametrize("rounds", [SHORT, pytest.param(ROUNDS, marks=pytest.mark.slow)])
+def test_a_short_run_of_every_target(rounds):
+    done = fuzz("--seed", str(SEED), "--rounds", str(rounds), "--jobs", "1")
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert f"seed {SEED}: 0 failed" in done.stdout
 

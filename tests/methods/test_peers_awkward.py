@@ -134,7 +134,7 @@ PEERS = tuple(name for name in NAMES if get(name).point == "tokens" and name != 
 def test_what_is_not_finite_is_refused(name, value):
     """One bad value among the tokens, or in an extra that the method reads."""
     method = get(name)
-    question = torch.ones(6) if method.uses_question else None
+    question = torch.ones(6 if method.point == "features" else DIM) if method.uses_question else None
     for which in (None, *sorted(method.needs)):
         given = video(random(12))
         (given.features if which is None else given.extras[which]).view(-1)[5] = value

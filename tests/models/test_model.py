@@ -118,7 +118,7 @@ def test_gradients_reach_what_the_paper_trains(processor, videos):
         ({"ratio": 0.5}, "ratio must be a finite number above 1"),
         (
             {"compressor": "magic"},
-            "method must be one of 'aviot', 'uniform', 'segment-mean', 'random'",
+            "method must be one of 'aviot', 'aviot-free', 'uniform', 'segment-mean', 'random'",
         ),
         ({"question_span": None}, "build them with the processor"),
         ({"frame_counts": torch.tensor([20])}, "frame_counts must add up to the 21 frames"),

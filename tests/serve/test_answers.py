@@ -58,8 +58,8 @@ def test_budget_method_and_frames_of_a_request(server, clip, alone):
         assert reply.choices[0].message.content == expected.text
         assert reply.usage.visual_tokens["after"] == expected.tokens_after
         assert reply.aviot["budget"] == str(budget)
-    reply = create(**asked(clip), extra_body={"aviot": {"frames": 3}})
-    assert reply.aviot["frames"] == 3
+    for named in ({"aviot": {"frames": 3}}, {"media_io_kwargs": {"video": {"num_frames": 3}}}):
+        assert create(**asked(clip), extra_body=named).aviot["frames"] == 3
 
 
 def test_a_method_inside_the_decoder(server, clip, alone, monkeypatch):

@@ -86,8 +86,11 @@ def test_a_queue_that_is_full_refuses(lm, clip, slow):
 
 
 def test_times_are_limited(lm, clip, slow):
-    with running(lm, limits=Limits(answer_seconds=0.6)) as server:
+    with running(lm, limits=Limits(answer_seconds=0.05)) as server:
         assert server.post(asked(clip, max_tokens=1500))[0] == 504
+        assert server.idle()
+    with running(lm, limits=Limits(answer_seconds=3)) as server:
+        assert server.post(asked(clip, max_tokens=1))[0] == 200  # what follows begins at once
         status, _, text = server.request(
             "POST",
             "/v1/chat/completions",
@@ -134,11 +137,11 @@ def test_large_uploads_are_refused_at_once(server, clip):
 def test_all_uploads_together_are_bounded(server, clip, monkeypatch):
     monkeypatch.setattr(server.service.room, "total", 1_000_000)
     with server.connect() as connection:
-        connection.sendall(local(server, head(900_000)) + b"{")
+        connection.sendall(local(server, head(950_000)) + b"{" + b" " * 899_999)
         assert eventually(lambda: server.service.room.used == 900_000)
         assert server.post(asked(clip))[0] == 200
         with server.connect() as other:
-            other.sendall(local(server, head(200_000)))
+            other.sendall(local(server, head(200_000)) + b"{" + b" " * 150_000)
             assert b"503" in other.recv(1000).splitlines()[0]
     assert server.idle()
 

@@ -224,6 +224,16 @@ def test_a_kill_before_the_ledger_is_written_is_not_damage(folder):
     assert find_start_point(folder, resume=True).step == 4
 
 
+def test_a_folder_put_back_to_an_earlier_state_resumes_there_and_says_so(run, made, folder):
+    """Without the newest checkpoint and its entry it is the folder of a run that was killed before it wrote them."""
+    shutil.rmtree(folder / NEWEST)
+    edit(folder / "checkpoints.json", lambda known: known.pop("4"))
+    done = train_command(made, folder, "--resume")
+    assert done.exit_code == 0, done.stderr
+    assert "resuming after step 3 of 4" in done.stderr
+    assert same_weights(folder / NEWEST, run[1])
+
+
 def test_adapters_are_resumed_with_their_base_model_only(made, tmp_path):
     shutil.copytree(made / "start", tmp_path / "start")
     adapted = {"lora": {"rank": 2}, "optimization": {"steps": 1, "global_batch": 1}}

@@ -1,6 +1,7 @@
 """Runs that are killed in a step or a save and resumed: the same losses as an undisturbed run."""
 
 import signal
+from functools import cache
 
 import pytest
 from tiny import config, lines, logged_losses, start
@@ -13,17 +14,25 @@ HOW = {"optimization": {"steps": STEPS, "global_batch": 4, "micro_batch": 2, "le
 DROPOUT = {"lora": {"rank": 2, "dropout": 0.5}}  # the random states must be resumed as well
 
 
-@pytest.fixture(scope="session", params=["whole", "adapters"])
-def undisturbed(request, made):
+@cache
+def undisturbed(made, kind):
     """Return the name of an undisturbed run, and its settings."""
-    changes = HOW | (DROPOUT if request.param == "adapters" else {})
-    train(config(made, output=str(made / f"alone-{request.param}"), **changes))
-    return f"alone-{request.param}", changes
+    changes = HOW | (DROPOUT if kind == "adapters" else {})
+    train(config(made, output=str(made / f"alone-{kind}"), **changes))
+    return f"alone-{kind}", changes
 
 
-@pytest.mark.parametrize("place", ["step:4", "save:4"])
-def test_killed_and_resumed(made, undisturbed, place):
-    name, changes = undisturbed
+@pytest.mark.parametrize(
+    ("kind", "place"),
+    [
+        pytest.param("whole", "step:4", marks=pytest.mark.slow),
+        ("whole", "save:4"),
+        ("adapters", "step:4"),
+        pytest.param("adapters", "save:4", marks=pytest.mark.slow),
+    ],
+)
+def test_killed_and_resumed(made, kind, place):
+    name, changes = undisturbed(made, kind)
     run = f"{name}-{place.replace(':', '-')}"
     (killed,) = start(made, run, f"kill={place}", **changes)
     assert killed.returncode == -signal.SIGKILL, killed.stderr[-2000:]
@@ -37,7 +46,7 @@ def test_killed_and_resumed(made, undisturbed, place):
     AviotForConditionalGeneration.from_pretrained(last)
 
 
-@pytest.mark.parametrize("engine", ["replicas", "fsdp2"])
+@pytest.mark.parametrize("engine", [pytest.param("replicas", marks=pytest.mark.slow), "fsdp2"])
 def test_two_processes_killed_and_resumed(made, engine):
     """The losses are those of one process, and rank 0 alone prints."""
     from test_training_processes import ENGINE, held_out, held_out_losses, one_process

@@ -44,6 +44,7 @@ def slurm(tmp_path):
     return os.environ | job | files | {"PATH": path, "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
 
 
+@pytest.mark.slow
 def test_the_slurm_example_stops_on_sigterm_and_is_queued_again(made, slurm):
     """Slurm signals every process of a job step; torchrun forwards the signal to the processes that it started."""
     output = made / "slurm"
@@ -70,6 +71,7 @@ def test_the_slurm_example_stops_on_sigterm_and_is_queued_again(made, slurm):
     assert calls == ["show hostnames here", f"requeue {slurm['SLURM_JOB_ID']}"]
 
 
+@pytest.mark.slow
 def test_the_accelerate_example(made):
     """All settings are the file's, except for the number of machines and processes."""
     path = write_settings(made, "accelerated", optimization={"steps": 1, "global_batch": 2})

@@ -32,6 +32,7 @@ def make_colours(folder):
     (folder / "train.json").write_text(json.dumps(records))
 
 
+@pytest.mark.slow
 @pytest.mark.no_cover  # hundreds of passes over code that other tests cover
 def test_a_small_set_is_memorized(tmp_path):
     make_start(tmp_path / "start")

@@ -45,7 +45,7 @@ def test_micro_batches(made, micro_batch):
     assert one_process(made, micro_batch=micro_batch) == pytest.approx(losses, abs=1e-4)
 
 
-@pytest.mark.parametrize("engine", ["zero1", "zero3"])
+@pytest.mark.parametrize("engine", [pytest.param("zero1", marks=pytest.mark.slow), "zero3"])
 def test_two_processes(made, engine):
     done = start(made, engine, processes=2, held_out=held_out(made), **ENGINE[engine])
     assert [one.returncode for one in done] == [0, 0], "".join(one.stderr[-4000:] for one in done)

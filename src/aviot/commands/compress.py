@@ -101,7 +101,7 @@ def compress(
         check_opens(video)
         lm = chosen.load(report)
         lm.backbone.method(method)  # refuses one that needs parts which this model does not have
-        from aviot.session import save_compression
+        from aviot.answers import save_compression
 
         session = lm.open(video, report=report, **request.reading)
         made = session.compress(question, budget=request.fixed_budget, method=method)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from aviot.budget import Budget
 from aviot.commands.model import ModelChoice
 from aviot.commands.options import (
     Base,
@@ -54,6 +55,18 @@ def explain(
     export: Annotated[
         Path | None,
         typer.Option(help="Safetensors file for the exact coefficients. Default: none.", show_default=False),
+    ] = None,
+    animate: Annotated[
+        Path | None,
+        typer.Option(help="MP4 or GIF file for an animation of the page's first screen. Default: none."),
+    ] = None,
+    against: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Compare with another METHOD, RATIO or METHOD:RATIO on the same page; repeat.",
+            metavar="METHOD:RATIO",
+            show_default=False,
+        ),
     ] = None,
     support: Annotated[
         int | None,
@@ -115,7 +128,8 @@ def explain(
             base=base,
         )
         check_questions(question, MOST_QUESTIONS)
-        check_outputs_differ({"the page": output, "the data": export}, video)
+        check_outputs_differ({"the page": output, "the data": export, "the animation": animate}, video)
+        others = [_setting(text, method, request.fixed_budget) for text in against or ()]
         if figures is not None:
             check_folder(figures, "--figures names a folder")
         _check_pair(support, frame, drawn=figures is not None)
@@ -123,9 +137,9 @@ def explain(
         from aviot.explain.outputs import Outputs
         from aviot.explain.outputs import explain as write_explanation
         from aviot.explain.pictures import open_with_pictures
-        from aviot.explain.study import Asking
+        from aviot.explain.study import Asking, Setting
 
-        outputs = Outputs(output, figures, export, ChosenPair(support, frame))
+        outputs = Outputs(output, figures, export, ChosenPair(support, frame), animate)
         outputs.check(video)
         check_compresses(method)
         from aviot.video.files import check_opens
@@ -134,7 +148,8 @@ def explain(
         lm = chosen.load(report)
         lm.backbone.method(method)  # refuses one that needs parts which this model does not have
         session, pictures = open_with_pictures(lm, video, report=report, **request.reading)
-        asking = Asking(tuple(question), request.fixed_budget, method, max_new_tokens)
+        settings = tuple(Setting(*other) for other in others)
+        asking = Asking(tuple(question), request.fixed_budget, method, max_new_tokens, settings)
         found, written = write_explanation(session, pictures, asking, outputs)
     if found.notice is not None:
         say(found.notice)
@@ -158,6 +173,31 @@ def explain(
     say(f"answered by {found.model.name} ({found.model.facts})")
     asked = f"{counted(len(session.video), 'frame')}, {counted(len(found.questions), 'question')}"
     say(f"{asked}; open {output} in a browser")
+
+
+def _setting(text: str, method: str, budget: Budget | None) -> tuple[str, Budget | None]:
+    """Return the method and the budget of METHOD, RATIO or METHOD:RATIO; what is left out is the page's own."""
+    from aviot.methods import registry
+
+    name, _, ratio = text.rpartition(":")
+    if not name:
+        is_ratio = _number(ratio)
+        name, ratio = (method, ratio) if is_ratio else (ratio, "")
+    registry.check_name(name)
+    if not ratio:
+        return name, budget
+    number = _number(ratio)
+    if number is None:
+        raise ValueError(f"--against takes METHOD, RATIO or METHOD:RATIO, such as uniform or aviot:8; got {text!r}")
+    return name, Budget(ratio=number)
+
+
+def _number(text: str) -> float | None:
+    """Return the number that a text spells; None if it spells none."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def _check_pair(support: int | None, frame: int | None, *, drawn: bool) -> None:

@@ -84,11 +84,20 @@ def reproduce(
         models = [checkpoint_folder(folder) for folder in model or ()]
         _check_options(experiment, models, tuned, reference, frames)
         check_device_name(device)
+        size: Any  # of the chosen experiment
+        if experiment == "field":
+            from aviot_lab.field.size import size_named as field_size
+
+            size = field_size(setting, questions, frames)
+        else:
+            from aviot_lab.reproduce.size import size_named as paper_size
+
+            size = paper_size(setting, questions)
         from aviot_lab.world import WorldConfig
 
         WorldConfig(seed=seed, frames=(64 if frames is None else frames,))  # checks both
-        how = {"setting": setting, "questions": questions, "seed": seed, "out": output, "device": device}
-        report = _field(models, reference, frames, **how) if experiment == "field" else _paper(models, tuned, **how)
+        how = {"setting": setting, "size": size, "seed": seed, "out": output, "device": device}
+        report = _field(models, reference, **how) if experiment == "field" else _paper(models, tuned, **how)
         _print_report(report, as_json=as_json)
     say(f"{output}: report.html, report.md, report.json; {_asked(report)} questions")
 
@@ -113,9 +122,7 @@ def _paper(models: Sequence[Path], tuned: "dict[Weights, Path]", **how: Any) -> 
     """Run the paper's experiments."""
     from aviot.utils.machine import device_named
     from aviot_lab.reproduce.progress import LOADING, RunProgress
-    from aviot_lab.reproduce.size import size_named
 
-    size = size_named(how["setting"], how.pop("questions"))
     folders: dict[Weights, Path] = {"model": models[0] if models else demo_model(), **tuned}
     if not models:
         say(DEMO_MODEL_ANSWERS)
@@ -125,18 +132,17 @@ def _paper(models: Sequence[Path], tuned: "dict[Weights, Path]", **how: Any) -> 
         from aviot_lab.reproduce.run import reproduce as run
 
         device = how.pop("device")
-        options = Options(folders=folders, size=size, device=device_named(device), **how)
+        options = Options(folders=folders, device=device_named(device), **how)
         return run(options, lambda folder: _load(folder, device), progress)
 
 
-def _field(models: Sequence[Path], reference: str | None, frames: int | None, **how: Any) -> dict[str, Any]:
+def _field(models: Sequence[Path], reference: str | None, **how: Any) -> dict[str, Any]:
     """Compare every method of the registry."""
     from aviot.utils.machine import device_named
-    from aviot_lab.field.size import chosen_reference, compressing_methods, size_named
+    from aviot_lab.field.size import chosen_reference, compressing_methods
     from aviot_lab.field.yardstick import yardstick_folder
     from aviot_lab.reproduce.progress import LOADING, RunProgress
 
-    size = size_named(how["setting"], how.pop("questions"), frames)
     compared = chosen_reference(reference, compressing_methods())
     models = models or [yardstick_folder() or demo_model()]
     with RunProgress(stderr_console()) as progress:
@@ -145,7 +151,7 @@ def _field(models: Sequence[Path], reference: str | None, frames: int | None, **
 
         device = how.pop("device")
         folders = named_folders(models)
-        options = FieldOptions(folders=folders, size=size, reference=compared, device=device_named(device), **how)
+        options = FieldOptions(folders=folders, reference=compared, device=device_named(device), **how)
         return measure_field(options, lambda folder: _load(folder, device), progress)
 
 
@@ -176,8 +182,8 @@ def _print_report(report: dict[str, Any], *, as_json: bool) -> None:
     if "controlled" not in figures:
         for name, found in figures.items():
             for line in found["means"]:
-                low, high = line["interval"] or (line["mean"], line["mean"])
-                print(f"{name}: {line['method']}, mean: {line['mean']:.1%} [{low:.1%}, {high:.1%}]")
+                span = "" if line["interval"] is None else " [{:.1%}, {:.1%}]".format(*line["interval"])
+                print(f"{name}: {line['method']}, mean: {line['mean']:.1%}{span}")
         return
     for line in figures["controlled"]["lines"]:
         low, high = line["interval"]

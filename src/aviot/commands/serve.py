@@ -151,13 +151,14 @@ def serve(
         Access.of(host, port, allow_host)
         with serving_at(host, port):
             resolve(host, port)
-        from aviot.serve.run import At, Serving, with_engine
+        from aviot.serve.run import At, Serving, share_processors, with_engine
         from aviot.training.shutdown import end_process
 
         lm = chosen.load(report)
         report("start the engine")
         lm = with_engine(lm, engine, places, os.environ.get(ENGINE_KEY_VARIABLE))
         lm.backbone.method(method)
+        share_processors(lm)
         with serving_at(host, port):
             server = Serving(lm, settings, At(host, port, allow_host, key))
     say(f"model {settings.name}, up to {lm.engine.places} answers at a time")

@@ -25,7 +25,7 @@ EXTRAS = {
     "pyarrow": "evaluate",
     "ray": "batch",
     "fastapi": "serve",
-    "httpx": "serve",
+    "httpx2": "serve",
     "prometheus_client": "serve",
     "pydantic": "serve",
     "uvicorn": "serve",

@@ -17,6 +17,7 @@ from typing import Any
 
 from aviot.corpus.config import BatchConfig
 from aviot.corpus.work import IN_FLIGHT, VideoWork, Worker, WorkerPlan
+from aviot.utils.printing import json_text
 
 RETRIES = 10
 """Times that the questions of one video are asked again after their worker died."""
@@ -24,10 +25,10 @@ RETRIES = 10
 MAX_BLOCKS = 10_000
 """Tasks that Ray has in its list; past this number of videos, a task has several of them."""
 
-STATISTICS = {"RAY_USAGE_STATS_ENABLED": "0"}
-"""Environment for Ray, which sends no statistics."""
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "fatal"}
+"""Environment for Ray: it sends no statistics, and tells of its own workings in its log files alone."""
 
-LOCAL = STATISTICS | {"RAY_AUTH_MODE": "token"}
+LOCAL = QUIET | {"RAY_AUTH_MODE": "token"}
 """Environment for Ray on this machine: its ports are open to the network, and take nothing without a run's token."""
 
 OBJECT_STORE_BYTES = 200_000_000  # rows are short texts, and videos are read by the workers themselves
@@ -71,20 +72,29 @@ def work_on(config: BatchConfig, work: Sequence[VideoWork]) -> Iterator[tuple[in
             for batch in rows.iter_batches(batch_size=None, prefetch_batches=0):
                 for text in batch["row"]:
                     found = json.loads(text)
+                    if "unusable" in found:
+                        raise ValueError(f"a worker could not load the model: {found['unusable']}")
                     yield found["number"], found["result"]
         except RayError as error:
             raise ValueError(f"workers could not be started: {_reason(error)}") from error
 
 
 class RayWorker:
-    """A worker of Ray Data, in a process of its own."""
+    """A worker of Ray Data, in a process of its own; one whose model cannot be loaded says so in place of answers."""
 
     def __init__(self, plan: dict[str, Any]) -> None:
-        self._worker = Worker(WorkerPlan(**plan))
+        self._worker: Worker | None = None
+        try:
+            self._worker = Worker(WorkerPlan(**plan))
+        except (ValueError, OSError, ImportError) as error:
+            self._unusable = str(error)
 
     def __call__(self, row: dict[str, Any]) -> Iterator[dict[str, str]]:
         """Yield the rows of one video's questions."""
-        return self._worker(row)
+        if self._worker is None:
+            yield {"row": json_text({"unusable": self._unusable})}
+        else:
+            yield from self._worker(row)
 
 
 @contextmanager
@@ -92,7 +102,7 @@ def _ray(address: str | None) -> Iterator[Any]:
     """Connect to a cluster, or start Ray on this machine alone and stop it at the end."""
     if "ray" not in sys.modules:  # which reads its environment once
         secret = {"RAY_AUTH_TOKEN": secrets.token_hex(32)}
-        for name, value in (LOCAL | secret if address is None else STATISTICS).items():
+        for name, value in (LOCAL | secret if address is None else QUIET).items():
             os.environ.setdefault(name, value)
     import ray
 

@@ -58,6 +58,13 @@ class _Batch:
         self.requests[row] = self.requests[-1]
         self.requests.pop()
 
+    def fail(self, error: Exception) -> None:
+        """End all requests with an error."""
+        ended, self.requests = self.requests, []
+        self.cache.clear()
+        for request in ended:
+            request.end(error)
+
 
 class ContinuousEngine(TransformersEngine):
     """An engine that decodes up to `places` answers in one batch.
@@ -125,19 +132,26 @@ class ContinuousEngine(TransformersEngine):
         while not self._closed:
             with self._changed:
                 self._changed.wait_for(lambda: self._waiting or batch.requests or self._closed)
-            for row in reversed(range(len(batch.requests))):
-                if batch.requests[row].cancelled:
-                    self._leave(batch, row, "cancelled")
-            request = self._next(batch)
-            if request is not None:
-                self._admit(batch, request)
-            if batch.requests:
-                self._step(batch)
+            try:
+                self._round(batch)
+            except Exception as error:  # the batch is lost; the engine goes on with the next requests
+                batch.fail(error)
         with self._changed:
             ended = [*batch.requests, *self._waiting]
             self._waiting.clear()
         for request in ended:
             request.end(EngineUnavailable("the engine was shut down; send the request again later"))
+
+    def _round(self, batch: _Batch) -> None:
+        """Let requests leave, at most one join, and decode one more token of each."""
+        for row in reversed(range(len(batch.requests))):
+            if batch.requests[row].cancelled:
+                self._leave(batch, row, "cancelled")
+        request = self._next(batch)
+        if request is not None:
+            self._admit(batch, request)
+        if batch.requests:
+            self._step(batch)
 
     def _next(self, batch: _Batch) -> _Request | None:
         """Take the next request from the queue if there is a place and room in the cache for it."""
@@ -173,15 +187,8 @@ class ContinuousEngine(TransformersEngine):
 
     def _step(self, batch: _Batch) -> None:
         """Decode one more token in every row."""
-        try:
-            chosen = _chosen(self._logits(batch))
-            batch.cache.end()
-        except Exception as error:  # the batch is lost; the engine goes on with the next requests
-            batch.cache.clear()
-            for request in batch.requests:
-                request.end(error)
-            batch.requests.clear()
-            return
+        chosen = _chosen(self._logits(batch))
+        batch.cache.end()
         for row in reversed(range(len(chosen))):  # a row that leaves gives its place to one that is done already
             token, finite = chosen[row]
             request = batch.requests[row]
@@ -194,7 +201,7 @@ class ContinuousEngine(TransformersEngine):
 
     def _logits(self, batch: _Batch) -> Tensor:
         """Run the decoder over the latest token of every row."""
-        device, mask = self.model.device, batch.cache.begin(self.model.dtype)
+        device, mask = self.model.device, batch.cache.begin()
         positions = torch.tensor([request.position for request in batch.requests], device=device).T[..., None]
         tokens = torch.tensor([request.token for request in batch.requests], device=device)
         return self.model(

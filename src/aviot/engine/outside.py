@@ -16,7 +16,7 @@ from aviot.engine.decoder_folder import check_settings, decoder_config
 from aviot.engine.prompt_rows import PromptRow, UnsupportedDecoder, prompt_rows
 from aviot.engine.text import AnswerText
 
-CLOSE_SECONDS = 10.0
+CLOSE_SECONDS = 30.0
 """Longest wait for requests to end when an engine is closed."""
 
 
@@ -34,7 +34,7 @@ class OutsideEngine(Engine):
         self.model, self.tokenizer = model, tokenizer
         self._merging = threading.Lock()  # models keep state of their own while they merge
         self._running: set[asyncio.Task[None]] = set()
-        self._closed = False
+        self._closed, self._entering = False, threading.Lock()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"{self.name}-engine", daemon=True)
         self._thread.start()
@@ -91,13 +91,17 @@ class OutsideEngine(Engine):
 
     def close(self) -> None:
         """End all requests, and the thread that waits for them."""
-        if self._closed:
-            return
-        self._closed = True
-        asyncio.run_coroutine_threadsafe(self._end_all(), self._loop).result(CLOSE_SECONDS)
+        with self._entering:  # whatever has begun before is ended, and nothing begins afterwards
+            if self._closed:
+                return
+            self._closed = True
+            ending = asyncio.run_coroutine_threadsafe(self._end_all(), self._loop)
+        with suppress(TimeoutError):
+            ending.result(CLOSE_SECONDS)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(CLOSE_SECONDS)
-        self._loop.close()
+        if not self._thread.is_alive():
+            self._loop.close()
 
     def in_loop(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine on the engine's event loop and wait for it."""
@@ -113,8 +117,7 @@ class OutsideEngine(Engine):
         await self.release()
 
     def _rows(self, inputs: DecoderInput, reducing: Reducing | None) -> list[PromptRow]:
-        if self._closed:
-            raise EngineUnavailable(f"the {self.name} engine has been closed; start another one")
+        self._check_open()
         if reducing is not None:
             raise UnsupportedDecoder(
                 f"method {reducing.method.name!r} drops tokens inside the decoder, which the {self.name} engine does "
@@ -147,15 +150,20 @@ class OutsideEngine(Engine):
             with suppress(RuntimeError):  # the loop has been closed, and every request with it
                 self._loop.call_soon_threadsafe(lambda: tasks and tasks[0].cancel())
 
-        self._loop.call_soon_threadsafe(begin)
+        with self._entering:
+            self._check_open()
+            self._loop.call_soon_threadsafe(begin)
         return cancel
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise EngineUnavailable(f"the {self.name} engine has been closed; start another one")
 
     async def _answer(self, row: PromptRow, max_new_tokens: int, deliver: Deliver) -> None:
         """Deliver an answer's pieces, the last one with the reason of its end."""
-        text, count = AnswerText(self.tokenizer), 0
+        text = AnswerText(self.tokenizer)
         async with aclosing(self.decode(row, max_new_tokens)) as arriving:
             async for tokens in arriving:
-                count += len(tokens)
                 deliver(Piece(text.add(tokens), tokens))
         ended = bool(text.tokens) and text.tokens[-1] in self.ends
         deliver(Piece(text.add((), last=True), (), "stop" if ended else "length"))

@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncGenerator
 from typing import Any
 
-import httpx
+import httpx2
 import torch
 
 from aviot.engine.addresses import check_address
@@ -54,11 +54,11 @@ class RemoteEngine(OutsideEngine):
     def __init__(self, model: Any, tokenizer: Any, address: str, *, key: str | None = None) -> None:
         self.address = check_address(address)
         super().__init__(model, tokenizer)
-        self._client = httpx.AsyncClient(
+        self._client = httpx2.AsyncClient(
             base_url=self.address,
             headers={} if key is None else {"authorization": f"Bearer {key}"},
-            timeout=httpx.Timeout(SILENT_SECONDS, connect=CONNECT_SECONDS),
-            limits=httpx.Limits(max_connections=MAX_CONNECTIONS),
+            timeout=httpx2.Timeout(SILENT_SECONDS, connect=CONNECT_SECONDS),
+            limits=httpx2.Limits(max_connections=MAX_CONNECTIONS),
         )
         self._served: str | None = None  # the model's name there
         self._problem: str | None = None
@@ -76,7 +76,7 @@ class RemoteEngine(OutsideEngine):
                     yield tokens
                     if time.monotonic() > ends:
                         raise _Failed(f"an answer took longer than {ANSWER_SECONDS:g} s", forever=True)
-            except (_Failed, httpx.TransportError) as error:
+            except (_Failed, httpx2.TransportError) as error:
                 self._problem = self._sentence(error)
                 if started or attempt == ATTEMPTS - 1 or getattr(error, "forever", False):
                     raise EngineUnavailable(self._problem) from error
@@ -100,7 +100,7 @@ class RemoteEngine(OutsideEngine):
         try:
             reply = await self._client.get("/health", timeout=CONNECT_SECONDS)
             self._problem = None if reply.is_success else self._sentence(_Failed(f"status {reply.status_code}"))
-        except httpx.TransportError as error:
+        except httpx2.TransportError as error:
             self._problem = self._sentence(error)
 
     async def _tokens(self, body: dict[str, Any]) -> AsyncGenerator[tuple[int, ...]]:
@@ -133,7 +133,7 @@ class RemoteEngine(OutsideEngine):
                 raise _Failed("it lists no model, and is not a vLLM server", forever=True) from error
         return self._served
 
-    async def _refuse(self, reply: httpx.Response) -> None:
+    async def _refuse(self, reply: httpx2.Response) -> None:
         """Raise ValueError if the request is to blame for a reply's status, else _Failed."""
         said = one_line((await reply.aread())[: 4 * MAX_REASON].decode(errors="replace"))[:MAX_REASON]
         reason = f"status {reply.status_code}: {said}"

@@ -30,7 +30,8 @@ class RowLayer(CacheLayerMixin):
         self, key_states: Float[Tensor, "n h 1 s"], value_states: Float[Tensor, "n h 1 s"], *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
         """Write one token at the end of each row, and return all rows."""
-        rows, columns = self.cache.rows, self.cache.columns
+        device = key_states.device  # a model may be spread over several
+        rows, columns = self.cache.rows.to(device), self.cache.columns.to(device)
         assert self.keys is not None
         assert self.values is not None
         self.keys[rows, :, columns] = key_states[:, :, 0]
@@ -116,8 +117,10 @@ class RowCache(Cache):
         for layer in self.layers:
             layer.clear()
 
-    def begin(self, dtype: torch.dtype) -> Float[Tensor, "n 1 1 span"]:
-        """Prepare for one more token in every row; return the attention mask to add."""
+    def begin(self) -> Float[Tensor, "n 1 1 span"]:
+        """Prepare for one more token in every row; return the attention mask to add, in the keys' type."""
+        assert self.layers[0].keys is not None  # a row has joined
+        dtype = self.layers[0].keys.dtype
         self.span = max(self.lengths) + 1
         if self.span > self._room[1]:
             self._room = (self._room[0], self.span + STEP)

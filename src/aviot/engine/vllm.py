@@ -110,11 +110,14 @@ class VllmEngine(OutsideEngine):
     def __init__(self, model: Any, tokenizer: Any, *, folder: Path | None = None, **options: Any) -> None:
         super().__init__(model, tokenizer)
         with ExitStack() as stack:
+            unless_started = stack.enter_context(ExitStack())
+            unless_started.callback(self.close)
             if folder is None:
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="aviot-decoder-"))) / "decoder"
                 save_decoder(model, tokenizer, folder)
             self.decoder = VllmDecoder(folder, **options)
             self.in_loop(self.decoder.start())
+            unless_started.pop_all()
 
     def decode(self, row: PromptRow, max_new_tokens: int) -> AsyncGenerator[tuple[int, ...]]:
         """Yield the tokens of the greedy answer to one prompt."""
@@ -125,5 +128,6 @@ class VllmEngine(OutsideEngine):
         return self.decoder.problem()
 
     async def release(self) -> None:
-        """End vLLM's processes."""
-        self.decoder.close()
+        """End vLLM's processes, if they were started."""
+        if hasattr(self, "decoder"):
+            self.decoder.close()

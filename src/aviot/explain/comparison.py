@@ -107,7 +107,7 @@ def sparkline(shares: Sequence[float], width: int) -> str:
 def write_comparison(
     folder: Path, session: VideoSession, pictures: Pictures, comparison: Comparison, entries: Sequence[Entry]
 ) -> list[Entry]:
-    """Write the explorer's page for every method that compresses before the decoder, and a page beside them.
+    """Write the explorer's page for every method that compresses, and a page beside them.
 
     Returns the entries with the names of their pages.
     """
@@ -115,7 +115,7 @@ def write_comparison(
     written = []
     for entry in entries:
         method = methods.get(entry.method)
-        if entry.refused or not method.compresses or method.inside is not None:
+        if entry.refused or not method.compresses:
             written.append(entry)
             continue
         asking = Asking((comparison.question,), comparison.budget, entry.method, comparison.max_new_tokens)

@@ -18,6 +18,7 @@ from aviot.methods.aviot.analysis import TOP_SHARE, agreement, top_cells
 
 BOLD = 2 * TOP_SHARE  # share of the mass in the outlined fifth from which on a map is drawn at full opacity
 FAINTEST = 0.15  # opacity of an even map
+EVEN = 1.3 * TOP_SHARE  # share below which a map counts as nearly uniform: it is described, not outlined
 
 PAIRS_PER_CHUNK = 64  # deflated together
 UNPACKED_BYTES = 24_000_000  # of one compression's maps in the browser's memory

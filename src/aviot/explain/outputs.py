@@ -12,9 +12,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aviot.backbones.checkpoints.shards import write_tensors
+from aviot.explain.animation import AnimationViews, check_suffix, write_animation
 from aviot.explain.figures import ChosenPair, FigureViews, write_figures
 from aviot.explain.page import PageViews, page_of, report_of
-from aviot.explain.pictures import Pictures
+from aviot.explain.pictures import Pictures, by_moment
 from aviot.explain.study import Asking, Study, study
 from aviot.explain.view import View
 from aviot.session import VideoSession
@@ -29,10 +30,13 @@ class Outputs:
     figures: Path | None = None
     export: Path | None = None
     pair: ChosenPair = field(default_factory=ChosenPair)
+    animation: Path | None = None
 
     def check(self, video: Path) -> None:
         """Raise for files that could not be written or would overwrite the video or each other."""
-        check_outputs_differ({"the page": self.page, "the data": self.export}, video)
+        check_outputs_differ({"the page": self.page, "the data": self.export, "the animation": self.animation}, video)
+        if self.animation is not None:
+            check_suffix(self.animation)
         if self.figures is not None:
             check_folder(self.figures, "name a folder for the figures")
         if self.figures is not None and find_spec("matplotlib") is None:
@@ -58,7 +62,8 @@ def build_report(
     session: VideoSession, pictures: Pictures, asking: Asking, *others: Callable[[View], None]
 ) -> tuple[Study, dict[str, Any]]:
     """Return the study and the page's data; `others` are called with every view too."""
-    page = PageViews(len(asking.conditioning))
+    moments = by_moment(pictures, session.video, session.encoded.times)
+    page = PageViews(len(asking.conditioning), moments, session.backbone.patch_cover)
 
     def use(view: View) -> None:
         for consumer in (page.add, *others):
@@ -76,6 +81,8 @@ def explain(
     figures, export = FigureViews(outputs.pair), ExportViews()
     others += () if outputs.figures is None else (figures.add,)
     others += () if outputs.export is None else (export.add,)
+    drawn = AnimationViews(by_moment(pictures, session.video, session.encoded.times), session.backbone.patch_cover)
+    others += () if outputs.animation is None else (drawn.add,)
     found, report = build_report(session, pictures, asking, *others)
     session.report("write")
     advice = "free some space or name another file"
@@ -85,6 +92,10 @@ def explain(
     if outputs.export is not None:
         write_export(outputs.export, found, export)
         written.append(outputs.export)
+    if outputs.animation is not None:
+        with explain_write_errors(outputs.animation, advice):
+            write_animation(outputs.animation, found, drawn, [each["sentence"] for each in report["conditions"]])
+        written.append(outputs.animation)
     if outputs.figures is not None:
         written += write_figures(outputs.figures, found, figures)
     return found, written

@@ -1,28 +1,35 @@
 """Questions about a video, answered from compressions for each question, for another one and for none."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import torch
+from jaxtyping import Float
+from PIL import Image
+from torch import Tensor
 
 from aviot import methods
 from aviot.accounting import Backbone as DecoderShape
 from aviot.backbones.base import Backbone
 from aviot.budget import Budget
 from aviot.bundled import FOREIGN, NAME, is_drawn, is_embedded
+from aviot.explain.blends import blended
 from aviot.explain.pictures import Pictures, by_moment
+from aviot.explain.spending import sentence
 from aviot.explain.view import View, view_of
 from aviot.methods.aviot.analysis import allocation_distance, temporal_divergence
+from aviot.methods.base import Compressed
 from aviot.request import MOST_QUESTIONS
 from aviot.request import check_questions as require_questions
-from aviot.session import VideoSession
+from aviot.session import Answer, VideoSession
 from aviot.video import Video
 
 MATCHED, ROTATED, NONE = "matched", "rotated", "none"  # conditioning of the compression, in the supplement's words
 UNNAMED = "unnamed model"  # created in memory instead of loaded from a directory
+SHOWN_SUPPORTS = 6  # of a compression that a page compares with
 _HUB_CACHE = "models--"  # prefix of a model's directory in Hugging Face's cache, above `snapshots/REVISION`
 
 
@@ -88,6 +95,37 @@ class Condition:
     frame: int  # shown first: the frame that contributes most to it
     answer: str
     milliseconds: dict[str, float]
+    tokens: tuple[int, int] = (0, 0)  # visual tokens before and after compression
+    layer_tokens: tuple[int, ...] = ()  # of a method inside the decoder: visual tokens that each layer read
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Another method or budget that a page compares with; a budget of None is the checkpoint's own."""
+
+    method: str
+    budget: Budget | None
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """A question answered in another setting; `refused` has the reason if the method cannot serve it.
+
+    `spent` is each frame's share of all tokens, `supports` the outputs that matter most, as pictures, `spans` their
+    first and last frames.
+    """
+
+    question: int
+    method: str
+    title: str
+    budget: str
+    answer: str = ""
+    tokens: tuple[int, int] = (0, 0)
+    spent: tuple[float, ...] = ()
+    sentence: str = ""
+    supports: tuple[Image.Image, ...] = ()
+    spans: tuple[tuple[int, int], ...] = ()
+    refused: str = ""
 
 
 @dataclass(frozen=True)
@@ -118,16 +156,22 @@ class Study:
     cover: float  # fraction of a frame's sides that the patches cover
     conditions: tuple[Condition, ...]
     comparisons: tuple[Comparison, ...]
+    alternatives: tuple[Alternative, ...] = ()
+    per_frame: int = 1  # tokens of a whole frame before compression
 
 
 @dataclass(frozen=True)
 class Asking:
-    """Questions about one video and the settings of its compression; a budget of None is the checkpoint's own."""
+    """Questions about one video and the settings of its compression; a budget of None is the checkpoint's own.
+
+    `also` has other methods and budgets that the same questions are asked with, for comparison.
+    """
 
     questions: tuple[str, ...]
     budget: Budget | None
     method: str
     max_new_tokens: int
+    also: tuple[Setting, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "questions", check_questions(self.questions))
@@ -135,8 +179,19 @@ class Asking:
     @property
     def conditioning(self) -> tuple[int | None, ...]:
         """Indices of the questions that the video is compressed for; None stands for no question."""
-        uses_question = methods.get(self.method).uses_question
-        return (*range(len(self.questions)), None) if uses_question else (None,)
+        method = methods.get(self.method)
+        if method.inside is not None:  # what it keeps depends on the prompt, which has the question
+            return tuple(range(len(self.questions)))
+        return (*range(len(self.questions)), None) if method.uses_question else (None,)
+
+    @property
+    def planned(self) -> list[tuple[int, str, int]]:
+        """Question, kind and compression of every answer."""
+        count = len(self.questions)
+        if methods.get(self.method).inside is not None:
+            return [(question, MATCHED, question) for question in range(count)]
+        views = len(self.conditioning)
+        return [(number, kind, place) for number in range(count) for kind, place in conditions_of(number, count, views)]
 
 
 def check_questions(questions: Sequence[str]) -> tuple[str, ...]:
@@ -152,33 +207,35 @@ def study(session: VideoSession, pictures: Pictures, asking: Asking, use: Callab
     Views are large (150 MB for 224 frames and 56 outputs) and are made one after the other; `use` copies what is needed
     later.
     """
-    asked, conditioning = asking.questions, asking.conditioning
-    method = methods.get(asking.method)
+    asked, planned = asking.questions, asking.planned
     relevance = torch.stack([session.relevance(question) for question in asked])
-    planned = [
-        (question, kind, place)
-        for question in range(len(asked))
-        for kind, place in conditions_of(question, len(asked), len(conditioning))
-    ]
     conditions: dict[tuple[int, str], Condition] = {}
-    summaries, tokens = [], (0, 0)
-    for here, number in enumerate(conditioning):
-        read = session.compress(None if number is None else asked[number], budget=asking.budget, method=method)
+    summaries = []
+    for here, number in enumerate(asking.conditioning):
         answered = [(question, kind) for question, kind, place in planned if place == here]
-        replies = [  # before provenance: a prompt that is too long raises before that work is done
-            session.answer(asked[question], read, max_new_tokens=asking.max_new_tokens) for question, _ in answered
-        ]
+        made, replies = _answers(session, asking, number, [question for question, _ in answered])
         session.report("provenance")
-        view = view_of(read.made, number, session.sources(method), relevance)
+        sources = session.source_features(asking.method)
+        view = view_of(made, number, sources.features, relevance, sources.grid)
+        del sources
         use(view)
         for (question, kind), reply in zip(answered, replies, strict=True):
             conditions[question, kind] = Condition(
-                question, kind, here, *view.starting_pair(question), reply.text, reply.milliseconds
+                question,
+                kind,
+                here,
+                *view.starting_pair(question),
+                reply.text,
+                reply.milliseconds,
+                (reply.tokens_before, reply.tokens_after),
+                reply.layer_tokens,
             )
-            tokens = reply.tokens_before, reply.tokens_after
         summaries.append((view.budgets, view.frames))
         grid = view.grid
-        del read, view  # frees their memory before the next compression
+        del made, view  # frees their memory before the next compression
+    tokens = next(iter(conditions.values())).tokens
+    seen = by_moment(pictures, session.video, session.encoded.times)
+    others = [_alternative(session, seen, asking, number, relevance) for number in _other_numbers(asking)]
     model = ModelInfo.of(session.backbone)
     budget = asking.budget or session.backbone.default_budget
     return Study(
@@ -186,16 +243,78 @@ def study(session: VideoSession, pictures: Pictures, asking: Asking, use: Callab
         notice=model.notice(session.video),
         video=session.video,
         times=session.encoded.times,
-        pictures=by_moment(pictures, session.video, session.encoded.times),
+        pictures=seen,
         questions=asked,
         ratio=budget.ratio or round(tokens[0] / tokens[1], 2),
-        method=method.name,
+        method=asking.method,
         tokens=tokens,
         decoder=session.backbone.decoder,
         grid=grid,
         cover=session.backbone.patch_cover,
         conditions=tuple(conditions[question, kind] for question, kind, _ in planned),
         comparisons=tuple(_compare(summaries)),
+        alternatives=tuple(others),
+        per_frame=session.encoded.tokens_per_frame,
+    )
+
+
+def _answers(
+    session: VideoSession, asking: Asking, number: int | None, questions: Sequence[int]
+) -> tuple[Compressed, list[Answer]]:
+    """Compress for a question (None: for no question), and answer questions from the result.
+
+    A prompt that is too long raises here, before provenance is computed.
+    """
+    asked, method = asking.questions, methods.get(asking.method)
+    if method.inside is not None:
+        assert number is not None  # its one question
+        reply = session.ask(asked[number], budget=asking.budget, method=method, max_new_tokens=asking.max_new_tokens)
+        assert reply.compressed is not None  # `ask` keeps the record
+        return reply.compressed, [reply]
+    read = session.compress(None if number is None else asked[number], budget=asking.budget, method=method)
+    return read.made, [
+        session.answer(asked[question], read, max_new_tokens=asking.max_new_tokens) for question in questions
+    ]
+
+
+def _other_numbers(asking: Asking) -> Iterator[tuple[int, Setting]]:
+    for setting in asking.also:
+        for question in range(len(asking.questions)):
+            yield question, setting
+
+
+def _alternative(
+    session: VideoSession,
+    pictures: Pictures,
+    asking: Asking,
+    which: tuple[int, Setting],
+    relevance: Float[Tensor, "Q T"],
+) -> Alternative:
+    """Answer a question in another setting; a method that refuses costs its own entry only."""
+    question, setting = which
+    method = methods.get(setting.method)
+    budget = setting.budget or session.backbone.default_budget
+    entry = Alternative(question, method.name, method.title or method.name, str(budget) if method.compresses else "")
+    session.report(method.name)
+    try:
+        reply = session.ask(
+            asking.questions[question], budget=budget, method=method, max_new_tokens=asking.max_new_tokens
+        )
+    except ValueError as error:
+        return replace(entry, refused=str(error))
+    assert reply.compressed is not None  # `ask` keeps the record
+    sources = session.source_features(method)
+    view = view_of(reply.compressed, question, sources.features, relevance, sources.grid)
+    best = view.scores(question).argsort(descending=True, stable=True)[:SHOWN_SUPPORTS].sort().values
+    spans, tokens, spent = view.spans, (reply.tokens_before, reply.tokens_after), tuple(view.spent.tolist())
+    return replace(
+        entry,
+        answer=reply.text,
+        tokens=tokens,
+        spent=spent,
+        sentence=sentence(tokens, session.encoded.times, spent),
+        supports=tuple(blended(view.coefficients[best], pictures, view.grid, session.backbone.patch_cover)),
+        spans=tuple(spans[output] for output in best.tolist()),
     )
 
 

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from aviot.explain.spending import HALF, SPAN, shortest_run
 from aviot.methods.aviot import Compression
 from aviot.methods.aviot.allocation import standardise
 from aviot.methods.aviot.segments import Segments
@@ -42,6 +43,7 @@ class View:
     checks: Checks
     relevance: Float[Tensor, "Q T"]  # of the frames to every question
     grid: tuple[int, int]  # rows and columns of the positions
+    tokens: Float[Tensor, "K"]  # number of the method's tokens in every output
 
     @property
     def segments(self) -> list[list[int]]:
@@ -66,35 +68,76 @@ class View:
         """Each path's share of all outputs' mass."""
         return self.frame_mass.sum(-1).mean(-1).tolist()
 
+    @cached_property
+    def spent(self) -> Float[Tensor, "T"]:
+        """Every frame's share of all tokens; the shares sum to one."""
+        return (self.tokens[:, None] * self.frames).sum(0) / self.tokens.sum()
+
+    @property
+    def half(self) -> tuple[int, int]:
+        """First and last frame of the shortest stretch that holds half of the tokens."""
+        return shortest_run(self.spent.tolist(), HALF)
+
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """First and last frame of the shortest stretch that holds most of each output's mass."""
+        return [shortest_run(row, SPAN) for row in self.frames.tolist()]
+
+    def scores(self, question: int) -> Float[Tensor, "K"]:
+        """Return how much every output matters for a question: its relevance times its mass, relative to the best."""
+        return scored(self.frames, self.relevance[question], self.tokens)[1]
+
     def starting_pair(self, question: int) -> tuple[int, int]:
         """Return the output and its frame that are shown first for a question."""
-        return starting_pair(self.frames, self.relevance[question])
+        return starting_pair(self.frames, self.relevance[question], self.tokens)
 
 
-def starting_pair(frames: Float[Tensor, "K T"], relevance: Float[Tensor, "T"]) -> tuple[int, int]:
-    """Return the output with most of the frames that are relevant to a question, and the frame it has most from.
+def scored(
+    frames: Float[Tensor, "K T"], relevance: Float[Tensor, "T"], tokens: Float[Tensor, "K"] | None = None
+) -> tuple[Float[Tensor, "K T"], Float[Tensor, "K"]]:
+    """Return the outputs' shares of frames times the frames' weights, and each output's score, at most one.
 
     Frames are weighted by the softmax of their standardised relevance, as segments are for their supports
     (eq:supp_allocation_probability), so that the scale of a model's relevance does not matter. An output's score is its
-    expected weight. All positions of a copied frame have the same weight, so the best mixture that scores nearly as
-    high is preferred to a copy; among equal scores, the output with the largest share of one frame is.
+    expected weight times its mass, the number of its tokens (default: all have equally many).
     """
     weights = torch.softmax(SHARPNESS * standardise(relevance.to(frames)[None])[0], 0)
     held = frames * weights
-    score, largest = held.sum(1) / held.sum(1).max(), frames.amax(1)
+    score = held.sum(1) if tokens is None else held.sum(1) * tokens
+    return held, score / score.max()
+
+
+def starting_pair(
+    frames: Float[Tensor, "K T"], relevance: Float[Tensor, "T"], tokens: Float[Tensor, "K"] | None = None
+) -> tuple[int, int]:
+    """Return the output that matters most for a question (`scored`), and the frame it has most relevance from.
+
+    All positions of a copied frame have the same weight, so the best mixture that scores nearly as high is preferred to
+    a copy; among equal scores, the output with the largest share of one frame is.
+    """
+    held, score = scored(frames, relevance, tokens)
+    largest = frames.amax(1)
     mixtures = torch.nonzero((score >= NEARLY) & (largest < COPY)).flatten().tolist()
     output = max(mixtures or range(len(frames)), key=lambda k: (round(float(score[k]), 3), float(largest[k])))
     return output, int(held[output].argmax())
 
 
 def view_of(
-    made: Compressed, question: int | None, sources: Float[Tensor, "T S D"], relevance: Float[Tensor, "Q T"]
+    made: Compressed,
+    question: int | None,
+    sources: Float[Tensor, "T S D"],
+    relevance: Float[Tensor, "Q T"],
+    grid: tuple[int, int] | None = None,
 ) -> View:
-    """Return the provenance of tokens, with checks of its numbers; large intermediates are freed early."""
+    """Return the provenance of tokens, with checks of its numbers; large intermediates are freed early.
+
+    `grid` is that of the sources, which may be finer than that of the tokens (default: the same).
+    """
+    grid = grid or made.grid
     with torch.no_grad():
         if made.compression is None:
-            return _token_view(made, question, sources, relevance)
-        return _frame_view(made.compression, made.grid, question, sources, relevance)
+            return _token_view(made, question, sources, relevance, grid)
+        return _frame_view(made.compression, grid, question, sources, relevance)
 
 
 def _frame_view(
@@ -133,11 +176,16 @@ def _frame_view(
         checks=checks,
         relevance=relevance,
         grid=grid,
+        tokens=coefficients.new_full(coefficients.shape[:1], coefficients.shape[1]),
     )
 
 
 def _token_view(
-    made: Compressed, question: int | None, sources: Float[Tensor, "T S D"], relevance: Float[Tensor, "Q T"]
+    made: Compressed,
+    question: int | None,
+    sources: Float[Tensor, "T S D"],
+    relevance: Float[Tensor, "Q T"],
+    grid: tuple[int, int],
 ) -> View:
     """Return the view of mixtures of single tokens; tokens of one moment are shown as one output.
 
@@ -173,7 +221,8 @@ def _token_view(
         mass=coefficients[None],
         checks=checks,
         relevance=relevance,
-        grid=made.grid,
+        grid=grid,
+        tokens=counts.float(),
     )
 
 

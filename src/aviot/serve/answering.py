@@ -17,17 +17,19 @@ from aviot.serve.cache import ByteCache, SharedWork
 from aviot.serve.chat import Chat
 from aviot.serve.media import Library, Media
 from aviot.serve.metrics import Metrics
+from aviot.serve.opened import Opened
 from aviot.serve.provenance import provenance_of
 from aviot.serve.remote import Fetcher, is_remote
 from aviot.serve.settings import Settings
 from aviot.serve.text import AnswerStream
-from aviot.serve.videos import Opened, Videos, Worker, video_key
+from aviot.serve.videos import Videos, Worker, video_key
 from aviot.session import PreparedPrompt, VideoLM, VideoSession
+from aviot.web.body import BodyRoom, Reservation
 from aviot.web.refusal import Refused
 
 PROMPTS_AHEAD = 4  # prompts that are compressed and wait inside the engine for a place
 RETRY_SECONDS = 2
-HELPERS = 2  # threads that decode base64 and hash
+HELPERS = 4  # threads that decode base64 and hash
 
 
 @dataclass(frozen=True)
@@ -82,8 +84,8 @@ class _Tokens:
 class Answerer:
     """One model, its engine, and the caches; answers requests on one event loop."""
 
-    def __init__(self, lm: VideoLM, settings: Settings, metrics: Metrics) -> None:
-        self.lm, self.settings, self.metrics = lm, settings, metrics
+    def __init__(self, lm: VideoLM, settings: Settings, metrics: Metrics, room: BodyRoom) -> None:
+        self.lm, self.settings, self.metrics, self.room = lm, settings, metrics, room
         self.library = Library(settings)
         self.fetcher = Fetcher(settings.limits.upload_bytes)
         self.videos = Videos(lm, settings, metrics)
@@ -137,8 +139,9 @@ class Answerer:
     async def _run(self, chat: Chat, emit: Emit, start: float) -> None:
         async with AsyncExitStack() as turn:
             try:
-                async with asyncio.timeout(self.settings.limits.wait_seconds):
-                    ready, session, asked = await self._prepared(chat, turn)
+                with self.room.reserved() as held:  # until the video has been read
+                    async with asyncio.timeout(self.settings.limits.wait_seconds):
+                        ready, session, asked = await self._prepared(chat, turn, held)
             except TimeoutError:
                 raise Refused(
                     HTTPStatus.SERVICE_UNAVAILABLE,
@@ -163,8 +166,8 @@ class Answerer:
         self.metrics.seconds.observe(time.perf_counter() - start)
         emit(Ended(finish, count, after, asked.budget, asked, told))
 
-    async def find(self, url: str) -> Media:
-        """Return the media of an address."""
+    async def find(self, url: str, held: Reservation) -> Media:
+        """Return the media of an address; `held` counts the bytes that are fetched."""
         if not is_remote(url):
             return await self.helpers(self.library.find, url)
         if not self.settings.allow_remote:
@@ -174,31 +177,33 @@ class Answerer:
                 code="remote_not_allowed",
                 field="messages",
             )
-        return await self.fetcher.fetch(url)
+        return await self.fetcher.fetch(url, held)
 
-    async def _prepared(self, chat: Chat, turn: AsyncExitStack) -> tuple[PreparedPrompt, VideoSession, AskedAbout]:
+    async def _prepared(
+        self, chat: Chat, turn: AsyncExitStack, held: Reservation
+    ) -> tuple[PreparedPrompt, VideoSession, AskedAbout]:
         """Return the prompt when its turn has come; `turn` holds the turn."""
         with self.metrics.stage("find"):
-            media = await self.find(chat.video.take())
+            media = await self.find(chat.video.take(), held)
         method = methods.get(chat.method)
         budget = chat.budget or self.lm.backbone.default_budget
         asked = AskedAbout(video_key(media, chat.sampling), chat.question, chat.method, budget, chat.max_new_tokens)
         key = (asked.video, chat.question, chat.history, chat.method, budget)
         keeps = chat.provenance is None and method.inside is None
-        held = self.tokens.get(key) if keeps else None
+        kept = self.tokens.get(key) if keeps else None
         if keeps:
-            self.metrics.tokens.labels("miss" if held is None else "hit").inc()
-        if held is not None:
+            self.metrics.tokens.labels("miss" if kept is None else "hit").inc()
+        if kept is not None:
             await turn.enter_async_context(self._turns)
-            return await self.compressor(self._placed, chat, budget, held), held.session, asked
+            return await self.compressor(self._placed, chat, budget, kept), kept.session, asked
         async with self.videos.opened(media, chat.sampling) as opened:
             await turn.enter_async_context(self._turns)
             with self.metrics.stage("compress"):
                 if not keeps:
                     ready = await self.compressor(self._compressed, chat, budget, opened.session, True)
                     return ready, opened.session.without_features(), asked
-                async with self._compressing.shared(key, partial(self._keep, key, chat, budget, opened)) as held:
-                    return await self.compressor(self._placed, chat, budget, held), held.session, asked
+                async with self._compressing.shared(key, partial(self._keep, key, chat, budget, opened)) as kept:
+                    return await self.compressor(self._placed, chat, budget, kept), kept.session, asked
 
     async def _keep(self, key: Hashable, chat: Chat, budget: Budget, opened: Opened) -> _Tokens:
         ready = await self.compressor(self._compressed, chat, budget, opened.session, False)

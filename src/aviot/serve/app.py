@@ -42,9 +42,9 @@ class Service:
 
     def __init__(self, lm: VideoLM, settings: Settings) -> None:
         self.lm, self.settings, self.metrics = lm, settings, Metrics()
-        self.answerer = Answerer(lm, settings, self.metrics)
-        self.explanations = Explanations(self.answerer, settings.explanations)
         self.room = BodyRoom(settings.limits.upload_bytes, settings.limits.uploads_bytes)
+        self.answerer = Answerer(lm, settings, self.metrics, self.room)
+        self.explanations = Explanations(self.answerer, settings.explanations)
         self.metrics.gauge("upload_bytes", "Bytes of requests that are held.", lambda: self.room.used)
         self.ending = False
         self.app = FastAPI(title="AVIOT", version=aviot.__version__, docs_url=None, redoc_url=None)
@@ -67,6 +67,7 @@ class Service:
         app.add_exception_handler(Refused, _refused)
         app.add_exception_handler(HTTPException, _not_routed)
         app.add_exception_handler(RequestValidationError, _not_routed)
+        app.add_exception_handler(Exception, _unexpected)
 
     async def chat(self, request: Request) -> Response:
         """Answer one question about one video, at once or as a stream of server-sent events."""
@@ -238,6 +239,10 @@ def refusal_response(refused: Refused) -> JSONResponse:
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refused)
     return refusal_response(error)
+
+
+async def _unexpected(request: Request, error: Exception) -> Response:
+    return refusal_response(_failure(error))
 
 
 async def _not_routed(request: Request, error: Exception) -> Response:

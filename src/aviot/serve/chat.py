@@ -1,6 +1,6 @@
 """Requests of the OpenAI protocol: what they may say, and the question about one video that they ask."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Literal
@@ -123,7 +123,8 @@ def parse(body: bytes, settings: Settings) -> Chat:
     video, history, question = _conversation(request.messages)
     options = request.aviot or AviotOptions()
     method = options.method or settings.method
-    sampling = {name: value for name in ("frames", "fps") if (value := getattr(options, name)) is not None}
+    own = {name: value for name in ("frames", "fps") if (value := getattr(options, name)) is not None}
+    sampling = own or _foreign_sampling(request.model_extra or {})
     with_field(lambda: registry.check_name(method), "aviot.method")
     with_field(lambda: check_sampling(sampling), "aviot.frames" if "frames" in sampling else "aviot.fps")
     if sampling.get("frames", 0) > settings.limits.frames:
@@ -143,6 +144,16 @@ def parse(body: bytes, settings: Settings) -> Chat:
         include_usage=bool(request.stream_options and request.stream_options.include_usage),
         provenance=("frames" if told is True else told or None),
     )
+
+
+def _foreign_sampling(more: Mapping[str, Any]) -> dict[str, Any]:
+    """Return how the video is sampled by the fields of vLLM's clients, lmms-eval's among them."""
+    media = more.get("media_io_kwargs")
+    for given in (media.get("video") if isinstance(media, dict) else None, more.get("mm_processor_kwargs")):
+        if isinstance(given, dict):
+            found = {"frames": given.get("num_frames"), "fps": given.get("fps")}
+            return {name: value for name, value in found.items() if value not in (None, -1)}
+    return {}
 
 
 def with_field(check: Any, field_name: str) -> Any:

@@ -12,7 +12,8 @@ from aviot.explain.page import POLICY, page_of
 from aviot.explain.study import Asking
 from aviot.request import check_compresses
 from aviot.serve.answering import Answerer, AskedAbout
-from aviot.serve.videos import Opened, Worker
+from aviot.serve.opened import Opened
+from aviot.serve.videos import Worker
 from aviot.web.refusal import Refused
 
 _SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)

@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import stat
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -60,6 +61,7 @@ class Library:
         self.folder = None if settings.media_folder is None else settings.media_folder.resolve()
         self.most_frames = settings.limits.frames
         self._digests: dict[tuple[int, ...], str] = {}
+        self._lock = threading.Lock()
 
     def find(self, url: str) -> Media:
         """Return the media of an address that is not another machine's; raise Refused if there is none."""
@@ -137,12 +139,15 @@ class Library:
     def _digest(self, handle: int, status: os.stat_result) -> str:
         """Return the hash of a file's content, computed once per version of the file."""
         key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-        if key not in self._digests:
+        found = self._digests.get(key)
+        if found is None:
             with open(handle, "rb", closefd=False) as file:
-                self._digests[key] = hashlib.file_digest(file, "sha256").hexdigest()
-            while len(self._digests) > MOST_DIGESTS:
-                self._digests.pop(next(iter(self._digests)), None)
-        return self._digests[key]
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+            with self._lock:
+                self._digests[key] = found
+                while len(self._digests) > MOST_DIGESTS:
+                    del self._digests[next(iter(self._digests))]
+        return found
 
 
 def _refused(sentence: str, *, code: str) -> Refused:

@@ -38,7 +38,7 @@ BUSY = 0.5  # the share of them above which another replica is started
 ENDING_SECONDS = 330.0  # in which a replica that is stopped finishes what it took
 
 
-class Replicas(BaseModel):
+class Replicas(BaseModel, extra="forbid"):
     """The smallest and largest number of replicas of a deployment, and the CPUs and GPUs of each."""
 
     least: int = Field(default=1, ge=1)
@@ -57,7 +57,7 @@ class Replicas(BaseModel):
         }
 
 
-class Plan(BaseModel):
+class Plan(BaseModel, extra="forbid"):
     """What is deployed; paths are the same on every machine.
 
     `engine` is `transformers` or `vllm`, which `decoders` run on the folder `decoder`, or the address of a vLLM server.
@@ -87,7 +87,7 @@ class Plan(BaseModel):
             checkpoint_folder(self.model)
         if not self.engine.startswith(ADDRESS):
             if self.decoder is None:
-                raise ValueError("name the folder of the decoder that aviot convert writes (decoder=FOLDER)")
+                raise ValueError("name the folder of the decoder, which aviot convert writes (decoder=FOLDER)")
             checkpoint_folder(self.decoder)
         self.gate(None)
 

@@ -7,9 +7,10 @@ import socket
 from http import HTTPStatus
 from urllib.parse import urljoin, urlsplit
 
-import httpx
+import httpx2
 
 from aviot.serve.media import Media
+from aviot.web.body import Reservation
 from aviot.web.refusal import Refused
 
 REDIRECTS = 3
@@ -49,24 +50,24 @@ class Fetcher:
     def __init__(self, most_bytes: int) -> None:
         self.most_bytes = most_bytes
 
-    async def fetch(self, url: str) -> Media:
-        """Return the video at an address; raise Refused if it cannot be had."""
+    async def fetch(self, url: str, held: Reservation) -> Media:
+        """Return the video at an address, whose bytes `held` counts; raise Refused if it cannot be had."""
         try:
             async with asyncio.timeout(FETCH_SECONDS):
-                data = await self._followed(url)
+                data = await self._followed(url, held)
         except TimeoutError:
             raise _refused(f"the video's address did not answer within {FETCH_SECONDS:.0f} s") from None
-        except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeError, ValueError) as error:
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError, UnicodeError, ValueError) as error:
             raise _refused(f"the video's address cannot be read ({type(error).__name__})") from None
         digest = await asyncio.to_thread(lambda: hashlib.sha256(data).hexdigest())
         return Media(digest, "the video at the address", data=data)
 
-    async def _followed(self, url: str) -> bytes:
+    async def _followed(self, url: str, held: Reservation) -> bytes:
         for _ in range(REDIRECTS + 1):
             target, headers, extensions = await self._resolved(url)
-            timeout = httpx.Timeout(CONNECT_SECONDS)
+            timeout = httpx2.Timeout(CONNECT_SECONDS)
             async with (
-                httpx.AsyncClient(trust_env=False, follow_redirects=False, timeout=timeout) as client,
+                httpx2.AsyncClient(trust_env=False, follow_redirects=False, timeout=timeout) as client,
                 client.stream("GET", target, headers=headers, extensions=extensions) as reply,
             ):
                 if reply.has_redirect_location:
@@ -76,7 +77,7 @@ class Fetcher:
                     raise _refused(f"the video's address answered with status {reply.status_code}")
                 if reply.headers.get("content-encoding", "identity").lower() != "identity":
                     raise _refused("the video's address sends compressed data, which is not read")
-                return await self._read(reply)
+                return await self._read(reply, held)
         raise _refused(f"the video's address was redirected more than {REDIRECTS} times")
 
     async def _resolved(self, url: str) -> tuple[str, dict[str, str], dict[str, str]]:
@@ -94,12 +95,13 @@ class Fetcher:
         target = parts._replace(netloc=f"{number}:{port}", fragment="").geturl()
         return target, HEADERS | {"Host": parts.netloc}, {"sni_hostname": host}
 
-    async def _read(self, reply: httpx.Response) -> bytes:
+    async def _read(self, reply: httpx2.Response, held: Reservation) -> bytes:
         body = bytearray()
         async for part in reply.aiter_raw():
             body += part
             if len(body) > self.most_bytes:
                 raise _refused(f"the video has more than {self.most_bytes / 1e6:,.0f} MB, the most that is fetched")
+            held.grow(len(body))
         if not body:
             raise _refused("the video's address has no data")
         return bytes(body)

@@ -1,9 +1,12 @@
 """The running server: its address, its gate, and its end."""
 
 import copy
+import os
 import socket
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+
+import torch
 
 from aviot.engine.choice import TRANSFORMERS, engine_of
 from aviot.engine.continuous import ContinuousEngine
@@ -31,6 +34,15 @@ def with_engine(lm: VideoLM, choice: str, places: int, key: str | None = None) -
     if choice == TRANSFORMERS:
         return in_continuous_batches(lm, places)
     return VideoLM(lm.backbone, engine=engine_of(choice, lm.backbone.model, lm.backbone.tokenizer, key=key))
+
+
+def share_processors(lm: VideoLM) -> None:
+    """Let each stage use half of the processors, on a CPU: encoding, compressing and decoding run side by side.
+
+    Does nothing if OMP_NUM_THREADS says how many to use.
+    """
+    if lm.backbone.device.type == "cpu" and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(max(1, torch.get_num_threads() // 2))
 
 
 @dataclass(frozen=True)

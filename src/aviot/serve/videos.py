@@ -4,45 +4,27 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from typing import Any, TypeVar
 
-from aviot.explain.pictures import Pictures, pictures_of, split_thumbnails
+from aviot.explain.pictures import Pictures, split_thumbnails
 from aviot.serve.cache import ByteCache, SharedWork
+from aviot.serve.disk import FeatureDisk
 from aviot.serve.media import Media
 from aviot.serve.metrics import Metrics
+from aviot.serve.opened import Opened
 from aviot.serve.settings import Settings
-from aviot.session import VideoLM, VideoSession
+from aviot.session import VideoLM
 from aviot.video import Video, VideoError, read_isolated
 from aviot.web.refusal import Refused
 
 READERS = 2  # processes at a time; each may take as much memory as its limits allow
 THUMBNAIL = 192  # pixels of the longer side of the pictures in explanations
 
+MOST_STORING = 2  # videos that wait to be written to disk; further ones are not written
+
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, eq=False)
-class Opened:
-    """An encoded video with a picture of every frame; no pictures: the encoder's own frames are shown."""
-
-    session: VideoSession
-    thumbnails: Pictures | None = None
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of features, frames and pictures, and of what methods computed since."""
-        encoded = self.session.encoded
-        tensors = (encoded.features, *encoded.extras.values(), *encoded.cache.values(), encoded.video.frames)
-        pictures = () if self.thumbnails is None else self.thumbnails.images
-        return sum(int(one.nbytes) for one in tensors) + sum(3 * one.width * one.height for one in pictures)
-
-    @property
-    def pictures(self) -> Pictures:
-        """A picture of every frame."""
-        return self.thumbnails or pictures_of(self.session.video)
 
 
 class Worker:
@@ -72,7 +54,10 @@ class Videos:
         self.lm, self.settings, self.metrics = lm, settings, metrics
         self.kept: ByteCache[Opened] = ByteCache(settings.feature_bytes, lambda opened: opened.nbytes)
         self._shared: SharedWork[Opened] = SharedWork(settings.ahead)
-        self._readers, self._encoder = Worker("read", READERS), Worker("encode")
+        self._readers, self._encoder, self._storer = Worker("read", READERS), Worker("encode"), Worker("store")
+        self._storing: set[asyncio.Task[None]] = set()
+        folder = settings.feature_folder
+        self._disk = None if folder is None else FeatureDisk(lm, folder, settings.disk_bytes)
 
     @asynccontextmanager
     async def opened(self, media: Media, sampling: Mapping[str, Any]) -> AsyncIterator[Opened]:
@@ -92,13 +77,19 @@ class Videos:
         """Begin no more work."""
         self._readers.close()
         self._encoder.close()
+        self._storer.close()
 
     async def _open(self, key: Hashable, media: Media, sampling: Mapping[str, Any]) -> Opened:
-        with self.metrics.stage("decode"):
-            video, thumbnails = await self._readers(self._read, media, sampling)
-        with self.metrics.stage("encode"):
-            session = await self._encoder(self.lm.open, video)
-        opened = Opened(session, thumbnails)
+        opened = None if self._disk is None else await self._storer(self._disk.get, key)
+        if opened is None:
+            with self.metrics.stage("decode"):
+                video, thumbnails = await self._readers(self._read, media, sampling)
+            with self.metrics.stage("encode"):
+                opened = Opened(await self._encoder(self.lm.open, video), thumbnails)
+            if self._disk is not None and len(self._storing) < MOST_STORING:
+                task = asyncio.create_task(self._storer(self._disk.put, key, opened))
+                self._storing.add(task)
+                task.add_done_callback(self._storing.discard)
         self.kept.put(key, opened)
         return opened
 

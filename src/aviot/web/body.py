@@ -27,11 +27,24 @@ def header(headers: Headers, name: bytes) -> str | None:
 
 @dataclass
 class BodyRoom:
-    """Room for the bodies of requests: of one, and of all that are read or used at a time, in bytes."""
+    """Room for the bodies of requests: of one, and of all that are read or used at a time, in bytes.
+
+    Bytes count once they have arrived, so that clients that only announce large bodies take nothing from others.
+    """
 
     each: int
     total: int
     used: int = 0
+
+    def check(self, size: int) -> None:
+        """Raise Refused for more bytes than one request may have."""
+        if size > self.each:
+            raise Refused(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+                f"the request has more than {self.each / 1e6:,.0f} MB, the most that this server takes; send a shorter "
+                "or smaller video, or put it where the server can read it",
+                code="request_too_large",
+            )
 
     @contextmanager
     def reserved(self) -> Iterator["Reservation"]:
@@ -53,13 +66,7 @@ class Reservation:
     def grow(self, size: int) -> None:
         """Hold at least this many bytes, or raise Refused."""
         room = self.room
-        if size > room.each:
-            raise Refused(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                f"the request has more than {room.each / 1e6:,.0f} MB, the most that this server takes; send a shorter "
-                "or smaller video, or put it where the server can read it",
-                code="request_too_large",
-            )
+        room.check(size)
         more = size - self.size
         if more > 0 and room.used + more > room.total:
             raise Refused(
@@ -77,7 +84,7 @@ async def read_body(headers: Headers, receive: Receive, held: Reservation) -> by
     """Return a request's body; raise Refused if it is too large or too slow, Disconnected if the client leaves."""
     given = header(headers, b"content-length")
     if given is not None:
-        held.grow(int(given))  # the HTTP parser has checked that it is a number
+        held.room.check(int(given))  # the HTTP parser has checked that it is a number
     expected = held.room.each if given is None else int(given)
     try:
         async with asyncio.timeout(BODY_SECONDS + expected / SLOWEST_BYTES):

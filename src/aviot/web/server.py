@@ -50,6 +50,7 @@ class WebServer(uvicorn.Server):
                 ws="none",
                 lifespan="off",
                 log_config=None,
+                log_level="error",  # not a line for every malformed request
                 access_log=False,
                 proxy_headers=False,
                 server_header=False,

@@ -1,13 +1,18 @@
 """Loading of transformers' own video models: everything that can be refused is refused before weights are read."""
 
 import importlib.util
+import logging as python_logging
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from copy import deepcopy
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 from transformers import AutoConfig, AutoModelForImageTextToText, BitsAndBytesConfig
+from transformers.utils import logging
 
 from aviot.backbones.checkpoints.config_fields import MOST_CHANNELS, MOST_HEADS, MOST_LAYERS, MOST_TOKENS
 from aviot.backbones.checkpoints.folder import CheckpointError, read_json, reason_of, shown
@@ -16,7 +21,12 @@ from aviot.backbones.checkpoints.shards import read_shards
 from aviot.backbones.checkpoints.versions import newer_version
 from aviot.backbones.loading import LoadOptions
 
+logger = python_logging.getLogger(__name__)
+
 BITSANDBYTES = "bitsandbytes"
+SLACK, FREE_WEIGHTS, PACKED = 1.5, 2**20, 2
+"""Weights that a config may describe: this many times those of the checkpoint, and this many more, so that a few
+missing ones are still named; bitsandbytes packs two weights into one stored number."""
 # Sizes that decide how much is built, and upper bounds well above every published model.
 _BOUNDS = {
     **dict.fromkeys(("num_hidden_layers", "depth", "num_layers"), MOST_LAYERS),
@@ -47,7 +57,8 @@ def load_model(folder: Path, config: Any, device: torch.device, options: LoadOpt
     """Load a model onto its device, or over the devices of a device map; no code of the checkpoint is run."""
     given: dict[str, Any] = {"dtype": options.torch_dtype or "auto", "config": config}
     quantised = _quantization(folder, config, options)
-    read_shards(folder)  # refuses weights that are missing, damaged or in pickles, by their headers
+    shards = read_shards(folder)  # refuses weights that are missing, damaged or in pickles, by their headers
+    _check_size(folder, config, sum(map(prod, shards.shapes.values())))
     if options.quantization is not None:
         given["quantization_config"] = quantised
     if options.device_map is not None:
@@ -56,26 +67,77 @@ def load_model(folder: Path, config: Any, device: torch.device, options: LoadOpt
     elif quantised is not None:
         given["device_map"] = {"": str(device)}
     try:
-        model, found = AutoModelForImageTextToText.from_pretrained(
-            folder,
-            local_files_only=True,
-            trust_remote_code=False,
-            use_safetensors=True,
-            output_loading_info=True,
-            **given,
-        )
+        with _without_reports():
+            model, found = AutoModelForImageTextToText.from_pretrained(
+                folder,
+                local_files_only=True,
+                trust_remote_code=False,
+                use_safetensors=True,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # and refused below, with names
+                **given,
+            )
     except torch.OutOfMemoryError:
         raise
     except (OSError, ValueError, KeyError, RuntimeError, ImportError, AttributeError, TypeError) as error:
         raise CheckpointError(
             f"{folder}: the model cannot be loaded ({_reason(error)}){upgrade_advice(folder)}"
         ) from error
+    _refuse_other_weights(folder, found)
+    return model.eval() if "device_map" in given else model.eval().to(device)
+
+
+def _refuse_other_weights(folder: Path, found: Mapping[str, Any]) -> None:
+    """Refuse weights of other shapes than the config's, and missing ones; warn of those that are left out."""
+    if mismatched := sorted(found["mismatched_keys"]):
+        name, stored, expected = mismatched[0]
+        raise CheckpointError(
+            f"{folder}: {len(mismatched)} weights have other shapes than config.json says, such as {shown(name)}: "
+            f"expected {tuple(expected)}, got {tuple(stored)}; copy config.json and the weights from one checkpoint"
+            f"{upgrade_advice(folder)}"
+        )
     if missing := sorted(found["missing_keys"]):
         raise CheckpointError(
             f"{folder}: {len(missing)} weights are missing, such as {shown(missing[0])}; copy all safetensors of "
             f"the checkpoint{upgrade_advice(folder)}"
         )
-    return model.eval() if "device_map" in given else model.eval().to(device)
+    if unexpected := sorted(found["unexpected_keys"]):
+        logger.warning(
+            "%s: %d weights are not part of the model and were left out, such as %s",
+            folder,
+            len(unexpected),
+            shown(unexpected[0]),
+        )
+
+
+def _check_size(folder: Path, config: Any, stored: int) -> None:
+    """Refuse a config of a much larger model than the weights, before memory is allocated for it."""
+    try:
+        with torch.device("meta"):
+            model = AutoModelForImageTextToText.from_config(deepcopy(config), trust_remote_code=False)
+    except Exception as error:  # of every kind that a damaged config can cause in a model's class
+        raise CheckpointError(
+            f"{folder / 'config.json'} does not describe a model ({_reason(error)}){upgrade_advice(folder)}"
+        ) from error
+    described = sum(weight.numel() for weight in model.parameters())
+    packed = PACKED if getattr(config, QUANTIZATION, None) is not None else 1
+    most = stored * packed * SLACK + FREE_WEIGHTS
+    if described > most:
+        raise CheckpointError(
+            f"{folder / 'config.json'} describes a model of {described:,} weights, and the checkpoint has {stored:,}; "
+            "copy config.json and the weights from one checkpoint"
+        )
+
+
+@contextmanager
+def _without_reports() -> Iterator[None]:
+    """Silence transformers' reports about weights, which print names from the checkpoint as they are."""
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
 
 
 def execution_device(model: Any) -> torch.device:

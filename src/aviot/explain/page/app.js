@@ -3,9 +3,9 @@
 (() => {
   const settings = JSON.parse(document.getElementById("settings").textContent);
   // The slider and the number beside it set the same ratio; the number is sent.
-  const [form, file, drop, question, second, ratio, exact, submit, status, problem, notice, model, root] =
-    ["form", "file", "drop", "question", "second", "ratio", "ratio-number", "submit", "status", "problem", "notice", "model", "explorer"].map((id) => document.getElementById(id));
-  let video = null, asked = false, turn = 0;
+  const [form, file, drop, question, second, ratio, exact, submit, status, problem, notice, model, root, preview] =
+    ["form", "file", "drop", "question", "second", "ratio", "ratio-number", "submit", "status", "problem", "notice", "model", "explorer", "preview"].map((id) => document.getElementById(id));
+  let video = null, asked = false, turn = 0, source = null;
 
   const say = (text) => { status.textContent = text; };
   const complain = (text) => { problem.textContent = text; if (text) say(""); };
@@ -42,9 +42,19 @@
     }
   };
 
+  // The browser plays the chosen file itself, before it is read and in the page: nothing is sent for that.
+  const show = (chosen) => {
+    if (source) URL.revokeObjectURL(source);
+    source = URL.createObjectURL(chosen);
+    preview.hidden = false;
+    preview.onerror = () => { preview.hidden = true; };
+    preview.src = source;
+  };
+
   const upload = (chosen) => attempt(async (current) => {
     video = null;
     asked = false;
+    show(chosen);
     warn(null);
     root.replaceChildren();
     delete root.dataset.ready;
@@ -66,7 +76,8 @@
       JSON.stringify({ video: video.video, name: video.name, questions, ratio: Number(exact.value) }));
     if (!current()) return;
     asked = true;
-    await explore(root, report);
+    await explore(root, report, { linked: false, source: preview.hidden ? undefined : source });
+    preview.hidden = true; // the page below shows the video
     warn(null); // the report shows it beside the answers
     say(`Answer: “${report.conditions[0].answer}”, from ${report.supports} ${report.supports === 1 ? "support" : "supports"} made of ${report.times.length} frames. Below is where it came from.`);
   });

@@ -8,7 +8,8 @@ class Chart {
     this.height = height;
     this.label = label;
     this.pick = pick;
-    this.element = el("div", { class: pick ? "chart pickable" : "chart" });
+    this.tip = el("div", { class: "tip", hidden: true });
+    this.element = el("div", { class: pick ? "chart pickable" : "chart", onpointermove: (event) => this.hover(event), onpointerdown: (event) => this.hover(event), onpointerleave: () => { this.tip.hidden = true; } });
     new ResizeObserver(() => this.draw()).observe(this.element);
   }
 
@@ -16,6 +17,20 @@ class Chart {
   show(series, { ticks, bands = [], marker = null, unit = percent, label = this.label }) {
     Object.assign(this, { series, ticks, bands, marker, unit, label });
     this.draw();
+  }
+
+  placeOf(event) {
+    const box = this.element.getBoundingClientRect(), count = this.series[0].values.length;
+    return Math.floor(((event.clientX - box.left - 58) / (box.width - 68)) * count);
+  }
+
+  hover(event) {
+    const place = this.placeOf(event);
+    this.tip.hidden = !(place >= 0 && place < this.series[0].values.length);
+    if (this.tip.hidden) return;
+    const tick = this.ticks.find(([at]) => at === place)?.[1] ?? place;
+    this.tip.replaceChildren(el("strong", {}, this.bars ? `number ${tick}` : tick), ...this.series.map((each) => el("span", { class: `row ${each.kind ?? ""}` }, this.unit(each.values[place]))));
+    this.tip.style.left = `${Math.min(this.element.clientWidth - 60, Math.max(60, event.clientX - this.element.getBoundingClientRect().left))}px`;
   }
 
   draw() {
@@ -47,10 +62,10 @@ class Chart {
     const picture = svg("svg", { width, height: this.height, role: "img", "aria-label": this.label }, bands.flat(), levels.flat(), ticks,
       this.bars ? drawn.flat() : drawn, this.bars ? null : marker);
     if (this.pick) picture.addEventListener("pointerdown", (event) => {
-      const place = Math.floor(((event.clientX - picture.getBoundingClientRect().left - left) / span) * count);
+      const place = this.placeOf(event);
       if (place >= 0 && place < count) this.pick(place);
     });
-    this.element.replaceChildren(picture);
+    this.element.replaceChildren(picture, this.tip);
   }
 }
 

@@ -16,7 +16,7 @@ const moved = (report, views, first, second) => {
 };
 
 const comparePanel = (report, views) => {
-  if (views.length < 2) return { element: section("compare", "What another question changes", "This method does not use the question: nothing changes."), update: () => {} };
+  if (views.length < 2) return { element: part("compare", "What another question changes", "This method does not use the question: nothing changes."), update: () => {} };
   const many = report.questions.length > 1;
   const value = (found) => [found.allocation == null ? "–" : decimal(found.allocation), `${decimal(found.temporal)} bits`];
   const rows = [];
@@ -33,23 +33,23 @@ const comparePanel = (report, views) => {
   const chartTable = numbers(() => ["Share of all supports that comes from each frame", ["Frame", "Time", ...names],
     report.times.map((time, frame) => [String(frame), seconds(time), ...curves.map((curve) => decimal(curve[frame], 6))])]);
   const curves = views.map((view) => view.overTime());
-  chart.show(curves.map((values, n) => ({ values, kind: `series${n}` })), { ticks: timeTicks(report), bands: segmentBands(report), label: `Where in time the supports come from, for ${names.join(", ")}` });
+  chart.show(curves.map((values, n) => ({ values, kind: `series${n}` })), { ticks: timeTicks(report), label: `Where in time the supports come from, for ${names.join(", ")}` });
   const ends = curves.map((curve) => curve.map((_, frame) => frame).sort((a, b) => curve[b] - curve[a])[0]);
   return {
-    element: section("compare", "What another question changes",
+    element: part("compare", "What another question changes",
       "The same video, ratio and number of supports; only the question that it was compressed for differs. Allocation distance runs from 0 (the same budgets) to 2; half of it is the share of the first stage's budget that went elsewhere. Temporal divergence runs from 0 (the same times) to 1 bit.",
       tableOf("Distances between compressions", ["Compared", "Allocation distance", "Temporal divergence", "What moved"], rows, "worded"),
       many && report.questions.length === 2 ? el("p", { class: "note" }, "With two questions, replacing each by the next swaps them, so that row equals the first. A third question makes it a control.") : null,
-      el("h3", {}, "Where in time the supports come from"), lineKey(names), chart.element,
+      el("h4", {}, "Where in time the supports come from"), lineKey(names), chart.element,
       el("p", {}, names.map((name, n) => `For ${name}, most from ${seconds(report.times[ends[n]])} (${percent(curves[n][ends[n]])}).`).join(" ")), chartTable.element),
     update: () => {},
   };
 };
 
 const checksPanel = (report, views) =>
-  section("checks", "Can these numbers be trusted?",
+  part("checks", "Can these numbers be trusted?",
     "They are not an estimate of attention: they are the weights the compressed picture was computed with. When this page was made they were checked against each other and against the compressed features; what is left is rounding.",
     tableOf("Largest departures found", ["Compressed for", "Rows from adding up to 1", "ω from the mean over positions", "Paths from adding up to the whole", "Features rebuilt from the weights (relative)", "Shares of the paths", "Drawn as maps"],
       views.map((view) => [report.conditioned ? viewName(report, view) : report.compressor, small(view.raw.checks.row_sums), small(view.raw.checks.frame_means), small(view.raw.checks.paths), small(view.raw.checks.rebuilt),
-        view.paths.length > 1 ? view.paths.map((name, n) => `${name} ${percent(view.raw.shares[n])}`).join(", ") : "–", percent(view.raw.kept_mass)])),
+        view.paths.length > 1 ? view.paths.map((name, n) => `${name} ${percent(view.raw.shares[n])}`).join(", ") : "–", percent(view.raw.kept_mass)]), "checked"),
     el("p", { class: "note" }, "Shares of frames are exact (float32). Maps are drawn in 256 steps of their own largest value; outlines and figures of agreement come from the exact ones. The export as a safetensors file has every number exactly."));

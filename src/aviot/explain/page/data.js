@@ -25,7 +25,8 @@ class View {
     this.heard = raw.heard;
     this.paths = raw.paths;
     this.frames = report.times.length;
-    this.supports = report.supports;
+    this.supports = raw.tokens.length;
+    this.uniform = report.fading.uniform;
     this.patches = report.grid[0] * report.grid[1];
     this.steps = report.figure_steps;
     this.figureNames = report.figures;
@@ -67,12 +68,9 @@ class View {
     return Array.from({ length: this.supports }, (_, support) => this.weight(support, frame));
   }
 
-  // Mean of all supports' distributions over the frames.
+  // Every frame's share of all tokens.
   overTime() {
-    const mean = new Array(this.frames).fill(0);
-    for (let support = 0; support < this.supports; support++)
-      for (let frame = 0; frame < this.frames; frame++) mean[frame] += this.weight(support, frame) / this.supports;
-    return mean;
+    return this.raw.spent;
   }
 
   strongest(support, count) {
@@ -116,10 +114,9 @@ class View {
     return Array.from({ length: this.patches }, (_, patch) => (this.maps[set + (patch >> 3)] >> (7 - (patch & 7))) & 1);
   }
 
-  // True if all positions of a frame contribute alike, as in an unchanged frame: no fifth of them stands out.
+  // True if all positions of a frame contribute about alike, as in an unchanged frame: no fifth of them stands out.
   even(support, frame) {
-    const cells = this.top(-1, support, frame).reduce((sum, inside) => sum + inside, 0);
-    return this.figure("mass_in_top", support, frame) < cells / this.patches + 1e-4;
+    return this.figure("mass_in_top", support, frame) < this.uniform;
   }
 
   figure(name, support, frame) {

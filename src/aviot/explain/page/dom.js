@@ -19,19 +19,25 @@ const section = (id, title, lead, ...children) =>
   el("section", { id, "aria-labelledby": `${id}-title` },
     el("h2", { id: `${id}-title` }, title), lead && el("p", { class: "lead" }, lead), ...children);
 
-// A table in a box that scrolls if it is too wide. The last column of a `worded` table has sentences, which a phone
-// shows under their row.
+const WIDE = 8; // columns above which the cells of a row wrap
+const NARROW = 4; // the same on a phone
+
+// One of the parts below a section's heading.
+const part = (id, title, lead, ...children) =>
+  el("details", { id, class: "part" }, el("summary", {}, el("h3", {}, title)), lead && el("p", { class: "lead" }, lead), ...children);
+
+// A table. The last column of a `worded` table has sentences, which a phone shows under their row; the rows of a wide
+// one wrap, so that nothing scrolls sideways.
 const tableOf = (caption, head, rows, kind) =>
-  el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": caption },
-    el("table", { class: kind }, el("caption", {}, caption),
-      el("thead", {}, el("tr", {}, head.map((text) => el("th", { scope: "col" }, text)))),
-      el("tbody", {}, rows.map((row) => el("tr", {},
-        row.map((cell, n) => (n ? el("td", {}, cell) : el("th", { scope: "row" }, cell))))))));
+  el("table", { class: head.length > WIDE ? "wrapped" : head.length > NARROW ? `narrowed ${kind ?? ""}` : kind }, el("caption", {}, caption),
+    el("thead", {}, el("tr", {}, head.map((text) => el("th", { scope: "col" }, text)))),
+    el("tbody", {}, rows.map((row) => el("tr", {},
+      row.map((cell, n) => (n ? el("td", {}, cell) : el("th", { scope: "row" }, cell)))))));
 
 // "Numbers as a table" under a chart; filled while it is open.
-const numbers = (make) => {
+const numbers = (make, title = "Numbers as a table") => {
   const body = el("div");
-  const details = el("details", { class: "numbers", ontoggle: () => fill() }, el("summary", {}, "Numbers as a table"), body);
+  const details = el("details", { class: "numbers", ontoggle: () => fill() }, el("summary", {}, title), body);
   const fill = () => body.replaceChildren(...(details.open ? [tableOf(...make())] : []));
   return { element: details, update: fill };
 };
@@ -45,11 +51,12 @@ const bar = (share, text, kind = "") =>
 const slider = (id, label, most, choose) => {
   const input = el("input", { type: "range", id, min: 0, max: Math.max(0, most), step: 1, oninput: () => choose(Number(input.value)) });
   const output = el("output", { for: id });
-  input.disabled = most < 1;
+  const limit = (least) => { input.max = Math.max(0, least); input.disabled = least < 1; };
+  limit(most);
   const show = (value, text) => {
     input.value = value;
     input.setAttribute("aria-valuetext", text);
     output.textContent = text;
   };
-  return { element: el("div", { class: "slider" }, el("label", { for: id }, label), input, output), show };
+  return { element: el("div", { class: "slider" }, el("label", { for: id }, label), input, output), show, limit };
 };

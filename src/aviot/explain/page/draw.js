@@ -10,6 +10,7 @@ const ramp = (share) => {
   const low = Math.min(CIVIDIS.length - 2, Math.floor(place)), part = place - low;
   return CIVIDIS[low].map((value, n) => Math.round(value + part * (CIVIDIS[low + 1][n] - value)));
 };
+const HEAT = (share) => [255 * Math.min(1, 1.8 * share), 255 * Math.max(0, 1.35 * share - 0.35), 60 * (1 - share)].map(Math.round);
 const colour = (share) => `rgb(${ramp(share).join(" ")})`;
 
 // Opacity of a map by the share of its mass in its outlined fifth; an even map's fifth holds a fifth and says little.
@@ -93,6 +94,20 @@ class Stage {
       this.context.fillRect(left, top, Math.round(x + width) - left, Math.round(y + height) - top);
     });
     this.context.globalAlpha = 1;
+  }
+
+  // A smooth heat map: parts that gave little are dimmed, those that gave much glow.
+  glow(values, opacity) {
+    const most = values.reduce((largest, value) => Math.max(largest, value), 0) || 1;
+    const small = new OffscreenCanvas(this.columns, this.rows), context = small.getContext("2d");
+    const picture = context.createImageData(this.columns, this.rows);
+    values.forEach((value, patch) => {
+      const heat = value / most;
+      picture.data.set([...HEAT(heat), Math.round(255 * opacity * (0.35 + 0.4 * heat))], 4 * patch);
+    });
+    context.putImageData(picture, 0, 0);
+    this.context.imageSmoothingQuality = "high";
+    this.context.drawImage(small, 0, 0, this.canvas.width * this.cover, this.canvas.height * this.cover);
   }
 
   // The border of a set of patches.

@@ -2,7 +2,7 @@
 
 const framePanel = (report, pictures, choose) => {
   const [rows, columns] = report.grid;
-  const title = el("h3", { class: "now", "aria-live": "polite" });
+  const title = el("h4", { class: "now", "aria-live": "polite" });
   const stage = new Stage(report, { label: "" });
   stage.canvas.classList.add("pickable");
   stage.canvas.addEventListener("pointerdown", (event) => choose({ patch: stage.patchAt(event) }));
@@ -15,12 +15,12 @@ const framePanel = (report, pictures, choose) => {
   const trace = () => {
     const { view, frame, patch } = state;
     if (patch == null) return view.column(frame);
-    return Array.from({ length: report.supports }, (_, support) => (view.place(support, frame) === undefined ? 0 : view.fused(support, frame)[patch]));
+    return Array.from({ length: view.supports }, (_, support) => (view.place(support, frame) === undefined ? 0 : view.fused(support, frame)[patch]));
   };
   const what = () => (state.patch == null ? `Frame ${state.frame}` : `The patch in row ${Math.floor(state.patch / columns)}, column ${state.patch % columns} of frame ${state.frame}`);
   const table = numbers(() => [`${what()} in every support`, ["Support", "Share of the support"], trace().map((value, support) => [String(support), decimal(value, 6)])]);
   return {
-    element: section("frame", "One frame, one patch: where it went",
+    element: part("frame", "One frame, one patch: where it went",
       "Touch or click the frame to choose a patch, or use the sliders. The bars say how much of each support was made from it.",
       title, el("div", { class: "two" },
         el("figure", {}, stage.canvas, el("div", { class: "sliders" }, row.element, column.element), clear),

@@ -17,7 +17,7 @@ const overlaps = (sets) => {
 
 const pathsPanel = (report, views, pictures) => {
   if (views[0].paths.length < 2)
-    return { element: section("paths", "The paths apart", "There are no separate paths here: a baseline has none, and a video that is short enough needs none."), update: () => {} };
+    return { element: null, update: () => {} };
   const names = views[0].paths;
   const title = el("h3", { class: "now", "aria-live": "polite" });
   const figures = names.map((name) => {
@@ -26,8 +26,10 @@ const pathsPanel = (report, views, pictures) => {
   });
   const union = new Stage(report, { width: 1080, label: "" }), unionText = el("figcaption");
   const key = el("ul", { class: "key" }, names.map((name, n) => el("li", {}, el("span", { class: "swatch", style: `border-color:${PATH_COLOURS[n]};margin:${2 * n}px`, "aria-hidden": "true" }), `${name}${n === 0 ? " (outermost box)" : n === names.length - 1 ? " (innermost box)" : ""}`)));
-  const nothing = el("p"), table = el("div"), body = el("div", {}, el("div", { class: "gallery three" }, figures.map(({ element }) => element)),
-    el("h4", {}, "Where they agree"), el("figure", { class: "wide" }, union.canvas, key, unionText), table);
+  const joint = el("figure", { class: "wide" }, union.canvas, key, unionText), table = el("div");
+  const agreed = el("details", {}, el("summary", {}, "How far the paths agree"), joint, table);
+  const nothing = el("p"), body = el("div", {}, el("div", { class: "gallery three" }, figures.map(({ element }) => element)),
+    agreed);
   let state = null;
   const mapsTable = numbers(() => {
     const { view, support, frame } = state, known = view.place(support, frame) !== undefined;
@@ -37,14 +39,14 @@ const pathsPanel = (report, views, pictures) => {
   });
   return {
     element: section("paths", "Three paths, apart",
-      "A support is made by several transport plans at once, from coarse to fine, and mixed. Here is what each brought from the chosen frame to the chosen support. Colours are by each map's own largest value; the percentages compare the paths. Maps that are close to even are drawn faintly.",
+      ["A support is made by several plans at once, from coarse to fine, and mixed: its ", term("path", "three paths"), ". Here is what each brought from the chosen frame to the chosen support, each map by its own largest value."],
       title, nothing, body, mapsTable.element),
     update: (now) => {
       state = now;
       const { view, support, frame } = state, known = view.place(support, frame) !== undefined;
       title.textContent = `From frame ${frame} (${seconds(report.times[frame])}) to support ${support}`;
       body.hidden = !known;
-      nothing.textContent = known ? "" : tooLittle(view, support, frame);
+      nothing.textContent = known ? "" : tooLittle(report, view, support, frame);
       mapsTable.update();
       if (!known) return;
       const all = view.weight(support, frame), sets = names.map((_, level) => view.top(level, support, frame)), bolds = [];
@@ -52,13 +54,14 @@ const pathsPanel = (report, views, pictures) => {
         const share = percent(view.path(level, support, frame) / all);
         const map = view.map(level, support, frame), inside = map.reduce((sum, value, patch) => sum + value * sets[level][patch], 0);
         const held = inside / (map.reduce((sum, value) => sum + value, 0) || 1), bold = boldness(report, held);
-        bolds.push(bold);
-        text.textContent = `${share} of what this frame gave${PATH_WORDS[names[level]] ? `; this path ${PATH_WORDS[names[level]]}` : ""}; its outlined fifth holds ${percent(held)}${faintly(report, held)}`;
+        bolds.push(held < report.fading.uniform ? 0 : bold);
+        text.textContent = `${share} of what this frame gave${PATH_WORDS[names[level]] ? `; this path ${PATH_WORDS[names[level]]}` : ""}; ${held < report.fading.uniform ? `nearly uniform (its strongest fifth holds ${percent(held)}), so it is not outlined` : `its outlined fifth holds ${percent(held)}${faintly(report, held)}`}`;
         stage.label(`The ${names[level]} path's map over frame ${frame}: ${text.textContent}`);
-        stage.paint(pictures, frame, () => { stage.heat(map, 0.65 * bold); stage.contour(sets[level], PATH_COLOURS[level], bold); }, { grey: true });
+        stage.paint(pictures, frame, () => { stage.heat(map, 0.65 * bold); if (held >= report.fading.uniform) stage.contour(sets[level], PATH_COLOURS[level], bold); }, { grey: true });
       });
       unionText.textContent = "Each path's own fifth of the positions, boxed. Boxes inside each other: those paths agree there.";
       union.label(`Union of the paths' top fifths over frame ${frame}`);
+      joint.hidden = bolds.every((bold) => !bold); // no path stands out anywhere
       union.paint(pictures, frame, () => {
         sets.forEach((set, level) => union.boxes(set, PATH_COLOURS[level], (level + 0.35) / 9, bolds[level]));
       });

@@ -13,7 +13,7 @@ class FreeParameters:
     cosines at which half of that weight counts; `coverage` is eta, the weight of the distance to the tokens before.
     """
 
-    relevance: float = 0.5
+    relevance: float = 0.25
     evidence: float = 0.02
     coverage: float = 0.5
 

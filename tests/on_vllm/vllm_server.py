@@ -1,4 +1,4 @@
-"""vLLM in this process and behind an address, started once: loading takes most of a test's time."""
+"""A vLLM server for the tests, which can go away and return."""
 
 import os
 import socket
@@ -7,15 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-import httpx
-import pytest
-
-pytest.importorskip("vllm", reason="vLLM wants an environment of its own: make test-vllm")
-
-from aviot.bundled import embedded_model
-from aviot.engine.decoder_folder import save_decoder
-from aviot.engine.vllm import VllmEngine
-from aviot.session import VideoLM
+import httpx2
 
 START_SECONDS = 400
 
@@ -49,9 +41,9 @@ class Served:
         while time.monotonic() < deadline:
             assert self.process.poll() is None, self.log.read_text()[-3000:]
             try:
-                if httpx.get(f"{self.address}/health", timeout=2).is_success:
+                if httpx2.get(f"{self.address}/health", timeout=2).is_success:
                     return
-            except httpx.TransportError:
+            except httpx2.TransportError:
                 time.sleep(0.5)
         raise AssertionError(self.log.read_text()[-3000:])
 
@@ -63,33 +55,3 @@ class Served:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
-
-
-@pytest.fixture(scope="session")
-def bundled():
-    return VideoLM.from_pretrained(embedded_model(), device="cpu")
-
-
-@pytest.fixture(scope="session")
-def decoder(bundled, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("decoder") / "decoder"
-    save_decoder(bundled.backbone.model, bundled.backbone.tokenizer, folder)
-    return folder
-
-
-@pytest.fixture(scope="session")
-def served(decoder, tmp_path_factory):
-    server = Served(decoder, tmp_path_factory.mktemp("log") / "vllm.log")
-    server.start(wait=False)
-    try:
-        yield server
-    finally:
-        server.end()
-
-
-@pytest.fixture(scope="session")
-def in_process(bundled, decoder):
-    model, tokenizer = bundled.backbone.model, bundled.backbone.tokenizer
-    engine = VllmEngine(model, tokenizer, folder=decoder, max_model_len=4096, enforce_eager=True)
-    yield engine
-    engine.close()

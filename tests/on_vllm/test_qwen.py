@@ -10,8 +10,8 @@ pytest.importorskip("vllm", reason="vLLM wants an environment of its own: make t
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "families"))
 import tiny_models as tiny
-from conftest import Served
 from loaded import clip
+from vllm_server import Served
 
 from aviot import VideoLM
 from aviot.backbones import registry
