@@ -11,7 +11,7 @@ from rich.console import Console
 from aviot.commands import terminal
 
 PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
-DISTRIBUTIONS = {"PIL": "pillow", "yaml": "pyyaml"}
+DISTRIBUTIONS = {"prometheus_client": "prometheus-client", "PIL": "pillow", "yaml": "pyyaml"}
 
 
 @pytest.mark.parametrize(("module", "extra"), terminal.EXTRAS.items())
