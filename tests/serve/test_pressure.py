@@ -8,14 +8,16 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
 
 import pytest
-from asking import asked, eventually, running, write_clip
+from asking import LOCAL, asked, eventually, running, write_clip
 
 from aviot.engine.continuous import ContinuousEngine
 from aviot.serve.settings import Limits
 from aviot.web import body
 from aviot.web import server as web
+from aviot.web.access import Bound
 
 
 def head(length: int | None, path: str = "/v1/chat/completions") -> bytes:
@@ -164,6 +166,33 @@ def test_connections_without_a_request_are_closed(server, clip, monkeypatch):
         half.sendall(b"GET /health HTTP/1.1\r\nHost: local")
         assert silent.recv(10) == b""
         assert half.recv(10) == b""
+
+
+def test_a_page_is_sent_whole_to_a_slow_reader(monkeypatch):
+    monkeypatch.setattr(web, "HEAD_SECONDS", 0.5)
+    page = bytes(20_000_000)
+
+    async def app(scope, receive, send):
+        size = str(len(page)).encode()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", size)]})
+        await send({"type": "http.response.body", "body": page})
+
+    listener = web.listening(Bound(socket.AF_INET, (LOCAL, 0)))
+    server = web.WebServer(app, ending_seconds=1)
+    thread = threading.Thread(target=server.run_at, args=(listener,), daemon=True)
+    thread.start()
+    connection = HTTPConnection(LOCAL, listener.getsockname()[1], timeout=30)
+    try:
+        connection.request("GET", "/")
+        reply = connection.getresponse()
+        time.sleep(2.5)
+        assert len(reply.read()) == len(page)
+    finally:
+        connection.close()
+        server.end()
+        thread.join(30)
+        listener.close()
+    assert not thread.is_alive()
 
 
 def test_five_hundred_connections(server, clip):
