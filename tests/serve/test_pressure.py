@@ -70,6 +70,28 @@ def test_clients_that_leave_in_the_middle_of_an_answer(server, clip, slow):
     assert server.post(asked(clip))[0] == 200
 
 
+def test_a_prompt_that_takes_long_to_submit_holds_up_no_other_request(server, clip, monkeypatch):
+    engine = server.service.lm.engine
+    submit, begun, go_on, ended = engine.submit, threading.Event(), threading.Event(), threading.Event()
+
+    def slow(inputs, new, deliver, reducing=None):
+        begun.set()
+        go_on.wait(5)
+        cancel = submit(inputs, new, deliver, reducing)
+        return lambda: (ended.set(), cancel())
+
+    monkeypatch.setattr(engine, "submit", slow)
+    connection = sent(server, asked(clip, max_tokens=2000))
+    assert begun.wait(30)
+    start = time.monotonic()
+    assert server.request("GET", "/health")[0] == 200
+    assert time.monotonic() - start < 3
+    connection.close()
+    assert server.idle(3)  # while the prompt is still being submitted
+    go_on.set()
+    assert ended.wait(10)
+
+
 def test_a_queue_that_is_full_refuses(lm, clip, slow):
     with running(lm, limits=Limits(queue=2)) as server:
         given = asked(clip, max_tokens=200, stream=True)
