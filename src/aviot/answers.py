@@ -11,6 +11,8 @@ from torch import Tensor
 
 from aviot.backbones.base import VideoInPrompt
 from aviot.backbones.checkpoints.shards import write_tensors
+from aviot.grounding.spans import Span
+from aviot.grounding.when import Source
 from aviot.methods.aviot.result import Compression
 from aviot.methods.base import Compressed
 from aviot.methods.features import TokenMixture
@@ -38,7 +40,8 @@ class Answer:
     `tokens_after` is then the number that was left when they had done their work. `probability` is the geometric mean
     of the probabilities of the answer's tokens. `steps` are those of an automatic budget, and `reason` why it is that
     one. `method` is the one that ran, which is another than the one asked for where that needs trained parts that the
-    model does not have.
+    model does not have. `when` has the spans, in seconds, that the answer rests on, if they were asked for, and
+    `when_from` whether the answer names them or its tokens come from there.
     """
 
     question: str
@@ -56,6 +59,8 @@ class Answer:
     steps: tuple[Step, ...] = ()
     reason: str = ""
     method: str = ""
+    when: tuple[Span, ...] = ()
+    when_from: Source | None = None
 
     @property
     def tokens_read(self) -> int:
@@ -91,6 +96,8 @@ class Answer:
         if self.steps:
             steps = [asdict(step) for step in self.steps]
             own |= {"tokens_read": self.tokens_read, "steps": steps, "reason": self.reason}
+        if self.when_from is not None:
+            own |= {"when": [list(span) for span in self.when], "when_from": self.when_from}
         return own | {"milliseconds": self.milliseconds}
 
 

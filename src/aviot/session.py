@@ -27,6 +27,7 @@ from aviot.backbones.loading import LoadOptions
 from aviot.budget import AutoBudget, Budget, as_budget
 from aviot.engine.base import DecoderInput, Engine, Generated, Reducing, Report, Stopwatch
 from aviot.engine.transformers import TransformersEngine
+from aviot.grounding.when import FrameEvidence, answer_spans
 from aviot.methods.base import Method
 from aviot.methods.features import VideoFeatures
 from aviot.methods.registry import DEFAULT
@@ -45,6 +46,7 @@ class AskOptions(TypedDict, total=False):
     method: str | Method
     max_new_tokens: int
     history: History
+    grounding: bool
 
 
 class VideoLM:
@@ -202,21 +204,25 @@ class VideoSession:
         max_new_tokens: int = MAX_NEW_TOKENS,
         history: History = (),
         stream: bool = False,
+        grounding: bool = False,
     ) -> Answer | Iterator[str]:
         """Answer one question; with `stream`, yield the answer's text in pieces instead.
 
         With the budget "auto" (`AutoBudget`) the question is asked with few tokens, and again with more where the
         answer is not sure enough; streamed, it is one piece, since it must be complete to be judged. `history` has
         earlier questions and answers about the same video. The times of the first answer include those of opening the
-        video.
+        video. With `grounding`, the answer says when in the video it is about (`Answer.when`).
         """
         check_question(question)
         check_history(history)
         check_max_new_tokens(max_new_tokens)
         found, limit = methods.get(method), self._budget(budget)
         prompt = self.prompt(question, history=history)
+        if stream and grounding:
+            raise ValueError("grounding needs the complete answer; ask without stream, or without grounding")
         if not stream:
-            return self.answer_all([prompt], budget=limit, method=found, max_new_tokens=max_new_tokens, record=True)[0]
+            answers = self.answer_all([prompt], budget=limit, method=found, max_new_tokens=max_new_tokens, record=True)
+            return self.grounded(answers[0]) if grounding else answers[0]
         if isinstance(limit, AutoBudget):
             auto = limit
             return (
@@ -337,6 +343,20 @@ class VideoSession:
         inputs = self._place([prompt], [read.video], max_new_tokens)
         (reply,) = self.lm.engine.generate_scored(inputs, max_new_tokens, watch)
         return replace(self._answer(prompt, reply, read.video, watch), method=read.method)
+
+    def grounded(self, answer: Answer) -> Answer:
+        """Return an answer with the spans of time that it rests on; it must have a record of its compression."""
+        count = len(self.encoded.times)
+        shares = [1 / count] * count if answer.compressed is None else answer.compressed.frame_shares.tolist()
+        evidence = FrameEvidence(
+            times=self._times,
+            shares=shares,
+            relevance=self.relevance(answer.question).float().tolist(),
+            duration=self.video.duration,
+            supports=answer.supports,
+        )
+        spans, source = answer_spans(answer.text, evidence)
+        return replace(answer, when=spans, when_from=source)
 
     def relevance(self, question: str) -> Float[Tensor, "T"]:
         """Return each frame's similarity to a question, on the CPU; it does not depend on the method."""

@@ -1,7 +1,9 @@
 """`aviot answer`."""
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from aviot.commands.model import ModelChoice
 from aviot.commands.options import (
@@ -37,6 +39,12 @@ if TYPE_CHECKING:
     from aviot.session import Answer
 
 
+WHEN_FROM = {"words": "as the answer says", "provenance": "where its tokens come from"}
+When = Annotated[
+    bool, typer.Option("--when", help="Also print the time spans that each answer rests on, in seconds. Default: no.")
+]
+
+
 def answer(
     video: VideoPath,
     question: Questions,
@@ -47,6 +55,7 @@ def answer(
     budget: BudgetText = None,
     method: MethodOption = DEFAULT,
     max_new_tokens: MaxNewTokens = 64,
+    when: When = False,
     fps: Fps = None,
     max_frames: MaxFrames = None,
     frames: Frames = None,
@@ -100,7 +109,8 @@ def answer(
         lm.backbone.method(method)  # refuses one that needs parts which this model does not have
         session = lm.open(video, report=report, **request.reading)
         answers = [
-            session.ask(each, budget=request.budget, method=method, max_new_tokens=max_new_tokens) for each in question
+            session.ask(each, budget=request.budget, method=method, max_new_tokens=max_new_tokens, grounding=when)
+            for each in question
         ]
         described = describe(request, session)
     if as_json:
@@ -120,6 +130,9 @@ def _plain(answers: "list[Answer]") -> dict[str, Any]:
 
 def _print(given: "Answer", *, alone: bool) -> None:
     print(given.text if alone else f"{given.question}\n  {given.text}")
+    if given.when_from is not None:
+        spans = ", ".join(f"{start:.1f} to {end:.1f} s" for start, end in given.when)
+        print(f"{'' if alone else '  '}when: {spans} ({WHEN_FROM[given.when_from]})")
     path = " → ".join(map(str, given.path))
     say(f"{given.method}: {counted(given.frames, 'frame')}, {counted(given.supports, 'support')} ({path})")
     entering = "" if given.tokens_entering == given.tokens_after else f"{given.tokens_entering:,} into the decoder, "

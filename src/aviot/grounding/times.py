@@ -26,7 +26,8 @@ END = _words(
     "end ends ended ending finish finishes finished finishing stop stops stopped stopping conclude concludes "
     "concluding concluded terminates until till"
 )
-TO = frozenset({"to", "until", "till", "til", "through", "thru"})
+UNTIL = frozenset({"until", "till", "til"})
+TO = UNTIL | {"to", "through", "thru"}
 RANGE = TO | {"-", "->", "=>", "-->", "==>", "..", "...", "~"}
 _LENGTHS = (["for"], ["lasts"], ["lasting"], ["lasted"], ["duration"])
 BEFORE_A_LENGTH = frozenset({"about", "around", "approximately", "roughly", "only", "just", "the", "of", "is", ":"})
@@ -66,19 +67,21 @@ class Found:
     joined: bool = False  # to the span before, by a comma or "and"
 
 
-def read_spans(text: str, duration: float | None = None) -> tuple[Span, ...]:
+def read_spans(text: str, duration: float | None = None, *, bare: bool = True) -> tuple[Span, ...]:
     """Return the spans of time, in seconds, that a reply names, in its order and each once; () if it names none.
 
     They lie within [0, `duration`]; percentages, "the end" and the like are read only if it is given. A moment is a
-    span of no length. Text up to a closing </think> is not read.
+    span of no length. Text up to a closing </think> is not read. Without `bare`, numbers that nothing shows to be times
+    are not read: "7" may be a count.
     """
     cut = plain(text.rpartition("</think>")[2])
     cut = cut.rpartition("<answer>")[2].partition("</answer>")[0] or cut
     read = _with_edges(_without_false(tokens(cut), duration), duration)
     times = [place for place, token in enumerate(read) if token.kind == "time"]
-    spans = _ranges(read, times)
-    spans = _propagated(spans) or _open_ended(read, times, duration) or _parts(cut, duration) or _moments(read, times)
-    limited = [bounded(one.start, one.end, duration) for one in spans[:MAX_SPANS]]
+    spans = _propagated(_ranges(read, times))
+    if not any(span.sure for span in spans):
+        spans = _open_ended(read, times, duration) or spans or _parts(cut, duration) or _moments(read, times)
+    limited = [bounded(one.start, one.end, duration) for one in spans[:MAX_SPANS] if bare or one.sure]
     return tuple(dict.fromkeys(span for span in limited if span is not None))
 
 
@@ -175,7 +178,7 @@ def _makes_span(read: Sequence[Token], before: int, gap: Sequence[Token], now: i
     ended = any(word in (".", "!", "?") for word in words)
     if roles == ("start", "end") or (roles == ("end", "start") and not {"from", "between", "since"} & set(words)):
         return not ended or _are_labels(words)
-    if roles[0] == "start" and not ended and _ends_with_to(words):
+    if not ended and _ends_with(words, TO if roles[0] == "start" else UNTIL):
         return True
     if "and" in words and tight and _introduced(read, before, ("between", "betwixt")):
         return True
@@ -215,10 +218,10 @@ def _last_role(words: Sequence[str]) -> str | None:
     return None
 
 
-def _ends_with_to(words: Sequence[str]) -> bool:
-    """Return whether words end with "to" and fillers: "when he enters, to about"."""
+def _ends_with(words: Sequence[str], wanted: frozenset[str]) -> bool:
+    """Return whether words end with a wanted one and fillers: "when he enters, to about"."""
     for word in reversed(words):
-        if word in TO:
+        if word in wanted:
             return True
         if word not in FILLERS:
             return False

@@ -202,7 +202,7 @@ def _unit(pieces: Sequence[Token], place: int) -> tuple[float | None, int]:
     at = place + 1 if hyphen else place
     if (word := _text(pieces, at)) not in UNITS:
         return None, place
-    dotted = _text(pieces, at + 1) == "." and word in ("sec", "secs", "min", "mins", "hr", "hrs")
+    dotted = _text(pieces, at + 1) == "." and word in ("s", "sec", "secs", "min", "mins", "hr", "hrs")
     is_dot = dotted and place + 2 < len(pieces) and pieces[at + 1].at == pieces[at].end
     return UNITS[word], at + 2 if is_dot and _text(pieces, at + 2) in _AFTER_DOT else at + 1
 
