@@ -74,7 +74,8 @@ class Budget:
     def text(self) -> str:
         """The budget as `parse` reads it."""
         ((name, value),) = ((name, value) for name, value in vars(self).items() if value is not None)
-        return f"{value:g}" if name == "ratio" else f"{name}={value:g}" if name == "keep" else f"{name}={value}"
+        number = f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else repr(value)
+        return number if name == "ratio" else f"{name}={number}"
 
     @property
     def label(self) -> str:

@@ -75,8 +75,10 @@ class _Handler(BaseHTTPRequestHandler):
                 if trouble == "error" and number == 1:
                     self._event({"error": {"message": "the engine is dead"}})
                     return
-                last = number == len(tokens) - 1
-                self._event({"choices": [{"token_ids": [token], "finish_reason": "stop" if last else None}]})
+                finish = "abort" if trouble == "abort" else "stop" if number == len(tokens) - 1 else None
+                self._event({"choices": [{"token_ids": [token], "finish_reason": finish}]})
+                if trouble == "abort":
+                    break
                 if trouble == "slow":
                     self.server.left.wait(0.05)
         except (BrokenPipeError, ConnectionResetError):

@@ -3,6 +3,7 @@
 import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ import torch
 from aviot import Budget, VideoLM
 from aviot.engine.base import EngineUnavailable, Piece
 from aviot.engine.continuous import ContinuousEngine
+from aviot.engine.row_cache import RowCache
 from aviot.engine.transformers import TransformersEngine
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "checkpoint"
@@ -94,6 +96,54 @@ def test_a_decoder_that_crashes_takes_the_next_request(session, engine, monkeypa
         with pytest.raises(RuntimeError, match="the device is gone"):
             list(engine.pieces(inputs, 6))
     assert collected(engine.pieces(inputs, 6)) == expected
+
+
+def test_a_prompt_for_which_there_is_no_memory_harms_no_other(monkeypatch):
+    def prompt(length):
+        return [SimpleNamespace(keys=torch.randn(1, 1, length, 2), values=torch.randn(1, 1, length, 2)) for _ in "ab"]
+
+    def fail(*_):
+        raise torch.OutOfMemoryError("full")
+
+    cache, first = RowCache(torch.device("cpu")), prompt(250)
+    cache.join(first)
+    with monkeypatch.context() as patched:
+        patched.setattr(cache.layers[1], "join", fail)
+        with pytest.raises(torch.OutOfMemoryError):
+            cache.join(prompt(600))
+    token = torch.ones(1, 1, 1, 2)
+    for length in range(251, 270):  # past the columns of the layer that did not grow
+        cache.begin()
+        for layer, given in zip(cache.layers, first, strict=True):
+            keys, _ = layer.update(token, token)
+            assert torch.equal(keys[:, :, :250], given.keys)
+            assert keys.shape[2] == length
+        cache.end()
+
+
+def test_a_request_that_waits_alone_is_cancelled_at_once(session, monkeypatch):
+    engine, inputs = TransformersEngine(session.backbone.model, session.backbone.tokenizer), prepared(session, 0)
+    begun, go_on = threading.Event(), threading.Event()
+    generate = engine._generate
+
+    def slow(*args, **kwargs):
+        begun.set()
+        assert go_on.wait(60)
+        return generate(*args, **kwargs)
+
+    monkeypatch.setattr(engine, "_generate", slow)
+    working = engine.pieces(inputs, 3)
+    assert begun.wait(60)
+    ended = threading.Event()
+    delivered = []
+    cancel = engine.submit(inputs, 3, lambda piece: (delivered.append(piece), ended.set()))
+    cancel()
+    try:
+        assert ended.wait(5)
+        assert delivered == [Piece("", (), "cancelled")]
+    finally:
+        go_on.set()
+    assert collected(working)[2] in ("stop", "length")
 
 
 def test_a_full_cache_makes_prompts_wait(session):

@@ -114,8 +114,12 @@ def test_a_server_in_trouble(folders):
         server.trouble = [503, 500, 429]  # before the first token: asked again
         assert told(engine, one) == expected
         assert engine.problem() is None
-        for trouble, said in (("break", "broke off"), ("error", "the engine is dead")):
-            server.trouble = [trouble]
+        for trouble, said in (
+            ("break", "broke off"),
+            ("error", "the engine is dead"),
+            ("abort", "ended the answer early: abort"),
+        ):
+            server.trouble = [trouble] * 9
             with pytest.raises(EngineUnavailable, match=said):
                 told(engine, one)
         server.trouble = [400]

@@ -46,6 +46,7 @@ def test_the_openai_client_streams(server, clip, alone):
     assert text == alone().text
     assert chunks[-2].choices[0].finish_reason in ("stop", "length")
     assert chunks[-2].aviot["method"] == "aviot"
+    assert all("usage" in chunk.model_fields_set and chunk.usage is None for chunk in chunks[:-1])
     assert chunks[-1].choices == []
     assert chunks[-1].usage.completion_tokens >= 1
 

@@ -8,14 +8,16 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from http.client import HTTPConnection
 
 import pytest
-from asking import asked, eventually, running, write_clip
+from asking import LOCAL, asked, eventually, running, write_clip
 
 from aviot.engine.continuous import ContinuousEngine
 from aviot.serve.settings import Limits
 from aviot.web import body
 from aviot.web import server as web
+from aviot.web.access import Bound
 
 
 def head(length: int | None, path: str = "/v1/chat/completions") -> bytes:
@@ -66,6 +68,28 @@ def test_clients_that_leave_in_the_middle_of_an_answer(server, clip, slow):
         assert server.idle()
         assert time.monotonic() - started < 8  # far from the time of 1,500 tokens
     assert server.post(asked(clip))[0] == 200
+
+
+def test_a_prompt_that_takes_long_to_submit_holds_up_no_other_request(server, clip, monkeypatch):
+    engine = server.service.lm.engine
+    submit, begun, go_on, ended = engine.submit, threading.Event(), threading.Event(), threading.Event()
+
+    def slow(inputs, new, deliver, reducing=None):
+        begun.set()
+        go_on.wait(5)
+        cancel = submit(inputs, new, deliver, reducing)
+        return lambda: (ended.set(), cancel())
+
+    monkeypatch.setattr(engine, "submit", slow)
+    connection = sent(server, asked(clip, max_tokens=2000))
+    assert begun.wait(30)
+    start = time.monotonic()
+    assert server.request("GET", "/health")[0] == 200
+    assert time.monotonic() - start < 3
+    connection.close()
+    assert server.idle(3)  # while the prompt is still being submitted
+    go_on.set()
+    assert ended.wait(10)
 
 
 def test_a_queue_that_is_full_refuses(lm, clip, slow):
@@ -164,6 +188,33 @@ def test_connections_without_a_request_are_closed(server, clip, monkeypatch):
         half.sendall(b"GET /health HTTP/1.1\r\nHost: local")
         assert silent.recv(10) == b""
         assert half.recv(10) == b""
+
+
+def test_a_page_is_sent_whole_to_a_slow_reader(monkeypatch):
+    monkeypatch.setattr(web, "HEAD_SECONDS", 0.5)
+    page = bytes(20_000_000)
+
+    async def app(scope, receive, send):
+        size = str(len(page)).encode()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", size)]})
+        await send({"type": "http.response.body", "body": page})
+
+    listener = web.listening(Bound(socket.AF_INET, (LOCAL, 0)))
+    server = web.WebServer(app, ending_seconds=1)
+    thread = threading.Thread(target=server.run_at, args=(listener,), daemon=True)
+    thread.start()
+    connection = HTTPConnection(LOCAL, listener.getsockname()[1], timeout=30)
+    try:
+        connection.request("GET", "/")
+        reply = connection.getresponse()
+        time.sleep(2.5)
+        assert len(reply.read()) == len(page)
+    finally:
+        connection.close()
+        server.end()
+        thread.join(30)
+        listener.close()
+    assert not thread.is_alive()
 
 
 def test_five_hundred_connections(server, clip):

@@ -2,14 +2,17 @@
 
 import json
 import os
+import tracemalloc
 
 import openai
 import pytest
 from asking import NAME, QUESTION, asked, data_url, frames_url, running, turn, write_clip
 
+from aviot.serve.media import Library
 from aviot.serve.run import At
-from aviot.serve.settings import Limits
+from aviot.serve.settings import Limits, Settings
 from aviot.video.checks import ReadLimits
+from aviot.web.refusal import Refused
 
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
 
@@ -105,10 +108,22 @@ def test_addresses_that_are_not_read(server, folder, url, said):
     refused(server, 400, said, asked(url))
 
 
+def test_frames_are_counted_before_they_are_split(folder):
+    library, url = Library(Settings(name=NAME)), "data:video/jpeg;base64," + "," * 2_000_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(Refused, match="2,000,001 frames; this server takes at most 1,024"):
+            library.find(url)
+        assert tracemalloc.get_traced_memory()[1] < len(url)
+    finally:
+        tracemalloc.stop()
+
+
 def test_bodies_that_are_no_requests(server, clip):
     refused(server, 400, "not valid JSON", b"{")
     refused(server, 400, "not valid JSON", b"\xff\xfe")
     refused(server, 400, "messages: field required", b"{}")
+    refused(server, 400, "has too many values", b'{"messages":[' + b"1," * 300_000 + b"1]}")
     refused(server, 415, "expected a body of type application/json", asked(clip), Content_Type="text/plain")
     assert server.request("GET", "/v1/chat/completions")[0] == 405
     status, _, said = server.request("GET", "/nothing")

@@ -104,6 +104,13 @@ def test_mistakes_are_one_sentence(video, arguments, sentence):
     assert sentence in said(result)
 
 
+def test_last_frames_that_cannot_be_encoded_are_an_error(tmp_path):
+    short = encode(tmp_path / "short.mp4", pictures=1, rate=5)
+    result = run(short, *FAST, "-q", "Why?", "--memory-tokens", 1)
+    assert result.exit_code == 1
+    assert "give room for at least 4" in said(result)
+
+
 def test_times():
     assert [seconds_of("x", text) for text in ("10s", "2m", "1.5h", "30")] == [10, 120, 5400, 30]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -30,7 +30,7 @@ from aviot.commands.options import (
     any_budget,
 )
 from aviot.commands.prompt import StatusPrompt, clock
-from aviot.commands.terminal import hints, mistakes, say, working
+from aviot.commands.terminal import hints, mistakes, refuse, say, working
 from aviot.methods.registry import DEFAULT
 from aviot.utils.printing import json_text
 
@@ -208,7 +208,7 @@ def watch(
                     StatusPrompt(session, player, how).run()
             say(_summary(session))
         if player.error is not None:
-            raise player.error
+            _fail(player.error)
 
 
 @dataclass(frozen=True)
@@ -276,6 +276,15 @@ def _player(session: "StreamingSession", source: str, options: Any, speed: float
     from aviot.streaming.sources.opening import open_source
 
     return Player(session, open_source(source, options, fps=session.fps), speed)
+
+
+def _fail(error: Exception) -> NoReturn:
+    """End with a stream's error; that of the encoder is a sentence, and the rest what it was."""
+    from aviot.streaming.session import StreamError
+
+    if isinstance(error, StreamError):
+        refuse(str(error), code=1)
+    raise error
 
 
 def _answer_by_schedule(

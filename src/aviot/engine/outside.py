@@ -16,6 +16,9 @@ from aviot.engine.decoder_folder import check_settings, decoder_config
 from aviot.engine.prompt_rows import PromptRow, UnsupportedDecoder, prompt_rows
 from aviot.engine.text import AnswerText
 
+FINISHED = ("stop", "length")
+"""vLLM's reasons to end a complete answer; it gives others, such as "abort", for what it could not finish."""
+
 CLOSE_SECONDS = 30.0
 """Longest wait for requests to end when an engine is closed."""
 

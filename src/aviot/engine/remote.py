@@ -17,7 +17,7 @@ import torch
 
 from aviot.engine.addresses import check_address
 from aviot.engine.base import EngineUnavailable
-from aviot.engine.outside import OutsideEngine
+from aviot.engine.outside import FINISHED, OutsideEngine
 from aviot.engine.prompt_rows import PromptRow
 from aviot.engine.vllm_positions import POSITIONS, as_text, cache_salt
 from aviot.utils.printing import one_line
@@ -178,6 +178,9 @@ def _chunk(text: str) -> tuple[tuple[int, ...], bool]:
         if not choices:
             return (), False
         tokens = tuple(int(token) for token in choices[0]["token_ids"] or ())
-        return tokens, choices[0]["finish_reason"] is not None
+        finish = choices[0]["finish_reason"]
+        if finish not in (None, *FINISHED):
+            raise _Failed(f"it ended the answer early: {one_line(str(finish))[:MAX_REASON]}")
+        return tokens, finish is not None
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise _Failed("its answer has no token ids; vLLM 0.11 or newer sends them", forever=True) from error

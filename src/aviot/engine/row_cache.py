@@ -91,11 +91,13 @@ class RowCache(Cache):
         row = len(self.lengths)
         needed = -(-(max((length, *self.lengths)) + 1) // STEP) * STEP
         columns = needed if not row or self._room[1] > 2 * needed else max(self._room[1], needed)
-        self._room = (max(self._room[0] if row else 0, row + 1), columns)
+        room = (max(self._room[0] if row else 0, row + 1), columns)
         while len(self.layers) < len(layers):
             self.layers.append(RowLayer(self))
+        self._room = (self._room[0], min(self._room[1], columns))  # that all layers have, should one of them fail
         for mine, other in zip(self.layers, layers, strict=True):
-            mine.join(row, other, self._room)
+            mine.join(row, other, room)
+        self._room = room
         self.lengths.append(length)
 
     def leave(self, row: int) -> None:

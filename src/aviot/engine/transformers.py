@@ -1,8 +1,8 @@
 """The default engine: `generate` of transformers in this process, guarded against NaN and infinity."""
 
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
 from typing import Any
 
@@ -35,7 +35,7 @@ class TransformersEngine(Engine):
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
         self.model, self.tokenizer = model, tokenizer
-        self._turn = threading.Lock()
+        self._busy, self._ended = False, threading.Condition()
 
     def generate(
         self, inputs: DecoderInput, max_new_tokens: int, watch: Stopwatch, reducing: Reducing | None = None
@@ -70,16 +70,21 @@ class TransformersEngine(Engine):
         def work() -> None:
             pieces = _Pieces(self.tokenizer, self.ends, deliver)
             try:
-                with self._turn, torch.inference_mode(), self._reduced(inputs, reducing):
-                    if not cancelled.is_set():
-                        self._generate(inputs, max_new_tokens, streamer=pieces, stopping_criteria=[_stop_at(cancelled)])
+                with self._turn(cancelled) as mine:
+                    if mine:
+                        self._stream_to(pieces, inputs, max_new_tokens, reducing, cancelled)
             except Exception as error:
                 deliver(error)
             else:
                 pieces.finish(cancelled=cancelled.is_set())
 
+        def cancel() -> None:
+            cancelled.set()
+            with self._ended:
+                self._ended.notify_all()
+
         threading.Thread(target=work, daemon=True).start()
-        return cancelled.set
+        return cancel
 
     @cached_property
     def ends(self) -> frozenset[int]:
@@ -104,6 +109,33 @@ class TransformersEngine(Engine):
 
     def _reduced(self, inputs: DecoderInput, reducing: Reducing | None) -> AbstractContextManager[None]:
         return nullcontext() if reducing is None else reduced_decoder(self.model, inputs, reducing)
+
+    @contextmanager
+    def _turn(self, cancelled: threading.Event) -> Iterator[bool]:
+        """Wait until no other request is at work, and yield True; False for one that is cancelled meanwhile."""
+        with self._ended:
+            self._ended.wait_for(lambda: cancelled.is_set() or not self._busy)
+            mine = not cancelled.is_set()
+            self._busy = self._busy or mine
+        try:
+            yield mine
+        finally:
+            if mine:
+                with self._ended:
+                    self._busy = False
+                    self._ended.notify_all()
+
+    @torch.inference_mode()
+    def _stream_to(
+        self,
+        pieces: "_Pieces",
+        inputs: DecoderInput,
+        max_new_tokens: int,
+        reducing: Reducing | None,
+        cancelled: threading.Event,
+    ) -> None:
+        with self._reduced(inputs, reducing):
+            self._generate(inputs, max_new_tokens, streamer=pieces, stopping_criteria=[_stop_at(cancelled)])
 
     def _generate(self, inputs: DecoderInput, max_new_tokens: int, **options: Any) -> Tensor:
         with guarded(self.model, FiniteGuard(inputs.finite)) as guard:

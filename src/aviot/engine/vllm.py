@@ -11,7 +11,7 @@ from typing import Any
 
 from aviot.engine.base import EngineUnavailable
 from aviot.engine.decoder_folder import THREE_AXES, end_tokens, save_decoder
-from aviot.engine.outside import OutsideEngine
+from aviot.engine.outside import FINISHED, OutsideEngine
 from aviot.engine.prompt_rows import PromptRow
 from aviot.engine.vllm_positions import POSITIONS, as_text, cache_salt
 
@@ -74,7 +74,10 @@ class VllmDecoder:
             (rendered,) = await self._vllm.renderer.render_cmpl_async([prompt])
             async with aclosing(self._vllm.generate(rendered, how, f"aviot-{next(self._numbers)}")) as outputs:
                 async for output in outputs:
-                    yield tuple(output.outputs[0].token_ids)
+                    found = output.outputs[0]
+                    if found.finish_reason not in (None, *FINISHED):
+                        raise EngineUnavailable(f"vLLM ended the answer early: {found.finish_reason}; send it again")
+                    yield tuple(found.token_ids)
         except VLLMClientError as error:
             raise ValueError(f"vLLM refuses the prompt: {error}") from error
         except EngineDeadError as error:

@@ -12,7 +12,7 @@ from typing import Any
 from aviot import methods
 from aviot.backbones.base import VideoInPrompt
 from aviot.budget import Budget
-from aviot.engine.base import Finish, Piece
+from aviot.engine.base import Cancel, Deliver, Finish, Piece
 from aviot.serve.cache import ByteCache, SharedWork
 from aviot.serve.chat import Chat
 from aviot.serve.media import Library, Media
@@ -236,6 +236,16 @@ class Answerer:
             self.running -= 1
             self.waiting += 1
 
+    async def _submitted(self, ready: PreparedPrompt, max_new_tokens: int, deliver: Deliver) -> Cancel:
+        """Submit a prompt in a thread: engines outside this process copy it first, which takes time."""
+        submit = self.helpers(self.lm.engine.submit, ready.inputs, max_new_tokens, deliver, ready.reducing)
+        submitting = asyncio.create_task(submit)
+        try:
+            return await asyncio.shield(submitting)
+        except asyncio.CancelledError:
+            submitting.add_done_callback(_cancel_submitted)
+            raise
+
     async def _decode(self, chat: Chat, ready: PreparedPrompt, emit: Emit, start: float) -> tuple[Finish, int]:
         """Have the engine answer; return why the answer ended and its number of tokens."""
         arrived: asyncio.Queue[Piece | Exception] = asyncio.Queue()
@@ -246,7 +256,7 @@ class Answerer:
                 loop.call_soon_threadsafe(arrived.put_nowait, piece)
 
         try:
-            cancel = self.lm.engine.submit(ready.inputs, chat.max_new_tokens, deliver, ready.reducing)
+            cancel = await self._submitted(ready, chat.max_new_tokens, deliver)
         except ValueError as error:
             raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, str(error), code="not_answerable") from error
         with self._at_work():
@@ -265,3 +275,9 @@ class Answerer:
                         return ("stop" if text.stopped else piece.finish or "stop"), count
             finally:
                 cancel()
+
+
+def _cancel_submitted(submitting: "asyncio.Task[Cancel]") -> None:
+    """End a request whose client left while it was submitted."""
+    if not submitting.cancelled() and submitting.exception() is None:
+        submitting.result()()

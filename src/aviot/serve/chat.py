@@ -15,6 +15,7 @@ from aviot.web.refusal import Refused
 
 MOST_STOPS = 4
 QUESTION_CHARACTERS = 100_000  # of all questions and answers of a conversation
+MOST_PARTS = 250_000  # of a request's JSON, beside a comma for every frame: each takes memory when it is parsed
 SHOWN = 80  # characters of a wrong value in an error
 
 Provenance = Literal["frames", "tokens"] | None
@@ -114,6 +115,8 @@ class Chat:
 
 def parse(body: bytes, settings: Settings) -> Chat:
     """Return what a request asks for; raise Refused, with the field that is to blame."""
+    if sum(map(body.count, (b",", b"[", b"{"))) > MOST_PARTS + settings.limits.frames:
+        raise _refused("the request's JSON has too many values; send one question about one video", None)
     try:
         request = ChatRequest.model_validate_json(body)
     except ValidationError as error:

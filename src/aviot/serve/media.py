@@ -82,17 +82,19 @@ class Library:
             raise _refused(
                 "expected data:video/mp4;base64,… or data:video/jpeg;base64,FRAME,FRAME,…", code="wrong_data"
             )
-        parts = url[head.end() :].split(",") if head["kind"].lower() == FRAMES_TYPE else [url[head.end() :]]
-        if len(parts) > self.most_frames:
-            sentence = f"the request has {len(parts):,} frames; this server takes at most {self.most_frames:,}"
+        is_frames = head["kind"].lower() == FRAMES_TYPE
+        frames = url.count(",", head.end()) + 1 if is_frames else 1
+        if frames > self.most_frames:
+            sentence = f"the request has {frames:,} frames; this server takes at most {self.most_frames:,}"
             raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, sentence, code="too_many_frames", field="messages")
+        parts = url[head.end() :].split(",") if is_frames else [url[head.end() :]]
         try:
             decoded = tuple(base64.b64decode(part, validate=True) for part in parts)
         except binascii.Error:
             raise _refused("the video's data is not valid base64", code="wrong_data") from None
         if not all(decoded):
             raise _refused("the video's data is empty", code="wrong_data")
-        if head["kind"].lower() != FRAMES_TYPE:
+        if not is_frames:
             return Media(hashlib.sha256(decoded[0]).hexdigest(), "the video in the request", data=decoded[0])
         digests = "".join(hashlib.sha256(part).hexdigest() for part in decoded)
         return Media(hashlib.sha256(digests.encode()).hexdigest(), "the frames in the request", frames=decoded)

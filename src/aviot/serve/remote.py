@@ -36,6 +36,8 @@ def is_public(address: Address) -> bool:
             inside = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
         if inside is not None:
             return is_public(inside)
+        if address.is_site_local:  # private networks had these before fc00::/7
+            return False
     return address.is_global and not address.is_multicast
 
 

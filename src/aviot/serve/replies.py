@@ -84,4 +84,5 @@ class Reply:
 
     def _chunk(self, delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-        return self._head("chat.completion.chunk") | {"choices": [choice]}
+        usage = {"usage": None} if self.chat.include_usage else {}  # the protocol has it in every chunk then
+        return self._head("chat.completion.chunk") | {"choices": [choice]} | usage

@@ -284,12 +284,16 @@ class StreamingSession:
             raise ValueError(f"no frame has been encoded yet{failed}; push frames, and wait() for them")
         return self._bank
 
-    def _begin(self) -> None:
-        """Start the encoding thread with the first frame; refuse frames after the end or a failure."""
+    def check(self) -> None:
+        """Raise StreamError if a frame could not be encoded: `push` does too, but a stream may end before that."""
         if self._failure is not None:
             raise StreamError(
                 f"encoding has failed ({self._failure}); the memory up to then can still be asked"
             ) from self._failure
+
+    def _begin(self) -> None:
+        """Start the encoding thread with the first frame; refuse frames after the end or a failure."""
+        self.check()
         if self._ended:
             raise ValueError("the stream has ended; open a new session for another one")
         if self._thread is None:

@@ -14,7 +14,7 @@ from aviot.web.access import Bound
 
 CONNECTIONS = 1000  # open at a time; requests on further ones are refused with status 503
 HEAD_SECONDS = 20.0  # for a request's line and headers, and between two requests
-STALLED_SECONDS = 120.0  # that a client may leave what it was sent unread
+STALLED_SECONDS = 120.0  # that a client may take to read what waits for it
 SWEEP_TICKS = 10  # of a tenth of a second between two looks at the connections
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -106,7 +106,7 @@ class WebServer(uvicorn.Server):
         return await super().on_tick(counter)
 
     def _sweep(self, now: float) -> None:
-        """Close connections without a request for too long, and those whose client does not read."""
+        """Close connections without a request for too long, and those whose client reads too slowly or not at all."""
         open_now = set(self.server_state.connections)
         for known in (self._idle, self._unread):
             for connection in set(known) - open_now:
@@ -114,10 +114,11 @@ class WebServer(uvicorn.Server):
         for connection in open_now:
             cycle: Any = connection.cycle  # type: ignore[union-attr]
             transport: Any = connection.transport
-            over = cycle is None or cycle.response_complete
+            unread = transport.get_write_buffer_size() > 0
+            over = (cycle is None or cycle.response_complete) and not unread
             if _since(self._idle, connection, over, now) > HEAD_SECONDS:
-                transport.abort() if transport.get_write_buffer_size() else transport.close()
-            if _since(self._unread, connection, transport.get_write_buffer_size() > 0, now) > STALLED_SECONDS:
+                transport.close()
+            if _since(self._unread, connection, unread, now) > STALLED_SECONDS:
                 transport.abort()
 
 

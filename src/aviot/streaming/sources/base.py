@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from aviot.streaming.session import StreamingSession
+from aviot.streaming.session import StreamError, StreamingSession
 from aviot.video import Picture
 
 POLL_SECONDS = 0.1
@@ -77,7 +77,15 @@ class Player:
         finally:
             self.session.note_damaged(self.source.damaged - noted)
             self.session.finish()
+            self._note_failure()
             self.ended.set()
+
+    def _note_failure(self) -> None:
+        """Note that the last frames could not be encoded."""
+        try:
+            self.session.check()
+        except StreamError as error:
+            self.error = self.error or error
 
     def _paced(self) -> Iterator[LiveFrame]:
         """Yield frames when their time has come."""
