@@ -327,7 +327,7 @@ class VideoSession:
         """Compress for a question (None: unconditioned), with provenance; `answer` takes the result."""
         found = methods.get(method)
         if found.inside is not None:
-            raise ValueError(f"method {found.name!r} drops tokens inside the decoder; ask it, or evaluate it, instead")
+            raise ValueError(f"method {found.name!r} drops tokens inside the decoder; ask a question with it instead")
         limit = self.backbone.default_budget if budget is None else Budget.of(budget)
         self.report("compress")
         prompt = self.prompt("-" if question is None else question)

@@ -149,7 +149,7 @@ def test_a_selection_that_is_not_one_is_refused(session, selected):
 
 
 def test_what_cannot_be_dropped_is_refused(session):
-    with pytest.raises(ValueError, match="drops tokens inside the decoder; ask it"):
+    with pytest.raises(ValueError, match="drops tokens inside the decoder; ask a question with it instead"):
         session.compress("What is it?", budget=4, method=KeepLoudest())
 
     class TooDeep(KeepLoudest):

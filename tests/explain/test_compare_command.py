@@ -116,7 +116,7 @@ def test_the_table_names_every_method(folder):
     done = compare(folder, "-q", QUESTION, "--method", "uniform", "--method", "whole-video-only")
     assert done.exit_code == 0, done.output
     assert "uniform" in done.stdout
-    assert "choose another" in " ".join(done.stdout.split())
+    assert "whole-video-only: this method <i>keeps</i> everything; choose another" in done.stdout.splitlines()
 
 
 @pytest.mark.parametrize(

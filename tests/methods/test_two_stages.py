@@ -9,7 +9,7 @@ from aviot.methods.base import Compressed
 from aviot.methods.baselines import LowResolution
 from aviot.methods.peers.inside import pairs
 from aviot.methods.peers.inside.folding import Folding
-from aviot.methods.reduction import Reduced
+from aviot.methods.reduction import Entering, Reduced
 
 
 def video(frames=6):
@@ -35,6 +35,15 @@ def test_needs_are_the_first_stages():
     assert (both.needs, both.uses_question) == (frozenset({"attention"}), True)
     with pytest.raises(ValueError, match="'both' needs attention, which this backbone does not supply"):
         both(video(), question=torch.ones(8), budget=4)
+
+
+def test_errors_of_the_second_stage_name_the_pair():
+    second, given = Folding(), video()
+    both = TwoStage("both", LowResolution(), second)
+    entering = Entering(both(given, budget=4), torch.arange(54), None, attends=(True,) * 8, text=5)
+    with pytest.raises(ValueError, match="method 'both' drops tokens before layer 18, and this decoder has 8"):
+        both.inside.start(entering)
+    assert second.name == "folding"
 
 
 @pytest.mark.parametrize("name", ["dycoke", "holitom", "flashvid", "prunevid"])

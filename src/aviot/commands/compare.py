@@ -85,7 +85,7 @@ def compare(
 ) -> None:
     """Ask one question with several methods and show answers, tokens, times and where each method looked.
 
-    The video is decoded and encoded once. A method that cannot serve the model or the budget says why in its row.
+    The video is decoded and encoded once. A method that cannot serve the model or the budget says why.
 
     Example: aviot compare cooking.mp4 -q "What is being cooked?" --method aviot --method vidcom2 --keep 0.1
     """
@@ -141,7 +141,11 @@ def compare(
     if as_json:
         print(json.dumps(described | {"question": question, "methods": as_data(entries)}, indent=2))
     else:
-        SafeConsole(highlight=False).print(_table(entries))
+        console = SafeConsole(highlight=False)
+        console.print(_table(entries))
+        for entry in entries:  # below the table: a column is too narrow for a sentence
+            if entry.refused:
+                console.print(f"{entry.method}: {escape(one_line(entry.refused))}", soft_wrap=True)
     if output is not None:
         say(f"open {output / 'index.html'} in a browser")
     if described["notice"] is not None:
@@ -159,7 +163,7 @@ def _table(entries: "list[Entry]") -> Table:
     table.add_column("where it looked", no_wrap=True)
     for entry in entries:
         if entry.refused:
-            table.add_row(entry.method, escape(one_line(entry.refused)), "", "", "", "")
+            table.add_row(entry.method, "refused", "", "", "", "")
             continue
         spent = (entry.milliseconds or {}).get("compress", 0.0)
         numbers = (f"{entry.tokens_after:,}", f"{spent:,.0f} ms", f"{entry.first_token:,.0f} ms")

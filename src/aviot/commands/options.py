@@ -36,7 +36,7 @@ BudgetText = Annotated[
     typer.Option(
         "--budget",
         help="Budget instead of a ratio: 4, keep=0.1, tokens=2048, supports=16, or auto, which asks with few tokens, "
-        "and again with more where the answer is not sure enough (auto:min=10,max=2,quality=0.9).",
+        "and again with more where the answer is not sure enough; auto:min=10,max=2 says with how many.",
         show_default=False,
     ),
 ]

@@ -6,6 +6,7 @@ tokens leave there, and which of those that stay take up others.
 
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -112,7 +113,8 @@ class TwoStage(TokenMethod):
         for about in ("trained", "uses_question", "needs", "uses_times", "replayable"):
             own[about] = getattr(first, about)
         vars(self).update(own)  # of this pair, where a class has them for all its instances
-        self.first, self.second = first, second
+        self.first, self.second = first, copy(second)
+        vars(self.second)["name"] = name  # errors of the second stage name the method that the user chose
 
     @property
     def inside(self) -> InsideMethod:
