@@ -66,7 +66,8 @@ class Budget:
             parsed: Any = {"ratio": float, "keep": float, "supports": int, "tokens": int}[kind](value)
         except (KeyError, ValueError):
             raise ValueError(
-                f"a budget must be a ratio (4), keep=0.25, supports=16 or tokens=2048, got {text!r}"
+                f"a budget must be a ratio (4), keep=0.25, supports=16 or tokens=2048 (or {AUTO}, where answers are "
+                f"given), got {text!r}"
             ) from None
         return cls(**{kind: parsed})
 
@@ -74,8 +75,7 @@ class Budget:
     def text(self) -> str:
         """The budget as `parse` reads it."""
         ((name, value),) = ((name, value) for name, value in vars(self).items() if value is not None)
-        number = f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else repr(value)
-        return number if name == "ratio" else f"{name}={number}"
+        return _exact(value) if name == "ratio" else f"{name}={_exact(value)}"
 
     @property
     def label(self) -> str:
@@ -203,7 +203,7 @@ class AutoBudget:
         parts = [
             f"{name}={getattr(self, name).text}" for name in ("min", "max") if vars(self)[name] != vars(default)[name]
         ]
-        parts += [] if self.quality is None else [f"quality={self.quality:g}"]
+        parts += [] if self.quality is None else [f"quality={_exact(self.quality)}"]
         return AUTO + (":" + ",".join(parts) if parts else "")
 
     @property
@@ -239,6 +239,12 @@ def one_per_prompt(budget: Budget | float | Sequence[Budget | float], prompts: i
     if len(budgets) != prompts:
         raise ValueError(f"give one ratio, or one per prompt: got {len(budgets)} ratios and {prompts} prompts")
     return budgets
+
+
+def _exact(value: float) -> str:
+    """Return a number in the shortest form that reads back as the same number."""
+    short = f"{value:g}"
+    return short if isinstance(value, float) and float(short) == value else repr(value)
 
 
 def _may_be_smaller(smaller: Budget, larger: Budget) -> bool:

@@ -127,7 +127,7 @@ def test_other_batches_are_refused(made, tmp_path):
     with pytest.raises(AnswersExistError, match="already holds answers"):
         answer_corpus(chosen, workers=here())
     other = config(made, chosen.out, budget=Budget(keep=0.5))
-    with pytest.raises(ValueError, match="another batch: budget was 'ratio 4', is 'keep"):
+    with pytest.raises(ValueError, match=r"another batch: budget was '4', is 'keep=0.5'"):
         answer_corpus(other, resume=True, workers=here())
     lines = chosen.out.read_bytes().splitlines(keepends=True)
     chosen.out.write_bytes(b"".join([*lines, lines[0]]))

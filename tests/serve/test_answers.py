@@ -3,6 +3,7 @@
 import json
 from concurrent.futures import ThreadPoolExecutor
 
+import openai
 import pytest
 from asking import NAME, QUESTION, asked, frames_url, turn
 
@@ -141,7 +142,11 @@ def test_many_clients_get_the_answers_that_each_would_get_alone(server, folder, 
 
 
 def test_models_health_metrics_and_documents(server):
-    assert [model.id for model in server.client().models.list()] == [NAME]
+    (listed,) = server.client().models.list()
+    assert listed.id == NAME
+    assert server.client().models.retrieve(NAME) == listed
+    with pytest.raises(openai.NotFoundError, match="there is no model 'other' here"):
+        server.client().models.retrieve("other")
     status, _, said = server.request("GET", "/health")
     assert (status, json.loads(said)["status"]) == (200, "ok")
     assert "aviot_requests_total" in server.request("GET", "/metrics")[2].decode()

@@ -154,6 +154,14 @@ def test_a_slow_file_is_abandoned_at_its_deadline(endless, clip):
     assert len(read_isolated(clip)) == 5
 
 
+def test_a_file_that_nobody_waits_for_is_abandoned(endless, clip):
+    start = time.monotonic()
+    with pytest.raises(VideoError, match="nobody waits for it any more"):
+        read_isolated(endless, transform=Scaling(8), abandoned=lambda: time.monotonic() - start > 0.3)
+    assert time.monotonic() - start < 20, "long before its deadline"
+    assert len(read_isolated(clip)) == 5
+
+
 def test_a_file_that_takes_too_much_memory_is_abandoned(endless):
     message = error_of(endless, transform=Scaling(8), limits=ReadLimits(memory=150_000_000))
     assert f"{endless} takes more than 150 MB of memory" in message
@@ -246,8 +254,8 @@ def test_nothing_is_left_behind(clip, endless):
     error_of(endless, transform=Scaling(8), limits=ReadLimits(seconds=0.2))
     stop_reading()
     assert set(clip.parent.iterdir()) == before
-    assert len(os.listdir("/proc/self/fd")) == descriptors
-    assert threading.active_count() == threads
+    assert len(os.listdir("/proc/self/fd")) <= descriptors  # those of earlier tests may close meanwhile
+    assert threading.active_count() <= threads
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ class BatchConfig:
             "videos": str((self.videos or items.folder).absolute()),
             "weights": hashlib.sha256(weights).hexdigest(),
             "method": self.method,
-            "budget": None if self.budget is None else str(self.budget),
+            "budget": None if self.budget is None else self.budget.text,
             "sampling": {name: value for name, value in self.sampling.items() if value is not None},
             "instructions": {"choice": self.instructions.choice, "open": self.instructions.open},
             "max_new_tokens": self.max_new_tokens,

@@ -18,7 +18,7 @@ import aviot
 from aviot.engine.base import EngineUnavailable
 from aviot.serve import metrics as formats
 from aviot.serve.answering import Answerer, Begun, Ended, Event
-from aviot.serve.chat import Chat, ChatRequest, parse
+from aviot.serve.chat import Chat, ChatRequest, check_model, parse
 from aviot.serve.documents import document_page
 from aviot.serve.explanations import Explanations
 from aviot.serve.metrics import Metrics
@@ -60,6 +60,7 @@ class Service:
         app = self.app
         app.post("/v1/chat/completions", summary="Answer a question about a video", openapi_extra=BODY)(self.chat)
         app.get("/v1/models", summary="List the model")(self.models)
+        app.get("/v1/models/{name:path}", summary="Describe the model")(self.model)
         app.get("/health", summary="Tell whether requests are answered")(self.health)
         app.get("/metrics", summary="Metrics in Prometheus' format")(self.metrics_page)
         app.get("/explain/{number}", summary="Show where an answer came from")(self.explain)
@@ -99,9 +100,13 @@ class Service:
 
     async def models(self) -> dict[str, Any]:
         """Return the only model."""
+        return {"object": "list", "data": [await self.model(self.settings.name)]}
+
+    async def model(self, name: str) -> dict[str, Any]:
+        """Return the only model by its name."""
+        check_model(name, self.settings)
         longest = self.lm.backbone.max_length
-        model = {"id": self.settings.name, "object": "model", "created": 0, "owned_by": "aviot"}
-        return {"object": "list", "data": [model | {"max_model_len": longest}]}
+        return {"id": name, "object": "model", "created": 0, "owned_by": "aviot", "max_model_len": longest}
 
     async def health(self) -> JSONResponse:
         """Return status 200 if requests are answered, 503 if the engine cannot, or the server is ending."""

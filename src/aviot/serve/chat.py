@@ -54,7 +54,7 @@ class AviotOptions(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     method: str | None = Field(default=None, description="Compression method. Default: the server's.")
-    budget: float | dict[str, float] | None = Field(
+    budget: float | dict[str, float] | str | None = Field(
         default=None,
         description='A ratio such as 4, or one of {"ratio": 4}, {"keep": 0.25}, {"supports": 16}, {"tokens": 2048}.',
     )
@@ -190,9 +190,14 @@ def _invalid(error: ValidationError) -> Refused:
 def _check_model(request: ChatRequest, settings: Settings) -> None:
     if request.model is None:
         raise _refused(f"the request names no model; this server has {settings.name!r}", "model")
-    if request.model != settings.name:
+    check_model(request.model, settings)
+
+
+def check_model(name: str, settings: Settings) -> None:
+    """Raise Refused for a model that is not the server's."""
+    if name != settings.name:
         raise _refused(
-            f"there is no model {request.model[:SHOWN]!r} here; this server has {settings.name!r}",
+            f"there is no model {name[:SHOWN]!r} here; this server has {settings.name!r}",
             "model",
             code="model_not_found",
             status=HTTPStatus.NOT_FOUND,
@@ -271,11 +276,16 @@ def _content(message: Message, where: str) -> tuple[list[str], str]:
     return videos, "\n".join(texts)
 
 
-def _budget(given: float | dict[str, float] | None) -> Budget | None:
+def _budget(given: float | dict[str, float] | str | None) -> Budget | None:
     if given is None:
         return None
 
     def make() -> Budget:
+        if isinstance(given, str):
+            raise ValueError(
+                f'a budget here is a ratio such as 4, or {{"keep": 0.25}}, {{"supports": 16}} or {{"tokens": 2048}}, '
+                f"got {given[:SHOWN]!r}"
+            )
         if not isinstance(given, dict):
             return Budget.of(given)
         unknown = set(given) - {"ratio", "keep", "supports", "tokens"}

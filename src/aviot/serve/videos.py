@@ -1,6 +1,7 @@
 """Videos of requests: read in a process of their own, encoded once, and kept within a number of bytes."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -83,7 +84,11 @@ class Videos:
         opened = None if self._disk is None else await self._storer(self._disk.get, key)
         if opened is None:
             with self.metrics.stage("decode"):
-                video, thumbnails = await self._readers(self._read, media, sampling)
+                left = threading.Event()  # set once nobody waits, so that the reader's place is free
+                try:
+                    video, thumbnails = await self._readers(self._read, media, sampling, left.is_set)
+                finally:
+                    left.set()
             with self.metrics.stage("encode"):
                 opened = Opened(await self._encoder(self.lm.open, video), thumbnails)
             if self._disk is not None and len(self._storing) < MOST_STORING:
@@ -93,9 +98,11 @@ class Videos:
         self.kept.put(key, opened)
         return opened
 
-    def _read(self, media: Media, sampling: Mapping[str, Any]) -> tuple[Video, Pictures | None]:
+    def _read(
+        self, media: Media, sampling: Mapping[str, Any], left: Callable[[], bool]
+    ) -> tuple[Video, Pictures | None]:
         backbone, limits = self.lm.backbone, self.settings.limits
-        reader = partial(read_isolated, limits=limits.read)
+        reader = partial(read_isolated, limits=limits.read, abandoned=left)
         side = backbone.image_size
         transform = None if side is None else backbone.with_thumbnails(THUMBNAIL)
         with media.as_path() as path:

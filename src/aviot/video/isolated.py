@@ -13,7 +13,8 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, cast
@@ -63,23 +64,23 @@ class Reader:
         self._files = 0
         self.stopped = False
 
-    def ask(self, request: dict[str, Any], path: Path, limits: ReadLimits) -> tuple[dict[str, Any], NDArray[np.uint8]]:
+    def ask(self, request: dict[str, Any], reading: "Reading") -> tuple[dict[str, Any], NDArray[np.uint8]]:
         """Have a file read and return the reply's header and pixels; VideoError, ReaderExited or InvalidReply."""
         self._files += 1
         with selectors.DefaultSelector() as selector:
             selector.register(self._replies, selectors.EVENT_READ)
-            receive = partial(self._receive, selector, path, limits, time.monotonic() + request["seconds"])
+            receive = partial(self._receive, selector, reading, time.monotonic() + request["seconds"])
             try:
                 self._requests.write(json.dumps(request).encode() + b"\n")
             except BrokenPipeError as error:
                 raise ReaderExited from error
-            header, pixels = unpack_prefix(receive(PREFIX_BYTES).tobytes(), limits.memory)
+            header, pixels = unpack_prefix(receive(PREFIX_BYTES).tobytes(), reading.limits.memory)
             return parse_header(receive(header).tobytes()), receive(pixels)
 
     def _receive(
-        self, selector: selectors.BaseSelector, path: Path, limits: ReadLimits, ends: float, count: int
+        self, selector: selectors.BaseSelector, reading: "Reading", ends: float, count: int
     ) -> NDArray[np.uint8]:
-        """Return the next `count` bytes; VideoError if the process exceeds its time or memory."""
+        """Return the next `count` bytes; VideoError if the process exceeds its time or memory, or nobody waits."""
         data = np.empty(count, np.uint8)
         remaining, next_check = data.data, 0.0
         while remaining:
@@ -91,10 +92,12 @@ class Reader:
             if (now := time.monotonic()) < next_check:
                 continue
             next_check = now + POLL_SECONDS
-            if self._memory() > limits.memory:
-                raise limits.too_large(path)
+            if self._memory() > reading.limits.memory:
+                raise reading.limits.too_large(reading.path)
             if remaining and now > ends:
-                raise limits.too_slow(path)
+                raise reading.limits.too_slow(reading.path)
+            if remaining and reading.abandoned():
+                raise VideoError(f"{reading.path} was not read: nobody waits for it any more")
         return data
 
     @property
@@ -147,6 +150,15 @@ class Reader:
         if name == "SIGKILL":
             return VideoError(f"{path} was not read: the system killed the decoder, perhaps for lack of memory")
         return VideoError(f"{path} made the decoder crash (signal {-code}, {name}); re-encode it")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One file to read: its limits, and a function that tells when nobody waits for it any more."""
+
+    path: Path
+    limits: ReadLimits
+    abandoned: Callable[[], bool]
 
 
 class ReaderPool:
@@ -213,11 +225,13 @@ def read_isolated(
     transform: Scaling | PatchScaling | None = None,
     source_fps: float | None = None,
     limits: ReadLimits = DEFAULT_LIMITS,
+    abandoned: Callable[[], bool] = lambda: False,
 ) -> Video:
     """Read a video like `read_video`, with the same result, in a process of limited time and memory.
 
     `transform` is a scaling or None, since a function cannot be sent to another process. Frames in memory are read in
-    this process. Raises VideoError with the cause if a file is too slow, takes too much memory or crashes the decoder.
+    this process. `abandoned` is called while a file is read; the process ends once it returns True. Raises VideoError
+    with the cause if a file is too slow, takes too much memory or crashes the decoder.
     """
     sampling = Sampling(fps=fps, max_frames=max_frames, frames=frames)
     rate = None if source_fps is None else check_rate("source_fps", source_fps)
@@ -242,7 +256,7 @@ def read_isolated(
         "seconds": limits.deadline(path),
         "limits": asdict(limits),
     }
-    return _request_video(request, path, limits)
+    return _request_video(request, Reading(path, limits, abandoned))
 
 
 def _working_directory() -> str:
@@ -253,17 +267,17 @@ def _working_directory() -> str:
         return os.sep
 
 
-def _request_video(request: dict[str, Any], path: Path, limits: ReadLimits) -> Video:
-    reader = _readers.acquire()
+def _request_video(request: dict[str, Any], reading: Reading) -> Video:
+    reader, path = _readers.acquire(), reading.path
     trusted = False
     try:
-        header, pixels = reader.ask(request, path, limits)
+        header, pixels = reader.ask(request, reading)
         _log(header.get("warnings"))
         if "video" in header:
             video = rebuild_video(header["video"], pixels)
             trusted = video.damage is None
             return video
-        raise _read_error(header, path, limits)
+        raise _read_error(header, path, reading.limits)
     except ReaderExited:
         if reader.is_fresh or reader.stopped:
             raise reader.exit_error(path) from None
@@ -271,7 +285,7 @@ def _request_video(request: dict[str, Any], path: Path, limits: ReadLimits) -> V
         raise VideoError(f"{path} was not read: its reader process sent an invalid reply and was ended") from None
     finally:
         _readers.release(reader, trusted=trusted)
-    return _request_video(request, path, limits)  # a reused reader may have exited while idle: not this file's fault
+    return _request_video(request, reading)  # a reused reader may have exited while idle: not this file's fault
 
 
 def _read_error(header: dict[str, Any], path: Path, limits: ReadLimits) -> VideoError:
