@@ -90,6 +90,11 @@ def serve(
         typer.Option(help="Folder that keeps features on disk too. Default: memory only.", show_default=False),
     ] = None,
     cache_disk: Annotated[int, typer.Option(min=1, help="Most that the cache folder holds, in MB.")] = 20_000,
+    streams: Annotated[int, typer.Option(min=0, help="Streams that can be open at a time; 0: none.")] = 8,
+    stream_memory: Annotated[int, typer.Option(min=1, help="Largest memory of one stream, in MB.")] = 500,
+    stream_idle: Annotated[
+        float, typer.Option(help="Seconds after which a stream that is neither fed nor asked ends.", metavar="SECONDS")
+    ] = 600,
     read_timeout: ReadTimeout = 300.0,
     device: Device = "auto",
     dtype: Dtype = "auto",
@@ -147,6 +152,9 @@ def serve(
             feature_bytes=cache * MEGABYTE,
             feature_folder=cache_folder,
             disk_bytes=cache_disk * MEGABYTE,
+            streams=streams,
+            stream_bytes=stream_memory * MEGABYTE,
+            stream_seconds=stream_idle,
         )
         Access.of(host, port, allow_host)
         with serving_at(host, port):

@@ -21,6 +21,7 @@ from aviot.serve.opened import Opened
 from aviot.serve.provenance import provenance_of
 from aviot.serve.remote import Fetcher, is_remote
 from aviot.serve.settings import Settings
+from aviot.serve.streams import Moment, Streams, moment_of, stream_number
 from aviot.serve.text import AnswerStream
 from aviot.serve.videos import Videos, Worker, video_key
 from aviot.session import PreparedPrompt, VideoLM, VideoSession
@@ -51,6 +52,7 @@ class Ended:
     visual_after: int
     budget: Budget
     asked: "AskedAbout"
+    stream: dict[str, Any] | None
     provenance: dict[str, Any] | None
 
 
@@ -60,13 +62,23 @@ Emit = Callable[[Event], None]
 
 @dataclass(frozen=True)
 class AskedAbout:
-    """What an explanation of an answer needs: the video's key, and the question with its settings."""
+    """What an explanation of an answer needs: the video's key (None: a stream), and the question with its settings."""
 
-    video: Hashable
+    video: Hashable | None
     question: str
     method: str
     budget: Budget
     max_new_tokens: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Ready:
+    """A prompt that is ready for the engine, the session that it is of, and what it asks; of a stream, its moment."""
+
+    prompt: PreparedPrompt
+    session: VideoSession
+    asked: AskedAbout
+    moment: Moment | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +100,7 @@ class Answerer:
         self.lm, self.settings, self.metrics, self.room = lm, settings, metrics, room
         self.library = Library(settings)
         self.fetcher = Fetcher(settings.limits.upload_bytes)
-        self.videos = Videos(lm, settings, metrics)
+        self.videos, self.streams = Videos(lm, settings, metrics), Streams(lm, settings, metrics)
         self.tokens: ByteCache[_Tokens] = ByteCache(settings.token_bytes, lambda tokens: tokens.nbytes)
         self.helpers, self.compressor = Worker("help", HELPERS), Worker("compress")
         self._compressing: SharedWork[_Tokens] = SharedWork(lm.engine.places + PROMPTS_AHEAD)
@@ -101,6 +113,7 @@ class Answerer:
 
     def close(self) -> None:
         """Begin no more work."""
+        self.streams.close()
         self.videos.close()
         self.helpers.close()
         self.compressor.close()
@@ -141,7 +154,7 @@ class Answerer:
             try:
                 with self.room.reserved() as held:  # until the video has been read
                     async with asyncio.timeout(self.settings.limits.wait_seconds):
-                        ready, session, asked = await self._prepared(chat, turn, held)
+                        found = await self._prepared(chat, turn, held)
             except TimeoutError:
                 raise Refused(
                     HTTPStatus.SERVICE_UNAVAILABLE,
@@ -150,8 +163,9 @@ class Answerer:
                     code="wait_timeout",
                     retry=RETRY_SECONDS,
                 ) from None
-            encoded, after = session.encoded, len(ready.video.tokens)
-            emit(Begun(len(session.video), ready.inputs.length, encoded.tokens_before, after))
+            ready, encoded = found.prompt, found.session.encoded
+            after = len(ready.video.tokens)
+            emit(Begun(len(encoded.times), ready.inputs.length, encoded.tokens_before, after))
             finish, count = await self._decode(chat, ready, emit, start)
         made = ready.video.made
         if ready.reducing is not None:
@@ -160,11 +174,13 @@ class Answerer:
         told = None
         if chat.provenance is not None and made is not None:
             told = await self.helpers(provenance_of, made, chat.provenance)
+            told |= {} if found.moment is None else {"supports": found.moment.ranges()}
         self.metrics.visual.labels("before").inc(encoded.tokens_before)
         self.metrics.visual.labels("after").inc(after)
         self.metrics.decoded.inc(count)
         self.metrics.seconds.observe(time.perf_counter() - start)
-        emit(Ended(finish, count, after, asked.budget, asked, told))
+        stream = None if found.moment is None else found.moment.as_dict()
+        emit(Ended(finish, count, after, found.asked.budget, found.asked, stream, told))
 
     async def find(self, url: str, held: Reservation) -> Media:
         """Return the media of an address; `held` counts the bytes that are fetched."""
@@ -179,14 +195,16 @@ class Answerer:
             )
         return await self.fetcher.fetch(url, held)
 
-    async def _prepared(
-        self, chat: Chat, turn: AsyncExitStack, held: Reservation
-    ) -> tuple[PreparedPrompt, VideoSession, AskedAbout]:
+    async def _prepared(self, chat: Chat, turn: AsyncExitStack, held: Reservation) -> _Ready:
         """Return the prompt when its turn has come; `turn` holds the turn."""
-        with self.metrics.stage("find"):
-            media = await self.find(chat.video.take(), held)
-        method = methods.get(chat.method)
         budget = chat.budget or self.lm.backbone.default_budget
+        url = chat.video.take()
+        number = stream_number(url)
+        if number is not None:
+            return await self._prepared_stream(chat, turn, number, budget)
+        with self.metrics.stage("find"):
+            media = await self.find(url, held)
+        method = methods.get(chat.method)
         asked = AskedAbout(video_key(media, chat.sampling), chat.question, chat.method, budget, chat.max_new_tokens)
         key = (asked.video, chat.question, chat.history, chat.method, budget)
         keeps = chat.provenance is None and method.inside is None
@@ -195,15 +213,28 @@ class Answerer:
             self.metrics.tokens.labels("miss" if kept is None else "hit").inc()
         if kept is not None:
             await turn.enter_async_context(self._turns)
-            return await self.compressor(self._placed, chat, budget, kept), kept.session, asked
+            return _Ready(await self.compressor(self._placed, chat, budget, kept), kept.session, asked)
         async with self.videos.opened(media, chat.sampling) as opened:
             await turn.enter_async_context(self._turns)
             with self.metrics.stage("compress"):
                 if not keeps:
                     ready = await self.compressor(self._compressed, chat, budget, opened.session, True)
-                    return ready, opened.session.without_features(), asked
+                    return _Ready(ready, opened.session.without_features(), asked)
                 async with self._compressing.shared(key, partial(self._keep, key, chat, budget, opened)) as kept:
-                    return await self.compressor(self._placed, chat, budget, kept), kept.session, asked
+                    return _Ready(await self.compressor(self._placed, chat, budget, kept), kept.session, asked)
+
+    async def _prepared_stream(self, chat: Chat, turn: AsyncExitStack, number: str, budget: Budget) -> _Ready:
+        """Return the prompt of a question about a stream as it is when the question's turn has come."""
+        stream = self.streams.find(number)
+        if chat.sampling:
+            sentence = "a stream keeps frames at the rate that it was opened with; leave frames and fps out"
+            raise Refused(HTTPStatus.BAD_REQUEST, sentence, code="stream_not_sampled", field="aviot")
+        await turn.enter_async_context(self._turns)
+        with self.metrics.stage("compress"):
+            session, moment = await self.compressor(moment_of, stream, chat.method)
+            ready = await self.compressor(self._compressed, chat, budget, session, chat.provenance is not None)
+        asked = AskedAbout(None, chat.question, chat.method, budget, chat.max_new_tokens)
+        return _Ready(ready, session.without_features(), asked, moment)
 
     async def _keep(self, key: Hashable, chat: Chat, budget: Budget, opened: Opened) -> _Tokens:
         ready = await self.compressor(self._compressed, chat, budget, opened.session, False)

@@ -12,6 +12,7 @@ import torch
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 import aviot
@@ -24,8 +25,9 @@ from aviot.serve.explanations import Explanations
 from aviot.serve.metrics import Metrics
 from aviot.serve.replies import Reply, error_body
 from aviot.serve.settings import Settings
+from aviot.serve.stream_requests import JSON_TYPE, PICTURES, FramesRequest, StreamRequest, parse_frames, parse_open
 from aviot.session import VideoLM
-from aviot.web.body import BodyRoom, header, read_body
+from aviot.web.body import BodyRoom, Headers, header, read_body
 from aviot.web.refusal import Disconnected, Refused
 
 logger = logging.getLogger(__name__)
@@ -33,8 +35,17 @@ logger = logging.getLogger(__name__)
 LEFT = 499  # status in the metrics of requests whose client left
 OPEN = ("/health", "/docs", "/openapi.json", "/explain/")
 """Paths that need no API key: nothing of anybody's is there, or its address cannot be guessed."""
-JSON_TYPE = "application/json"
-BODY = {"requestBody": {"content": {JSON_TYPE: {"schema": ChatRequest.model_json_schema()}}, "required": True}}
+
+
+def _body(model: type[BaseModel], *more: str, required: bool = True) -> dict[str, Any]:
+    """Return the description of a request's body: JSON of a model, or data of other types."""
+    schema = {"schema": model.model_json_schema()}
+    data = {"schema": {"type": "string", "format": "binary"}}
+    return {"requestBody": {"content": {JSON_TYPE: schema} | dict.fromkeys(more, data), "required": required}}
+
+
+BODY, STREAM_BODY = _body(ChatRequest), _body(StreamRequest, required=False)
+FRAMES_BODY = _body(FramesRequest, *PICTURES, "video/*")
 
 
 class Service:
@@ -59,6 +70,10 @@ class Service:
     def _add_routes(self) -> None:
         app = self.app
         app.post("/v1/chat/completions", summary="Answer a question about a video", openapi_extra=BODY)(self.chat)
+        app.post("/v1/streams", summary="Open a stream", status_code=201, openapi_extra=STREAM_BODY)(self.open_stream)
+        app.get("/v1/streams/{number}", summary="Tell a stream's counts")(self.stream)
+        app.post("/v1/streams/{number}/frames", summary="Send frames of a stream", openapi_extra=FRAMES_BODY)(self.push)
+        app.delete("/v1/streams/{number}", summary="End a stream")(self.end_stream)
         app.get("/v1/models", summary="List the model")(self.models)
         app.get("/v1/models/{name:path}", summary="Describe the model")(self.model)
         app.get("/health", summary="Tell whether requests are answered")(self.health)
@@ -84,7 +99,7 @@ class Service:
 
     async def _chat(self, request: Request) -> Response:
         headers = request.scope["headers"]
-        kind = (header(headers, b"content-type") or "").partition(";")[0].strip().lower()
+        kind = _content_type(headers)
         if kind != JSON_TYPE:
             sentence = f"expected a body of type {JSON_TYPE}, got {kind[:80] or 'none'}"
             raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, sentence, code="wrong_type")
@@ -97,6 +112,35 @@ class Service:
         if chat.stream:
             return StreamingResponse(answer.sent(events), media_type="text/event-stream")
         return JSONResponse(await answer.whole(events))
+
+    async def open_stream(self, request: Request) -> JSONResponse:
+        """Open a stream, whose number is secret; a question names it as `stream:NUMBER` in the place of a video."""
+        with self.room.reserved() as held:
+            asked = parse_open(await read_body(request.scope["headers"], request.receive, held))
+        return JSONResponse(self.answerer.streams.open(asked).as_dict(), HTTPStatus.CREATED)
+
+    async def stream(self, number: str) -> dict[str, Any]:
+        """Return a stream's counts."""
+        return self.answerer.streams.find(number).as_dict()
+
+    async def push(self, request: Request, number: str) -> dict[str, Any]:
+        """Queue frames: a picture, several with their times, or a piece of video, and answer without waiting for them.
+
+        In the address, `?time=SECONDS` is the time of a picture or of a piece's first frame (by default that of its
+        arrival, or where the last piece ended); `?wait=true` waits until the frames are in the memory.
+        """
+        self.answerer.streams.find(number)
+        headers = request.scope["headers"]
+        kind = _content_type(headers)
+        with self.room.reserved() as held:
+            body = await read_body(headers, request.receive, held)
+            answerer = self.answerer
+            pushed = await answerer.helpers(parse_frames, body, kind, request.query_params, answerer.library)
+            return await answerer.streams.push(number, pushed)
+
+    async def end_stream(self, number: str) -> dict[str, Any]:
+        """End a stream; return its last counts."""
+        return await self.answerer.streams.end(number)
 
     async def models(self) -> dict[str, Any]:
         """Return the only model."""
@@ -212,6 +256,10 @@ class _Answer:
         finally:
             with suppress(Exception):
                 await events.aclose()  # type: ignore[attr-defined]
+
+
+def _content_type(headers: Headers) -> str:
+    return (header(headers, b"content-type") or "").partition(";")[0].strip().lower()
 
 
 def _sent(data: dict[str, Any]) -> str:

@@ -120,7 +120,7 @@ def parse(body: bytes, settings: Settings) -> Chat:
     try:
         request = ChatRequest.model_validate_json(body)
     except ValidationError as error:
-        raise _invalid(error) from None
+        raise invalid_request(error) from None
     _check_model(request, settings)
     _check_unsupported(request)
     video, history, question = _conversation(request.messages)
@@ -173,7 +173,7 @@ def _refused(
     return Refused(status, sentence, code=code, field=field_name)
 
 
-def _invalid(error: ValidationError) -> Refused:
+def invalid_request(error: ValidationError) -> Refused:
     """Return the refusal of a request that is no JSON, or lacks a field, or has one of a wrong type."""
     first = error.errors(include_url=False, include_context=False)[0]
     if first["type"] == "json_invalid":

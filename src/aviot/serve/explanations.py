@@ -36,7 +36,9 @@ class Explanations:
         self._worker = Worker("explain")
 
     def add(self, number: str, asked: AskedAbout) -> None:
-        """Remember an answer; the oldest is forgotten."""
+        """Remember an answer about a video; the oldest is forgotten."""
+        if asked.video is None:  # of a stream nothing is kept that could be shown
+            return
         self._asked[number] = asked
         while len(self._asked) > self._most:
             self._asked.popitem(last=False)

@@ -205,6 +205,7 @@ class FrontEnd:
             method=plan.method,
             max_new_tokens=plan.max_new_tokens,
             media_folder=media,
+            streams=0,  # one is on a single front-end, and requests go to any
         )
 
     def __serve_build_asgi_app__(self) -> Application:  # Ray Serve's name

@@ -70,8 +70,11 @@ class Reply:
             "method": self.chat.method,
             "budget": str(self.ended.budget),
             "frames": self.begun.frames,
-            "explain": f"/explain/{self.number}",
         }
+        if self.ended.stream is None:
+            about["explain"] = f"/explain/{self.number}"
+        else:
+            about["stream"] = self.ended.stream
         return about | ({} if self.ended.provenance is None else {"provenance": self.ended.provenance})
 
     @property

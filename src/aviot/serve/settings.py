@@ -6,7 +6,7 @@ from pathlib import Path
 from aviot.methods import registry
 from aviot.methods.registry import DEFAULT
 from aviot.request import MAX_NEW_TOKENS
-from aviot.utils.values import require_positive, require_whole
+from aviot.utils.values import as_whole, require_positive, require_whole
 from aviot.video.checks import ReadLimits
 
 
@@ -44,7 +44,9 @@ class Settings:
     Videos are read below `media_folder`, if there is one, and fetched from other machines only with `allow_remote`.
     `feature_bytes` and `token_bytes` bound the encoder features and the compressed tokens that are kept in memory;
     `feature_folder` keeps features on disk too, up to `disk_bytes`. `method` and `max_new_tokens` are those of requests
-    that name none. `ahead` is the number of videos that are opened while the engine is busy with others.
+    that name none. `ahead` is the number of videos that are opened while the engine is busy with others. At most
+    `streams` streams are open, each with a memory of at most `stream_bytes`; one is given up when it was neither fed
+    nor asked for `stream_seconds`.
     """
 
     name: str
@@ -59,9 +61,16 @@ class Settings:
     disk_bytes: int = 20_000_000_000
     ahead: int = 4
     explanations: int = 1000
+    streams: int = 8
+    stream_bytes: int = 500_000_000
+    stream_seconds: float = 600.0
 
     def __post_init__(self) -> None:
         registry.check_name(self.method)
         require_whole(self, "max_new_tokens", "feature_bytes", "token_bytes", "disk_bytes", "ahead", "explanations")
+        require_whole(self, "stream_bytes")
+        require_positive(self, "stream_seconds")
+        if as_whole(self.streams) is None or self.streams < 0:
+            raise ValueError(f"streams must be a whole number, 0 for none, got {self.streams!r}")
         if self.media_folder is not None and not self.media_folder.is_dir():
             raise ValueError(f"{self.media_folder} is not a folder; name the folder that has the videos")

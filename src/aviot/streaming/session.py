@@ -57,8 +57,9 @@ class StreamingSession:
     """A memory of constant size for a stream of frames, on a model of any family.
 
     `memory_tokens` is the number of decoder tokens that all of the memory takes, `memory_bytes` its bytes; by default
-    it holds as many supports as the checkpoint samples frames from a file. `recent_frames` of them are the latest
-    frames, unchanged (default: a quarter). `fps` is the sampling rate (default: the checkpoint's).
+    it holds as many supports as the checkpoint samples frames from a file. `most_bytes` lowers any of these sizes, for
+    programs that hold the streams of others. `recent_frames` of them are the latest frames, unchanged (default: a
+    quarter). `fps` is the sampling rate (default: the checkpoint's).
 
     `push` only queues frames. A thread of its own encodes them in small batches and puts them into the memory; when it
     cannot keep up, frames are dropped evenly and counted. `push`, `ask`, `status` and `save` may be called from any
@@ -71,12 +72,13 @@ class StreamingSession:
         *,
         memory_tokens: int | None = None,
         memory_bytes: int | None = None,
+        most_bytes: int | None = None,
         recent_frames: int | None = None,
         fps: float | None = None,
     ) -> None:
         self.lm = lm
         self._limits = checked_limits(
-            memory_tokens=memory_tokens, memory_bytes=memory_bytes, recent_frames=recent_frames
+            memory_tokens=memory_tokens, memory_bytes=memory_bytes, most_bytes=most_bytes, recent_frames=recent_frames
         )
         self._encoder = FrameEncoder(lm)
         self.fps = self._encoder.defaults.fps if fps is None else check_rate("fps", fps)
@@ -329,6 +331,8 @@ class StreamingSession:
             capacity = limits["memory_tokens"] // shape.tokens_per_frame
         if limits["memory_bytes"] is not None:
             capacity = limits["memory_bytes"] // SupportBank.bytes_per_support(like)
+        if limits["most_bytes"] is not None:
+            capacity = min(capacity, limits["most_bytes"] // SupportBank.bytes_per_support(like))
         if capacity < MIN_SUPPORTS:
             raise ValueError(
                 f"the memory has room for {capacity} supports of {shape.tokens_per_frame:,} tokens and "
