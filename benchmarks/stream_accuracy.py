@@ -155,12 +155,13 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--memory", type=int, default=64)
     parser.add_argument("--supports", type=int, default=16)
+    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     parser.add_argument("--minutes", type=float, default=60.0, help="start no video after this time")
     parser.add_argument("-o", "--output", type=Path, required=True, nargs="+", help="the first is written")
     arguments = parser.parse_args()
     started = time.monotonic()
     done = {row["video"] for row in read_rows(arguments.output[0]) if row.get("last")}
-    lm = VideoLM.from_pretrained(embedded_model(), device="cpu")
+    lm = VideoLM.from_pretrained(embedded_model(), device=arguments.device)
     with Journal(arguments.output[0]) as journal:
         for number in range(arguments.first, arguments.first + arguments.videos):
             if number in done or time.monotonic() - started > 60 * arguments.minutes:
