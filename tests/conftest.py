@@ -45,6 +45,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="no CUDA device"))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _full_precision():
+    """TF32, torch's default for convolutions on a GPU, would round factors to ten bits; tests compare with a CPU."""
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+
+
 @pytest.fixture(scope="session")
 def tokenizer():
     """The small model's tokenizer; training one takes seconds."""

@@ -15,15 +15,6 @@ from aviot.methods.aviot.reference import compress_reference
 pytestmark = pytest.mark.gpu
 
 
-@pytest.fixture(autouse=True)
-def _full_precision_products():
-    """TF32 would round the products to ten bits."""
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = False
-    yield
-    torch.backends.cuda.matmul.allow_tf32 = before
-
-
 def on_gpu(case):
     case.compressor.cuda()
     case.tensors.update({name: value.cuda() for name, value in case.tensors.items()})

@@ -65,20 +65,28 @@ def test_tokens_are_those_of_the_cpu(sessions, name):
     assert same > 0.9
 
 
+def spoilt(tokens, bad):
+    """Return tokens per frame with one bad number."""
+    tokens = tokens.clone()
+    tokens.flatten(0, 1)[7, 3] = bad
+    return tokens
+
+
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf])
 @pytest.mark.parametrize("name", [*NAMES, "none"])
 def test_no_answer_from_features_that_are_not_finite(sessions, name, bad):
     """Eager and, from the third on, replayed where the backbone replays; sound videos between them are answered."""
     _, session = sessions
-    spoilt = session.encoded.features.clone()
-    spoilt.flatten(0, 1)[7, 3] = bad
-    other = VideoSession(session.lm, replace(session.encoded, features=spoilt, cache={}), Stopwatch(spoilt.device))
     how = {"budget": Budget(keep=0.5), "method": method_of(name), "max_new_tokens": 2}
     try:
         first = session.ask("What is it?", **how).text
     except ValueError as error:
         assert "not finite" not in str(error)  # noqa: PT017 - the family cannot serve the method
         return
+    encoded = session.encoded
+    unpooled = {name: spoilt(encoded.cache[name], bad) for name in ("unpooled",) if name in encoded.cache}
+    encoded = replace(encoded, features=spoilt(encoded.features, bad), cache=unpooled)
+    other = VideoSession(session.lm, encoded, Stopwatch(encoded.features.device))
     for _ in range(3):
         with pytest.raises(ValueError, match="not finite"):
             other.ask("What is it?", **how)

@@ -12,6 +12,12 @@ SMALLEST_NORM = tl.constexpr(1e-8)
 
 
 @triton.jit
+def at_least(x, floor):
+    """Return the larger of the two, and NaN for NaN, for which `tl.maximum` returns the floor on a GPU."""
+    return tl.where(x < floor, floor, x)
+
+
+@triton.jit
 def round_half_even(x):
     """Round to the nearest whole number, halves to even; for 0 <= x < 2^31 in float64."""
     up = tl.floor(x + 0.5)

@@ -5,7 +5,7 @@ Sizes such as NB are explained in the docstring of `aviot.methods.aviot.kernels`
 
 import triton.language as tl
 
-from aviot.methods.aviot.kernels.device_functions import segment_bounds
+from aviot.methods.aviot.kernels.device_functions import at_least, segment_bounds
 from aviot.ot.sinkhorn import kernel
 
 KINDS = tl.constexpr(3)  # of form: a branch, its step from the previous support, its distance from the branches' mean
@@ -78,7 +78,7 @@ def quadratic_forms(
         here = real & (j < tl.where(patch < 0, 0, k))
         target = moments + (((video * patches + patch) * supports + first + j) * LEVELS + branch) * MOMENTS
         unset = (kind == 1) & (j == 0)
-        tl.store(target + kind, tl.maximum(tl.where(kind == 0, length, squared), 0.0), mask=here & ~unset)
+        tl.store(target + kind, at_least(tl.where(kind == 0, length, squared), 0.0), mask=here & ~unset)
         here = here & (kind == 0)
         tl.store(target + 3, question_product, mask=here)
         end = ends + place * 2 * LEVELS + branch
@@ -132,4 +132,4 @@ def boundary_changes(
         shared = tl.sum(tl.sum(products * last[:, None], 0) * next_first, 0)
         steps = tl.sum(last * onward, 0) + tl.sum(next_first * backward, 0)
         target = moments + (((video * patches + patch) * supports + following) * LEVELS + branch) * MOMENTS
-        tl.store(target + 1, tl.maximum(squares - 2.0 * shared + steps, 0.0))
+        tl.store(target + 1, at_least(squares - 2.0 * shared + steps, 0.0))

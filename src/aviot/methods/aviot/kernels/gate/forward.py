@@ -7,23 +7,23 @@ import triton
 import triton.language as tl
 
 from aviot.methods.aviot.kernels.branch_moments.forward import MOMENTS
-from aviot.methods.aviot.kernels.device_functions import gelu
+from aviot.methods.aviot.kernels.device_functions import at_least, gelu
 from aviot.ot.sinkhorn import kernel
 
 
 @triton.jit
 def _rms(squares, dim, FLOOR: tl.constexpr):
-    return tl.sqrt_rn(tl.maximum(squares / dim, FLOOR * FLOOR))
+    return tl.sqrt_rn(at_least(squares / dim, FLOOR * FLOOR))
 
 
 @triton.jit
 def _relative(squares, a, b, dim, FLOOR: tl.constexpr):
-    return _rms(squares, dim, FLOOR) / tl.maximum((a + b) * 0.5, FLOOR)
+    return _rms(squares, dim, FLOOR) / at_least((a + b) * 0.5, FLOOR)
 
 
 @triton.jit
 def _cosine(product, a, b, FLOOR: tl.constexpr):
-    return product / (tl.maximum(tl.sqrt_rn(a), FLOOR) * tl.maximum(tl.sqrt_rn(b), FLOOR))
+    return product / (at_least(tl.sqrt_rn(a), FLOOR) * at_least(tl.sqrt_rn(b), FLOOR))
 
 
 @triton.jit
@@ -84,7 +84,7 @@ def gate_forward(
         size_sum += size
         spread_sum += tl.load(lengths + branch * MOMENTS + 2, mask=real, other=0.0)
         magnitude_sum += _rms(size, dim, SMALLEST_RMS)
-    centre = tl.maximum((size_sum - spread_sum) / LEVELS, 0.0)
+    centre = at_least((size_sum - spread_sum) / LEVELS, 0.0)
     question_square = 0.0
     if ASKED:
         q = tl.arange(0, QB)

@@ -5,7 +5,7 @@ Sizes such as NB are explained in the docstring of `aviot.methods.aviot.kernels`
 
 import triton.language as tl
 
-from aviot.methods.aviot.kernels.device_functions import gelu, segment_bounds, uniform_source
+from aviot.methods.aviot.kernels.device_functions import at_least, gelu, segment_bounds, uniform_source
 from aviot.methods.aviot.kernels.embedding.forward import normalise
 from aviot.methods.aviot.kernels.split_half_matmul.forward import load_product, store_halves
 from aviot.ot.sinkhorn import kernel, sinkhorn
@@ -122,7 +122,7 @@ def support_costs(
     squared = tl.sum(a * a, 1)[:, None] + tl.sum(b * b, 1)[None, :]
     squared -= 2.0 * tl.dot(a, tl.trans(b), out_dtype=tl.float64)
     # in two parts of float32, which the solver reads four at a time
-    squared = tl.maximum(squared, 0.0)
+    squared = at_least(squared, 0.0)
     top = squared.to(tl.float32)
     tl.store(cost + place[:, None] * NB + i[None, :], top, mask=(j < k)[:, None])
     tl.store(rest + place[:, None] * NB + i[None, :], squared - top, mask=(j < k)[:, None])
