@@ -40,11 +40,13 @@ def test_problems_are_counted_and_listed(whole):
     assert json.loads((out / "summary.json").read_text())["results_sha256"] == summary.results_sha256
 
 
-def test_an_answer_from_nan_is_a_failed_row(made, tmp_path):
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_an_answer_from_what_is_not_finite_is_a_failed_row(made, tmp_path, device, bad):
     def spoilt(folder):
-        lm = VideoLM.from_pretrained(folder, device="cpu")
+        lm = VideoLM.from_pretrained(folder, device=device)
         with torch.no_grad():
-            lm.backbone.model.model.connector.row_separator[0] = torch.nan
+            lm.backbone.model.model.connector.row_separator[0] = bad
         return lm
 
     summary = run(made, tmp_path / "run", loading=spoilt, batch=2)
