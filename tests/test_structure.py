@@ -20,7 +20,7 @@ FLAG = re.compile(r"(?<![\w-])--[a-z][\w-]+")
 
 OTHER_MEANINGS = {
     "layout",  # of a checkpoint: aviot, published, llava-video
-    "source.layout",
+    "checkpoint.layout",
     "self.part",  # of choosing training records: first, end, random
     "bound",  # of a number in a reply: none, lower, upper
     "own",

@@ -12,7 +12,7 @@ from torch import Tensor
 from aviot.backbones.base import VideoInPrompt
 from aviot.backbones.checkpoints.shards import write_tensors
 from aviot.grounding.spans import Span
-from aviot.grounding.when import Source
+from aviot.grounding.when import TimesFrom
 from aviot.methods.aviot.result import Compression
 from aviot.methods.base import Compressed
 from aviot.methods.features import TokenMixture
@@ -60,7 +60,7 @@ class Answer:
     reason: str = ""
     method: str = ""
     when: tuple[Span, ...] = ()
-    when_from: Source | None = None
+    when_from: TimesFrom | None = None
 
     @property
     def tokens_read(self) -> int:

@@ -18,5 +18,5 @@ def made(tmp_path_factory):
 @pytest.fixture(scope="session")
 def evaluated(made):
     """The rows of `aviot evaluate` at ratio 4, by item."""
-    run(made, made / "evaluated", ratios=(4.0,), compressors=("aviot",))
+    run(made, made / "evaluated", ratios=(4.0,), methods=("aviot",))
     return {row["item"]: row for row in rows(made / "evaluated" / "results.jsonl")}

@@ -8,7 +8,7 @@ from evaluation_sets import load, rows, write_items
 
 from aviot.budget import Budget
 from aviot.corpus.answers import AnswersExistError, NoAnswersError, about_path
-from aviot.corpus.config import BatchConfig
+from aviot.corpus.config import CorpusConfig
 from aviot.corpus.run import NOT_ANSWERED, answer_corpus
 from aviot.corpus.work import VideoWork, WorkerPlan, answers
 from aviot.utils.journal import JournalError
@@ -16,7 +16,7 @@ from aviot.utils.journal import JournalError
 
 def config(made, out, **changes):
     places = {"questions": made / "items.jsonl", "model": made / "model", "out": out}
-    return BatchConfig(**places | {"budget": Budget(ratio=4), "max_new_tokens": 3} | changes)
+    return CorpusConfig(**places | {"budget": Budget(ratio=4), "max_new_tokens": 3} | changes)
 
 
 def here(stop_after=None, encoded=None):

@@ -10,16 +10,16 @@ from forked import run_forked
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aviot.data import EncodedVideo, FeatureCache, FeatureKeys, fingerprint
+from aviot.data import CachedVideo, FeatureCache, FeatureKeys, fingerprint
 from aviot.data import feature_cache as module
 from aviot.data.feature_cache import content_digest
 
 KEYS = [f"{number:064x}" for number in range(40)]
 
 
-def video(number: int = 0, frames: int = 3, dtype=torch.bfloat16) -> EncodedVideo:
+def video(number: int = 0, frames: int = 3, dtype=torch.bfloat16) -> CachedVideo:
     features = torch.full((frames, 4, 8), float(number), dtype=dtype)
-    return EncodedVideo(features, tuple(0.5 * i for i in range(frames)), frames / 2)
+    return CachedVideo(features, tuple(0.5 * i for i in range(frames)), frames / 2)
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def cache(tmp_path):
 @given(st.integers(1, 4), st.sampled_from([torch.bfloat16, torch.float16, torch.float32]), st.integers(0, 99))
 def test_stored_features_are_returned(tmp_path_factory, frames, dtype, seed):
     cache = FeatureCache(tmp_path_factory.mktemp("cache"), 10**6)
-    kept = EncodedVideo(
+    kept = CachedVideo(
         torch.randn(frames, 4, 8, generator=torch.Generator().manual_seed(seed)).to(dtype), (0.1,) * frames, 1 / 3
     )
     assert cache.get(KEYS[0]) is None
@@ -45,7 +45,7 @@ def test_stored_features_are_returned(tmp_path_factory, frames, dtype, seed):
 def test_a_slice_of_a_larger_tensor_is_stored_alone(cache):
     whole = torch.randn(10, 4, 8)
     other = whole.split([4, 6])[1]
-    cache.put(KEYS[0], EncodedVideo(other, (0.0,) * 6, 3.0))
+    cache.put(KEYS[0], CachedVideo(other, (0.0,) * 6, 3.0))
     assert torch.equal(cache.get(KEYS[0]).features, other)
     assert sum(path.stat().st_size for path in cache.folder.iterdir()) < other.nbytes + 1000
 

@@ -1,4 +1,4 @@
-"""YAML manifests and the selections of each source."""
+"""Lists of files of records and the selections of each."""
 
 import os
 from contextlib import suppress
@@ -28,14 +28,14 @@ def folder(tmp_path):
     return tmp_path
 
 
-def manifest(folder, *entries: str):
+def listing(folder, *entries: str):
     path = folder / "mix.yaml"
     path.write_text("datasets:\n" + "".join(f"  - {entry}\n" for entry in entries))
     return path
 
 
 def test_sources_follow_each_other(folder):
-    path = manifest(
+    path = listing(
         folder,
         "{json_path: a.json, sampling_strategy: 'first:2'}",
         "{json_path: sub/b.jsonl, sampling_strategy: end:40%}",
@@ -47,12 +47,12 @@ def test_sources_follow_each_other(folder):
 
 
 def test_a_source_may_have_its_own_videos(folder):
-    path = manifest(folder, "{json_path: a.json, video_root: here}")
+    path = listing(folder, "{json_path: a.json, video_root: here}")
     assert open_corpus(path, video_root="/videos")[0].video == folder / "here" / "academic_source" / "0.mp4"
 
 
 def test_random_selections_are_determined_by_the_seed(folder):
-    path = manifest(folder, "{json_path: a.json, sampling_strategy: 'random:4'}", "{json_path: sub/b.jsonl}")
+    path = listing(folder, "{json_path: a.json, sampling_strategy: 'random:4'}", "{json_path: sub/b.jsonl}")
     chosen = ids(open_corpus(path, seed=1))
     assert chosen == ids(open_corpus(path, seed=1))
     assert len(set(chosen)) == 9
@@ -60,11 +60,11 @@ def test_random_selections_are_determined_by_the_seed(folder):
 
 
 def test_the_fingerprint_is_that_of_content_and_parts(folder, tmp_path_factory):
-    first = open_corpus(manifest(folder, "{json_path: a.json, sampling_strategy: 'first:2'}")).fingerprint
-    assert first != open_corpus(manifest(folder, "{json_path: a.json, sampling_strategy: 'end:2'}")).fingerprint
+    first = open_corpus(listing(folder, "{json_path: a.json, sampling_strategy: 'first:2'}")).fingerprint
+    assert first != open_corpus(listing(folder, "{json_path: a.json, sampling_strategy: 'end:2'}")).fingerprint
     other = tmp_path_factory.mktemp("other")
     write_json(other / "renamed.json", [record(i) for i in range(8)])
-    again = open_corpus(manifest(other, "{json_path: renamed.json, sampling_strategy: 'first:2'}"))
+    again = open_corpus(listing(other, "{json_path: renamed.json, sampling_strategy: 'first:2'}"))
     assert again.fingerprint == first
 
 

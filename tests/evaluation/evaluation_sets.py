@@ -54,7 +54,7 @@ def load(model: Path) -> VideoLM:
 
 def config(made: Path, out: Path, **changes: Any) -> EvaluationConfig:
     """What `OPTIONS` says on a command line."""
-    chosen = {"ratios": (2.0, 4.0), "compressors": ("aviot", "none"), "max_new_tokens": 3} | changes
+    chosen = {"ratios": (2.0, 4.0), "methods": ("aviot", "none"), "max_new_tokens": 3} | changes
     places = {"items": made / "items.jsonl", "model": made / "model", "out": out}
     return EvaluationConfig(**(places | chosen))
 

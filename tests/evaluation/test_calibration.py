@@ -124,7 +124,7 @@ def test_the_command_stores_what_answer_uses(made, tmp_path, monkeypatch):
     run.mkdir()
     model.mkdir()
     (model / "config.json").write_text("{}")
-    kind = {"video": "v", "compressor": "aviot", "kind": "choice", "answer": "A", "prediction": "A", "frames": 4}
+    kind = {"video": "v", "method": "aviot", "kind": "choice", "answer": "A", "prediction": "A", "frames": 4}
     complete = [
         {**row, **kind, "video": row["video"], "supports": 1, "read_as": "A", "how": "letter", "tokens_before": 1000}
         | {"ratio": 10.0 if row["setting"] == SMALL.name else 2.0}

@@ -52,6 +52,25 @@ def having(**values):
     return lambda row: row | values
 
 
+def test_a_run_that_calls_its_methods_compressors_is_resumed_and_its_rows_are_read(made, whole, copied):
+    """Version 0.1 wrote the key of a method as `compressor`, in rows and in the manifest."""
+
+    def older(row):
+        return {"compressor" if name == "method" else name: value for name, value in row.items()}
+
+    for path in (part_of(copied), copied / "results.jsonl"):
+        path.write_bytes(b"".join(map(as_line, map(older, rows(path)))))
+    manifest = json.loads((copied / "manifest.json").read_text())
+    manifest["identity"]["settings"] = [older(each) for each in manifest["identity"]["settings"]]
+    (copied / "manifest.json").write_text(json.dumps(manifest))
+    assert "method" not in rows(copied / "results.jsonl")[0]
+    summary = run(made, copied, resume=True, loading=no_model)
+    assert (summary.measures, rows(copied / "results.jsonl")) == (whole[1].measures, rows(whole[0] / "results.jsonl"))
+    with pytest.warns(DeprecationWarning, match="is called methods now"):
+        former = EvaluationConfig(items=made / "items.jsonl", model=made / "model", out=copied, compressors=("none",))
+    assert former.methods == ("none",)
+
+
 EDITS = {
     "of item 9999": (having(item=9999), "its item is 9999, the run has items 0 to 11"),
     "of item -1": (having(item=-1), "its item is -1"),
@@ -65,7 +84,7 @@ EDITS = {
     "other id": (having(id="other"), "its id is 'other' and must be"),
     "other video": (having(video="other.mp4"), "its video is 'other.mp4' and must be"),
     "other ratio": (having(ratio=3.0), "its ratio is 3.0 and must be"),
-    "other compressor": (having(compressor="uniform"), "its compressor is 'uniform' and must be"),
+    "other method": (having(method="uniform"), "its method is 'uniform' and must be"),
     "no status": (without("status"), "it lacks status"),
     "other status": (having(status="great"), "its status is 'great'"),
     "status list": (having(status=[]), r"its status is \[\]"),
@@ -248,9 +267,9 @@ def changed_manifest(out, place, value):
         ("identity.items.benchmark", ["mvbench"]),
         ("identity.settings", {}),
         ("identity.settings", []),
-        ("identity.settings", [{"compressor": "aviot"}]),
-        ("identity.settings", [{"compressor": "aviot", "ratio": 4, "more": 1}]),
-        ("identity.settings", [{"compressor": [], "ratio": 4}]),
+        ("identity.settings", [{"method": "aviot"}]),
+        ("identity.settings", [{"method": "aviot", "ratio": 4, "more": 1}]),
+        ("identity.settings", [{"method": [], "ratio": 4}]),
         ("identity.sampling", {"fps": "2"}),
         ("identity.sampling", {"magic": 2}),
         ("identity.prompt", {}),

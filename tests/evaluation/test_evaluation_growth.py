@@ -14,7 +14,7 @@ from aviot.evaluation.batching import Shard
 from aviot.evaluation.run import Prepared
 from aviot.video.frames import Damage
 
-SMALL = {"ratios": (2.0,), "compressors": ("aviot",)}
+SMALL = {"ratios": (2.0,), "methods": ("aviot",)}
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def short(made, tmp_path_factory):
 @pytest.fixture(scope="module")
 def grown(short):
     """A run with three settings at once, which runs that grow are compared with."""
-    run(short, short / "at-once", ratios=(2.0, 4.0), compressors=("aviot", "none"))
+    run(short, short / "at-once", ratios=(2.0, 4.0), methods=("aviot", "none"))
     return short / "at-once"
 
 
@@ -55,7 +55,7 @@ def test_settings_added_to_a_finished_run_ask_only_what_is_new(short, grown, tmp
     monkeypatch.setattr(
         prediction.Predictor, "answers", lambda *given: (asked.append(given[-1].name), answers(*given))[1]
     )
-    summary = run(short, out, resume=True, ratios=(2.0, 4.0), compressors=("aviot", "none"))
+    summary = run(short, out, resume=True, ratios=(2.0, 4.0), methods=("aviot", "none"))
     assert set(asked) == {"aviot@4", "none"}
     assert part.read_bytes().startswith(before)
     assert set(old) <= set((out / "results.jsonl").read_bytes().splitlines())
@@ -81,14 +81,14 @@ def test_a_run_that_is_killed_while_it_grows_goes_on(short, grown, tmp_path):
     old = b"".join(line for line in lines if b'"aviot@2"' in line)
     new = [line for line in lines if b'"aviot@2"' not in line]
     part.write_bytes(old + new[0] + new[1][:40])  # torn while the first new rows were written
-    run(short, out, resume=True, ratios=(2.0, 4.0), compressors=("aviot", "none"))
+    run(short, out, resume=True, ratios=(2.0, 4.0), methods=("aviot", "none"))
     assert (out / "results.jsonl").read_bytes() == (grown / "results.jsonl").read_bytes()
     assert len(rows(part)) == 15
 
 
 def test_two_processes_add_a_setting(short, grown, tmp_path):
     out = tmp_path / "run"
-    more = {"ratios": (2.0, 4.0), "compressors": ("aviot", "none"), "resume": True}
+    more = {"ratios": (2.0, 4.0), "methods": ("aviot", "none"), "resume": True}
     run(short, out, **SMALL)
     assert run(short, out, shard=Shard(0, 2), **more) is None
     assert run(short, out, shard=Shard(1, 2), **more) is not None
@@ -189,7 +189,7 @@ def test_scores_by_column_of_a_finished_run(short, grown, tmp_path):
 
     out = tmp_path / "run"
     shutil.copytree(grown, out)
-    settings = {"ratios": (2.0, 4.0), "compressors": ("aviot", "none")}
+    settings = {"ratios": (2.0, 4.0), "methods": ("aviot", "none")}
     summary = run(short, out, resume=True, by=("category", "length"), loading=refuse_to_load, **settings)
     found = {(g.column, g.value): {m.setting: m.counted for m in g.measures} for g in summary.groups}
     assert found[("category", "sport")] == {"aviot@2": 3, "aviot@4": 3, "none": 3}

@@ -21,7 +21,7 @@ def test_bad_files_cost_their_items_and_the_run_goes_on(made, tmp_path):
     asked = [{"id": name, "video": name, "question": "What?", "answer": "red"} for name in names]
     items = write_items(tmp_path / "items.jsonl", asked)
     out = tmp_path / "run"
-    run(made, out, items=items, compressors=("none",), limits=ReadLimits(seconds=SECONDS))
+    run(made, out, items=items, methods=("none",), limits=ReadLimits(seconds=SECONDS))
     hung, lied, good = rows(out / "results.jsonl")
     assert (hung["status"], lied["status"], good["status"]) == ("failed", "failed", "answered")
     assert hung["reason"].startswith(f"slow.gif was not read within {SECONDS}.1 s")

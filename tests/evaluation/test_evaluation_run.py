@@ -116,7 +116,7 @@ def test_one_item_that_fails_does_not_end_the_run(made, tmp_path, monkeypatch):
         return before(self, session, items, setting)
 
     monkeypatch.setattr(prediction.Predictor, "answers", fails)
-    summary = run(made, tmp_path / "run", batch=3, ratios=(4.0,), compressors=("uniform",))
+    summary = run(made, tmp_path / "run", batch=3, ratios=(4.0,), methods=("uniform",))
     assert [problem.reason for problem in summary.failed if problem.id == "open-1"] == [
         "RuntimeError: a bug in the model"
     ]
@@ -130,7 +130,7 @@ def test_marks_in_a_question_fail_it_alone_and_unused_columns_are_noted(made, tm
         {"video": str(made / "v0.mp4"), "question": "Who?", "answer": "B", "level": 2},
     ]
     write_items(tmp_path / "items.jsonl", items)
-    summary = run(tmp_path, tmp_path / "run", model=made / "model", ratios=(4.0,), compressors=("aviot",))
+    summary = run(tmp_path, tmp_path / "run", model=made / "model", ratios=(4.0,), methods=("aviot",))
     assert [problem.id for problem in summary.failed] == ["1"]
     assert "<|im_end|>" in summary.failed[0].reason
     assert summary.notes == ("columns of the items that are kept and neither asked nor scored: 'level'",)

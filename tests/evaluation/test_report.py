@@ -27,7 +27,7 @@ def made_rows(settings=SETTINGS, questions=QUESTIONS, per_video=3, **more):
             "id": f"q{number}",
             "video": f"v{number // per_video}.mp4",
             "setting": setting,
-            "compressor": setting.partition("@")[0],
+            "method": setting.partition("@")[0],
             "ratio": float(setting.partition("@")[2] or 0) or None,
             "part": None,
             "kind": "choice",

@@ -268,7 +268,7 @@ def test_fixed_frames_are_put_beside_the_controlled_comparison(made, data, tmp_p
 
 
 def row(part, correct, status="answered", **more):
-    made = {"setting": "aviot@4", "compressor": "aviot", "ratio": 4.0, "part": part, "correct": correct}
+    made = {"setting": "aviot@4", "method": "aviot", "ratio": 4.0, "part": part, "correct": correct}
     return (
         made
         | {"item": next(NUMBERS), "video": "v.mp4"}

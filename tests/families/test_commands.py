@@ -104,7 +104,7 @@ def test_evaluate_encodes_each_video_once_and_verifies(stored, family, clip, tmp
     assert "QUESTION" in manifest["prompt"]["choice"]
     assert manifest["generation"]["dtype"] == "bfloat16"
     ran = [json.loads(line) for line in (out / "results.jsonl").read_text().splitlines()]
-    assert {(row["compressor"], row.get("ran")) for row in ran} == {("aviot", "aviot-free"), ("none", None)}
+    assert {(row["method"], row.get("ran")) for row in ran} == {("aviot", "aviot-free"), ("none", None)}
     assert "6 of 6 answers repeat; the run holds" in run("evaluate", "--verify", out).stdout
     refused = run("evaluate", items, *common, "--batch", "2", "-o", out, "--resume", code=2)
     assert "generation.dtype was 'bfloat16', is None" in " ".join(refused.stderr.split())

@@ -46,7 +46,7 @@ TRAINING_NAMES = (
     "lora",
     "cache",
     "held_out",
-    "engine",
+    "parallelism",
     "seed",
     "stage",
     "precision",
@@ -84,14 +84,14 @@ def prepare(sources: Path) -> None:
     import yaml
 
     loading.prepare(sources)
-    for kind, folder in (("training", CONFIGS), ("engine", CONFIGS / "engines")):
+    for kind, folder in (("training", CONFIGS), ("parallelism", CONFIGS / "parallelism")):
         values = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.yaml"))]
         (sources / f"{kind}.json").write_text(json.dumps(values))
 
 
 def write(rng: Random, sources: Path, folder: Path) -> str:
-    """Mutate one of a checkpoint's JSON files, a training configuration or an engine's."""
-    kind = rng.choice(("checkpoint", "checkpoint", "checkpoint", "training", "engine"))
+    """Mutate one of a checkpoint's JSON files, a training configuration or a parallelism file."""
+    kind = rng.choice(("checkpoint", "checkpoint", "checkpoint", "training", "parallelism"))
     if kind != "checkpoint":
         return _write_yaml(rng, sources, folder, kind)
     layout = rng.choice(loading.LAYOUTS)
@@ -134,15 +134,15 @@ def check(folder: Path) -> str:
     if (folder / "checkpoint").is_dir():
         return loading.check_checkpoint(folder / "checkpoint", ("aviot",))
     with plain_errors():
-        return _check_engine(folder) if (folder / "engine.yaml").is_file() else _check_training(folder)
+        return _check_parallelism(folder) if (folder / "parallelism.yaml").is_file() else _check_training(folder)
 
 
-def _check_engine(folder: Path) -> str:
-    from aviot.training.config_files import read_engine
+def _check_parallelism(folder: Path) -> str:
+    from aviot.training.config_files import read_parallelism
 
-    engine = read_engine(str(folder / "engine.yaml"))
-    require(bool(engine.name) and isinstance(engine.arguments(), dict), f"the engine is {engine!r:.200}")
-    return "engine"
+    parallelism = read_parallelism(str(folder / "parallelism.yaml"))
+    require(bool(parallelism.name) and isinstance(parallelism.arguments(), dict), f"it is {parallelism!r:.200}")
+    return "parallelism"
 
 
 def _check_training(folder: Path) -> str:

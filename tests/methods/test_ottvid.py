@@ -21,7 +21,7 @@ def parameters(given):
         cost_threshold=given["ot_cost_threshold"],
         epsilon=given["ot_sinkhorn_eps"],
         iterations=given["ot_sinkhorn_iters"],
-        path=given["path"],
+        program=given["path"],
         cost_grid=tuple(given["grid_hw"]) if "grid_hw" in given else None,
     )
 
@@ -111,8 +111,8 @@ def test_chunks_of_frames_give_what_all_frames_give(monkeypatch):
 
 
 def test_parameters_are_part_of_what_a_replay_depends_on():
-    llava = OttVid(OttVidParameters(path="llava", cost_grid=(13, 13)))
+    llava = OttVid(OttVidParameters(program="llava", cost_grid=(13, 13)))
     assert llava.replay_key != OttVid().replay_key
     assert len(llava(video(6), budget=8)) == 36
-    with pytest.raises(ValueError, match="path must be 'llava' or 'qwen', got 'ov'"):
-        OttVidParameters(path="ov")
+    with pytest.raises(ValueError, match="program must be 'llava' or 'qwen', got 'ov'"):
+        OttVidParameters(program="ov")

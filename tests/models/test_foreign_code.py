@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from aviot.backbones.checkpoints.shards import CheckpointError
 from aviot.backbones.llava_video.auxiliary_files import load_tokenizer
-from aviot.backbones.llava_video.checkpoint import read_source
+from aviot.backbones.llava_video.checkpoint import read_checkpoint_folder
 from aviot.backbones.llava_video.conversion import convert_checkpoint
 from aviot.cli import app
 from aviot.models import AviotConfig, AviotForConditionalGeneration, AviotProcessor
@@ -62,7 +62,7 @@ def test_an_auto_map_is_refused_by_name_and_not_run(tmp_path, marker, made, name
 
 def test_the_tokenizers_loader_itself_never_runs_code(tmp_path, marker):
     folder = small(tmp_path)
-    config = read_source(folder).config
+    config = read_checkpoint_folder(folder).config
     bring_code(folder, marker, "tokenizer_config.json")
     put(folder / "tokenizer_config.json", None, "tokenizer_class")
     with pytest.raises(CheckpointError, match="tokenizer"):

@@ -11,7 +11,7 @@ import pytest
 from clips import encode, number_of, numbered
 from PIL import Image
 
-from aviot.streaming.sources.base import LiveFrame, Player, Source
+from aviot.streaming.sources.base import FrameSource, LiveFrame, Player
 from aviot.streaming.sources.containers import ConnectedStream, FilePlayback, PipedStream
 from aviot.streaming.sources.opening import NetworkRefusedError, SourceOptions, open_source
 from aviot.streaming.sources.pictures import FolderOfImages, RawFrames
@@ -179,7 +179,7 @@ def test_a_server_cannot_have_local_files_opened(tmp_path):
         ConnectedStream(f"file://{path}", end_after=1.0)
 
 
-class Scripted(Source):
+class Scripted(FrameSource):
     """Frames at given times, some of them damaged."""
 
     live = False

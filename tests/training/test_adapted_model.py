@@ -12,7 +12,7 @@ from aviot import Budget, VideoLM
 from aviot.backbones.base import CompressionRequest
 from aviot.backbones.huggingface.chat import messages_of, training_segments
 from aviot.data import BatchLayout, Clip, Corpus
-from aviot.training.adapted_setup import Source, load_adapted
+from aviot.training.adapted_setup import StartingModel, load_adapted
 from aviot.training.datasets import training_data
 
 FAMILIES = ["qwen2.5-vl", "qwen3-vl", "llava-onevision", "internvl", "video-llama3", "smolvlm"]
@@ -32,7 +32,7 @@ def loaded(folder, family, **changes):
     if not (folder / family).is_dir():
         save_model(family, folder / family)
     chosen = config(folder, family, **changes)
-    model, processor = load_adapted(chosen, Source.of(chosen), "0", None)
+    model, processor = load_adapted(chosen, StartingModel.of(chosen), "0", None)
     return model.eval(), training_data(chosen, Corpus.open(chosen.data), model, processor, BatchLayout(4))
 
 

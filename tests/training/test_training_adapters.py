@@ -20,8 +20,8 @@ from aviot.backbones.huggingface.adapters import new_parts
 from aviot.backbones.qwen2_vl import Qwen2_5VL
 from aviot.cli import app
 from aviot.data import BatchLayout, Corpus
-from aviot.training.adapted_setup import Source, check_trainable, load_adapted
-from aviot.training.config_files import Engine
+from aviot.training.adapted_setup import StartingModel, check_trainable, load_adapted
+from aviot.training.config_files import Parallelism
 from aviot.training.datasets import training_data
 from aviot.training.run import train
 
@@ -118,7 +118,7 @@ def test_two_processes_have_the_losses_of_one(run, folder):
 def test_a_loaded_adapter_is_the_trained_model(which, request, folder, caplog):
     """The loaded model has the logits of the one that was trained, and does not say that it is untrained."""
     chosen, last = request.getfixturevalue(which)
-    source = Source.of(chosen)
+    source = StartingModel.of(chosen)
     trained, processor = load_adapted(chosen, source, source.digest(), last)
     trained.eval()
     data = training_data(chosen, Corpus.open(chosen.data), trained, processor, BatchLayout(4))
@@ -240,7 +240,7 @@ def test_wrong_settings_are_refused_before_weights_are_read(folder, tmp_path, mo
 def test_other_kinds_of_parallelism_are_refused(folder, tmp_path):
     chosen = config(folder, QWEN2, output=str(tmp_path / "run"))
     with pytest.raises(ValueError, match=r"fsdp is not supported for qwen2\.5-vl models"):
-        check_trainable(chosen, Engine("fsdp"))
+        check_trainable(chosen, Parallelism("fsdp"))
 
 
 def test_a_family_that_is_not_trained_is_refused(folder, tmp_path, monkeypatch):

@@ -14,11 +14,12 @@ from aviot.cli import app
 from aviot.config import TRAINING_RATIOS
 from aviot.data import DataConfig
 from aviot.training.config import TrainingConfig
-from aviot.training.config_files import read_config, read_engine, write_yaml
+from aviot.training.config_files import read_config, read_parallelism, write_yaml
+from aviot.training.identity import IDENTITY_FILE, ResumeError, check_identity
 from aviot.training.run import layout_here, training_arguments
 
 CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
-ENGINES = sorted((ROOT / "configs" / "engines").glob("*.yaml"))
+PARALLELISMS = sorted((ROOT / "configs" / "parallelism").glob("*.yaml"))
 
 
 def written(tmp_path, values):
@@ -39,7 +40,7 @@ def test_the_defaults_are_the_papers(tmp_path):
 
 def test_arguments_of_the_trainer(tmp_path):
     config = TrainingConfig.from_dict(settings(tmp_path, optimization={"steps": 10_903, "learning_rate": 1e-5}))
-    arguments = training_arguments(config, read_engine(None), layout_here(config))
+    arguments = training_arguments(config, read_parallelism(None), layout_here(config))
     assert arguments.lr_scheduler_type == "cosine"
     assert arguments.warmup_steps == math.ceil(0.03 * 10_903)
     assert (arguments.learning_rate, arguments.weight_decay, arguments.max_steps) == (1e-5, 0.0, 10_903)
@@ -98,7 +99,7 @@ def test_missing_settings_and_files_are_rejected(tmp_path):
 
 def test_changes_of_settings(tmp_path):
     path = written(tmp_path, settings(tmp_path))
-    changes = ["optimization.steps=7", "optimization.learning_rate=1e-5", "lora.rank=4", "engine=null", "seed=3"]
+    changes = ["optimization.steps=7", "optimization.learning_rate=1e-5", "lora.rank=4", "parallelism=null", "seed=3"]
     config = read_config(path, changes)
     assert (config.optimization.steps, config.optimization.learning_rate) == (7, 1e-5)
     assert config.lora.rank == 4
@@ -108,6 +109,22 @@ def test_changes_of_settings(tmp_path):
             read_config(path, [wrong])
     with pytest.raises(ValueError, match="seed is 3 in the file and has no settings"):
         read_config(path, ["seed=3", "seed.x=4"])
+
+
+def test_engine_is_the_old_name_of_parallelism(tmp_path):
+    file = str(ROOT / "configs" / "parallelism" / "zero1.yaml")
+    path = written(tmp_path, settings(tmp_path) | {"engine": file})
+    with pytest.warns(DeprecationWarning, match="the setting engine is called parallelism now"):
+        assert read_config(path).parallelism == file
+    with pytest.raises(ValueError, match="engine is the former name of parallelism; give parallelism alone"):
+        read_config(path, ["parallelism=null"])
+
+
+def test_a_checkpoint_that_names_its_engine_is_resumed(tmp_path):
+    (tmp_path / IDENTITY_FILE).write_text('{"engine": "zero1", "seed": 0}')
+    check_identity(tmp_path, {"parallelism": "zero1", "seed": 0})
+    with pytest.raises(ResumeError, match="parallelism was 'zero1', is 'fsdp'"):
+        check_identity(tmp_path, {"parallelism": "fsdp", "seed": 0})
 
 
 def test_the_command_names_its_options_in_errors(tmp_path):
@@ -133,29 +150,29 @@ def command_of(path: Path) -> list[str]:
     return words[words.index("aviot") + 1 :]
 
 
-@pytest.mark.parametrize("path", CONFIGS + ENGINES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", CONFIGS + PARALLELISMS, ids=lambda path: path.stem)
 def test_every_file_starts_with_the_command_that_uses_it(path, monkeypatch):
     monkeypatch.chdir(ROOT)
     words = command_of(path)
     assert words[:2] == ["train", "--config"]
     changes = [words[i + 1] for i, word in enumerate(words) if word == "--set"]
     config = read_config(words[2], changes)
-    assert str(path.relative_to(ROOT)) in (words[2], config.engine)
-    assert read_engine(config.engine).name in ("replicas", "fsdp", "zero1", "zero2", "zero3")
+    assert str(path.relative_to(ROOT)) in (words[2], config.parallelism)
+    assert read_parallelism(config.parallelism).name in ("replicas", "fsdp", "zero1", "zero2", "zero3")
 
 
-@pytest.mark.parametrize("path", ENGINES, ids=lambda path: path.stem)
-def test_every_engine_is_accepted_by_its_library(path, tmp_path, monkeypatch):
+@pytest.mark.parametrize("path", PARALLELISMS, ids=lambda path: path.stem)
+def test_every_parallelism_is_accepted_by_its_library(path, tmp_path, monkeypatch):
     monkeypatch.setenv("RANK", "0")
-    engine = read_engine(str(path))
-    if engine.kind == "deepspeed":
+    parallelism = read_parallelism(str(path))
+    if parallelism.kind == "deepspeed":
         from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
 
-        zero = DeepSpeedZeroConfig(**engine.settings["zero_optimization"])
-        assert f"zero{int(zero.stage)}" == engine.name == path.stem
+        zero = DeepSpeedZeroConfig(**parallelism.settings["zero_optimization"])
+        assert f"zero{int(zero.stage)}" == parallelism.name == path.stem
     else:
         config = TrainingConfig.from_dict(settings(tmp_path))
-        plugin = training_arguments(config, engine, layout_here(config)).fsdp_plugin_args
+        plugin = training_arguments(config, parallelism, layout_here(config)).fsdp_plugin_args
         assert plugin["fsdp_version"] == 2
         assert plugin["transformer_cls_names_to_wrap"] == "Qwen2DecoderLayer"
 
@@ -171,10 +188,10 @@ def test_every_engine_is_accepted_by_its_library(path, tmp_path, monkeypatch):
         ("deepspeed: {zero_optimization: null}", "stage must be 1, 2 or 3"),
     ],
 )
-def test_wrong_engines_are_rejected(tmp_path, text, message):
-    (tmp_path / "engine.yaml").write_text(text)
+def test_wrong_parallelisms_are_rejected(tmp_path, text, message):
+    (tmp_path / "parallelism.yaml").write_text(text)
     with pytest.raises(ValueError, match=message):
-        read_engine(str(tmp_path / "engine.yaml"))
+        read_parallelism(str(tmp_path / "parallelism.yaml"))
 
 
 def test_aliases_that_unfold_without_end_are_refused(tmp_path):

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from tiny import GOLDEN, config
 
 from aviot.data import BatchLayout, Clip, Corpus
-from aviot.training.config_files import Engine
+from aviot.training.config_files import Parallelism
 from aviot.training.datasets import training_data
 from aviot.training.loss import Totals
 from aviot.training.model_setup import load_model, load_processor
@@ -35,7 +35,7 @@ def trainer_of(made, **changes):
     model, processor = load_model(chosen, None), load_processor(chosen, None)
     layout = BatchLayout(1)
     data = training_data(chosen, Corpus.open(chosen.data), model, processor, layout)
-    arguments = training_arguments(chosen, Engine(), layout)
+    arguments = training_arguments(chosen, Parallelism(), layout)
     return AviotTrainer(model, arguments, data, identity={})
 
 

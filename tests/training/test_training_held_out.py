@@ -8,7 +8,7 @@ import torch
 from tiny import config, lines
 
 from aviot.data import BatchLayout, Corpus, DataError
-from aviot.training.config_files import Engine
+from aviot.training.config_files import Parallelism
 from aviot.training.datasets import open_held_out, training_data
 from aviot.training.model_setup import load_model, load_processor
 from aviot.training.run import train, training_arguments
@@ -32,7 +32,7 @@ def trainer_of(made, path):
     model, processor = load_model(chosen, None), load_processor(chosen, None)
     layout = BatchLayout(4)
     data = training_data(chosen, Corpus.open(chosen.data), model, processor, layout, open_held_out(chosen))
-    return AviotTrainer(model, training_arguments(chosen, Engine(), layout), data, identity={})
+    return AviotTrainer(model, training_arguments(chosen, Parallelism(), layout), data, identity={})
 
 
 def held_out_lines(checkpoint):

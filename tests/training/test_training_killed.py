@@ -46,13 +46,13 @@ def test_killed_and_resumed(made, kind, place):
     AviotForConditionalGeneration.from_pretrained(last)
 
 
-@pytest.mark.parametrize("engine", [pytest.param("replicas", marks=pytest.mark.slow), "fsdp2"])
-def test_two_processes_killed_and_resumed(made, engine):
+@pytest.mark.parametrize("parallelism", [pytest.param("replicas", marks=pytest.mark.slow), "fsdp2"])
+def test_two_processes_killed_and_resumed(made, parallelism):
     """The losses are those of one process, and rank 0 alone prints."""
-    from test_training_processes import ENGINE, held_out, held_out_losses, one_process
+    from test_training_processes import PARALLELISM, held_out, held_out_losses, one_process
 
-    changes = ENGINE[engine] | {"saving": {"every": 2}, "held_out": held_out(made)}
-    name = f"killed-{engine}"
+    changes = PARALLELISM[parallelism] | {"saving": {"every": 2}, "held_out": held_out(made)}
+    name = f"killed-{parallelism}"
     assert all(one.returncode for one in start(made, name, "kill=step:4", processes=2, **changes))
     first, second = start(made, name, "resume", processes=2, **changes)
     assert (first.returncode, second.returncode) == (0, 0), first.stderr[-4000:] + second.stderr[-4000:]

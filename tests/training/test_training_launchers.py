@@ -51,7 +51,7 @@ def test_the_slurm_example_stops_on_sigterm_and_is_queued_again(made, slurm):
     path = write_settings(made, "slurm", optimization=SHORT, saving={"every": 1000})
     job = subprocess.Popen(
         ["bash", str(CLUSTER / "train.sbatch")],
-        env=slurm | {"CONFIG": str(path), "ENGINE": "null", "OUTPUT": str(output)},
+        env=slurm | {"CONFIG": str(path), "PARALLELISM": "null", "OUTPUT": str(output)},
         cwd=ROOT,
         stderr=subprocess.PIPE,
         text=True,

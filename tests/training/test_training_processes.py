@@ -10,10 +10,10 @@ from aviot.training.run import train
 
 STEPS = 6  # docs/log.md has results of 20
 CHOSEN = {"steps": STEPS, "global_batch": 4, "learning_rate": 3e-3}
-ENGINE = {
+PARALLELISM = {
     "replicas": {"optimization": CHOSEN},
     **{
-        name: {"optimization": CHOSEN, "engine": str(ROOT / "configs" / "engines" / f"{name}.yaml")}
+        name: {"optimization": CHOSEN, "parallelism": str(ROOT / "configs" / "parallelism" / f"{name}.yaml")}
         for name in ("fsdp2", "zero1", "zero2", "zero3")
     },
 }
@@ -45,24 +45,24 @@ def test_micro_batches(made, micro_batch):
     assert one_process(made, micro_batch=micro_batch) == pytest.approx(losses, abs=1e-4)
 
 
-@pytest.mark.parametrize("engine", [pytest.param("zero1", marks=pytest.mark.slow), "zero3"])
-def test_two_processes(made, engine):
-    done = start(made, engine, processes=2, held_out=held_out(made), **ENGINE[engine])
+@pytest.mark.parametrize("parallelism", [pytest.param("zero1", marks=pytest.mark.slow), "zero3"])
+def test_two_processes(made, parallelism):
+    done = start(made, parallelism, processes=2, held_out=held_out(made), **PARALLELISM[parallelism])
     assert [one.returncode for one in done] == [0, 0], "".join(one.stderr[-4000:] for one in done)
-    assert logged_losses(made, engine, STEPS) == pytest.approx(one_process(made), abs=1e-4)
-    assert held_out_losses(made, engine) == pytest.approx(held_out_losses(made, "one"), abs=1e-4)
-    assert len(held_out_losses(made, engine)) == 2
+    assert logged_losses(made, parallelism, STEPS) == pytest.approx(one_process(made), abs=1e-4)
+    assert held_out_losses(made, parallelism) == pytest.approx(held_out_losses(made, "one"), abs=1e-4)
+    assert len(held_out_losses(made, parallelism)) == 2
 
 
 def test_sharding_with_one_process_is_rejected(made):
     with pytest.raises(ValueError, match="fsdp needs several processes, got one; start the run with torchrun"):
-        train(config(made, output=str(made / "lonely"), **ENGINE["fsdp2"]))
+        train(config(made, output=str(made / "lonely"), **PARALLELISM["fsdp2"]))
 
 
 def test_two_processes_in_bfloat16(made):
     """Started by torchrun: losses are float32, and those of FSDP2 in bfloat16 agree with those of replicas."""
     changes = {"optimization": CHOSEN | {"steps": 2}, "precision": "bf16"}
-    done = torchrun(made, "fsdp2-bf16", processes=2, engine=ENGINE["fsdp2"]["engine"], **changes)
+    done = torchrun(made, "fsdp2-bf16", processes=2, parallelism=PARALLELISM["fsdp2"]["parallelism"], **changes)
     assert done.returncode == 0, done.stderr[-4000:]
     losses = logged_losses(made, "fsdp2-bf16", 2)
     train(config(made, output=str(made / "one-bf16"), **changes))

@@ -85,9 +85,9 @@ def test_a_second_signal_ends_at_once(monkeypatch, launcher, ended):
 
 def test_processes_agree_on_the_step(made):
     """One of two processes receives the signal; one process resumes the run."""
-    from test_training_processes import ENGINE, one_process
+    from test_training_processes import PARALLELISM, one_process
 
-    changes = ENGINE["replicas"] | {"saving": {"every": 100}}
+    changes = PARALLELISM["replicas"] | {"saving": {"every": 100}}
     ended = start(made, "agreed", "signal=1:3", processes=2, **changes)
     assert [one.returncode for one in ended] == [0, 0], ended[0].stderr[-3000:]
     assert list(saving.checkpoints(made / "agreed")) == [3]

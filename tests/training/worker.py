@@ -85,7 +85,7 @@ def kill_in_save(step: int) -> None:
 def main(path: str, *words: str) -> None:
     AviotTrainer.create_accelerator_and_postprocess = with_shards_on_cpus  # type: ignore[method-assign]
     config, callbacks = read_config(path), []
-    if config.engine is not None and "zero" in config.engine:
+    if config.parallelism is not None and "zero" in config.parallelism:
         module = importlib.import_module("deepspeed.comm.torch")  # as an attribute, the name is torch itself
         module.build_shm_op = lambda: None  # type: ignore[attr-defined]
     for word in words:

@@ -117,13 +117,13 @@ def batch(
         if find_spec("ray") is None:
             raise ModuleNotFoundError("no module named 'ray'", name="ray")
         from aviot.corpus.answers import AnswersExistError, NoAnswersError
-        from aviot.corpus.config import BatchConfig
+        from aviot.corpus.config import CorpusConfig
         from aviot.corpus.run import answer_corpus
         from aviot.evaluation.item import Instructions
         from aviot.video.checks import ReadLimits
 
         given = {"choice": choice_instruction, "open": open_instruction}
-        config = BatchConfig(
+        config = CorpusConfig(
             questions=questions,
             model=chosen.folder,
             out=output,

@@ -222,7 +222,7 @@ def evaluate(
             split=split,
             ratios=tuple(ratio),
             budgets=tuple(map(parse_budget, budget)),
-            compressors=tuple(method) or (DEFAULT,),
+            methods=tuple(method) or (DEFAULT,),
             sampling={"fps": fps, "max_frames": max_frames, "frames": frames, "source_fps": source_fps},
             instructions=Instructions(**{name: text for name, text in given.items() if text is not None}),
             max_new_tokens=MAX_NEW_TOKENS if max_new_tokens is None else max_new_tokens,

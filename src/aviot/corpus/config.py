@@ -15,13 +15,16 @@ from aviot.methods import registry
 from aviot.request import MAX_NEW_TOKENS, check_sampling, checkpoint_folder
 from aviot.utils.files import check_output
 from aviot.utils.machine import check_device_name
+from aviot.utils.moved import renamed
 from aviot.utils.printing import json_text
 from aviot.utils.values import as_whole, require_whole
 from aviot.video.checks import ReadLimits
 
+__getattr__ = renamed(__name__)
+
 
 @dataclass(frozen=True, kw_only=True)
-class BatchConfig:
+class CorpusConfig:
     """What is asked, of which checkpoint, and by how many workers.
 
     `budget` of None is the checkpoint's own. `address` is that of a Ray cluster, on each of whose machines the

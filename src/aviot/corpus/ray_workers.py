@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
-from aviot.corpus.config import BatchConfig
+from aviot.corpus.config import CorpusConfig
 from aviot.corpus.work import IN_FLIGHT, VideoWork, Worker, WorkerPlan
 from aviot.utils.printing import json_text
 
@@ -34,7 +34,7 @@ LOCAL = QUIET | {"RAY_AUTH_MODE": "token"}
 OBJECT_STORE_BYTES = 200_000_000  # rows are short texts, and videos are read by the workers themselves
 
 
-def work_on(config: BatchConfig, work: Sequence[VideoWork]) -> Iterator[tuple[int, dict[str, Any]]]:
+def work_on(config: CorpusConfig, work: Sequence[VideoWork]) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the number and the evaluation's row of each question, in the order in which they are answered.
 
     Questions whose worker died too often are left out. Raises ValueError if workers cannot be started.
@@ -123,7 +123,7 @@ def _ray(address: str | None) -> Iterator[Any]:
         ray.shutdown()
 
 
-def _workers(available: dict[str, float], config: BatchConfig, videos: int) -> tuple[int, dict[str, float], str]:
+def _workers(available: dict[str, float], config: CorpusConfig, videos: int) -> tuple[int, dict[str, float], str]:
     """Return the number of workers, the resources of each, and the device that it uses."""
     gpus, cpus = int(available.get("GPU", 0)), int(available.get("CPU", 1))
     on_gpu = config.device.startswith("cuda") or (config.device == "auto" and gpus > 0)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aviot.corpus.answers import AnswersFile, answered, failed
-from aviot.corpus.config import BatchConfig
+from aviot.corpus.config import CorpusConfig
 from aviot.corpus.ray_workers import work_on
 from aviot.corpus.work import VideoWork
 from aviot.evaluation.batching import batch_by_video
@@ -15,12 +15,12 @@ from aviot.utils.journal import Row
 
 NOT_ANSWERED = "its worker ended again and again, perhaps for lack of memory; see the log of Ray"
 
-Workers = Callable[[BatchConfig, Sequence[VideoWork]], Iterable[tuple[int, dict[str, Any]]]]
+Workers = Callable[[CorpusConfig, Sequence[VideoWork]], Iterable[tuple[int, dict[str, Any]]]]
 """Answers work: yields the number and the evaluation's row of each question, in any order."""
 
 
 @dataclass(frozen=True)
-class BatchResult:
+class CorpusResult:
     """The counts of a finished batch, and the rows of questions that could not be answered."""
 
     questions: int
@@ -38,13 +38,13 @@ class BatchResult:
 
 
 def answer_corpus(
-    config: BatchConfig,
+    config: CorpusConfig,
     *,
     resume: bool = False,
     retry: bool = False,
     report: Callable[[str], None] = lambda _: None,
     workers: Workers = work_on,
-) -> BatchResult:
+) -> CorpusResult:
     """Answer all questions, or those that are missing; `retry` asks failed ones again.
 
     Every answer is written before the next one is waited for. The file has them in the order of the questions when all
@@ -71,7 +71,7 @@ def answer_corpus(
                 file.add(failed(number, items.items[number], NOT_ANSWERED))
                 display.advance(f"{len(file.failed)} failed")
         file.finish()
-        return BatchResult(len(items), len(by_video), tuple(file.failed))
+        return CorpusResult(len(items), len(by_video), tuple(file.failed))
 
 
 def _rows(results: Iterable[tuple[int, dict[str, Any]]], items: Sequence[Any]) -> Iterator[tuple[int, Row]]:

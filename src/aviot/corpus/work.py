@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from aviot.corpus.config import BatchConfig
-from aviot.evaluation.batching import Batch, VideoBatches
+from aviot.corpus.config import CorpusConfig
+from aviot.evaluation.batching import ItemBatch, VideoBatches
 from aviot.evaluation.config import Setting
 from aviot.evaluation.item import Instructions, Item, Prompt, item_prompt
 from aviot.utils.printing import json_text
@@ -79,7 +79,7 @@ class WorkerPlan:
     loading: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, config: BatchConfig, device: str) -> "WorkerPlan":
+    def of(cls, config: CorpusConfig, device: str) -> "WorkerPlan":
         """Return the plan for workers on a device."""
         return cls(
             model=str(config.model.absolute()),
@@ -143,7 +143,7 @@ def answers(
     place = {number: index for index, number in enumerate(numbers)}
     items = [_item(work.name, *work.prompts[number]) for number in numbers]
     predictor = Predictor(lm, Instructions(), plan.max_new_tokens, plan.sampling, ReadLimits(**plan.limits), turn=turn)
-    batches = tuple(Batch(tuple(place[number] for number in batch), setting) for batch in work.batches)
+    batches = tuple(ItemBatch(tuple(place[number] for number in batch), setting) for batch in work.batches)
     done = frozenset((place[number], setting.name) for number in work.done)
     for row in predict_videos(predictor, items, [VideoBatches(Path(work.video), work.name, batches)], done):
         yield numbers[row["item"]], row

@@ -12,7 +12,7 @@ from aviot.data.dataset import Failure as Failure
 from aviot.data.dataset import FailureTally as FailureTally
 from aviot.data.dataset import Processor as Processor
 from aviot.data.dataset import VideoDataset as VideoDataset
-from aviot.data.feature_cache import EncodedVideo as EncodedVideo
+from aviot.data.feature_cache import CachedVideo as CachedVideo
 from aviot.data.feature_cache import FeatureCache as FeatureCache
 from aviot.data.feature_cache import FeatureKeys as FeatureKeys
 from aviot.data.feature_cache import fingerprint as fingerprint

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from aviot.data.dataset import Clip, Example, Failure, Tokens
-from aviot.data.feature_cache import EncodedVideo, FeatureCache
+from aviot.data.feature_cache import CachedVideo, FeatureCache
 
 IGNORED = -100  # label of unsupervised positions, torch's default `ignore_index`
 MODEL_KEYS = (
@@ -97,7 +97,7 @@ def keep_features(
     """Store the features of the batch's videos that were not cached yet, with what else belongs to each."""
     for clip, features, more in zip(batch["clips"], encoded, extras or [{}] * len(encoded), strict=True):
         if clip.features is None and clip.key is not None:
-            cache.put(clip.key, EncodedVideo(features.to(dtype), clip.times, clip.duration, more))
+            cache.put(clip.key, CachedVideo(features.to(dtype), clip.times, clip.duration, more))
 
 
 def _pad(rows: Sequence[Sequence[Any]], value: int | tuple[int, int]) -> Tensor:

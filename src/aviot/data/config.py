@@ -16,7 +16,7 @@ BadRecords = Literal["refuse", "skip"]
 class DataConfig:
     """Location and order of the training records, and tolerance for unusable ones.
 
-    `records` is a JSON array, a JSONL file or a YAML manifest of such files; `video_root` is the folder that relative
+    `records` is a JSON array, a JSONL file or a YAML list of such files; `video_root` is the folder that relative
     video paths start from (None: the folder of the file that names them). `absolute_paths` decides which absolute paths
     outside that folder are accepted: true, all with the suffix of a video file; false, none; a list, those below these
     folders. `bad_records` decides whether invalid records end the run before it starts ("refuse") or are left out with

@@ -1,4 +1,4 @@
-"""A training set: its sources, listed in a manifest or given as one file, and all records under one numbering."""
+"""A training set: its files of records, listed in a YAML file or given as one, and all records under one numbering."""
 
 import hashlib
 import json
@@ -20,8 +20,8 @@ from aviot.data.shuffle import Selection
 
 logger = logging.getLogger(__name__)
 
-MAX_MANIFEST = 2**20
-"""Size in bytes of the largest accepted manifest; a mebibyte lists thousands of files."""
+MAX_LIST_BYTES = 2**20
+"""Size in bytes of the largest accepted list of files; a mebibyte lists thousands of files."""
 
 MAX_DEPTH = 8
 """Nesting levels that a manifest may have; a valid one has three."""
@@ -41,7 +41,7 @@ class LocatedRecord:
 
 
 @dataclass(frozen=True)
-class RecordSource:
+class RecordFile:
     """A file of records, the part of it that is used, and the folder that its video paths start from."""
 
     path: Path
@@ -51,27 +51,27 @@ class RecordSource:
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """All sources in order: numbers 0 .. len - 1 are the selected records of the first, then of the second, …"""
+    """All files in order: numbers 0 .. len - 1 are the selected records of the first, then of the second, …"""
 
-    sources: tuple[RecordSource, ...]
+    files: tuple[RecordFile, ...]
     indexes: tuple[RecordIndex, ...]
     counts: tuple[int, ...]
     seed: int
 
     @classmethod
     def open(cls, config: DataConfig) -> "Corpus":
-        """Open the index of every source, and check all records; the index of a known file is read from disk."""
+        """Open the index of every file, and check all records; the index of a known file is read from disk."""
         folder = default_folder() if config.index_folder is None else Path(config.index_folder)
-        sources = read_sources(config.records, config.video_root)
+        files = read_record_files(config.records, config.video_root)
         absolute = config.absolute_paths
         allowed = absolute if isinstance(absolute, bool) else tuple(absolute)
-        indexes = tuple(open_index(s.path, folder, VideoFolder(s.video_root, allowed)) for s in sources)
+        indexes = tuple(open_index(s.path, folder, VideoFolder(s.video_root, allowed)) for s in files)
         _report_problems(indexes, config.bad_records)
-        counts = tuple(s.selection.count(len(i), str(i.path)) for s, i in zip(sources, indexes, strict=True))
+        counts = tuple(s.selection.count(len(i), str(i.path)) for s, i in zip(files, indexes, strict=True))
         if not sum(counts):
             names = ", ".join(str(index.path) for index in indexes)
             raise DataError(f"the training set is empty: there is no record in {names}")
-        return cls(sources, indexes, counts, config.seed)
+        return cls(files, indexes, counts, config.seed)
 
     def __len__(self) -> int:
         return int(self._ends[-1])
@@ -79,26 +79,26 @@ class Corpus:
     def __getitem__(self, number: int) -> LocatedRecord:
         if not 0 <= number < len(self):
             raise IndexError(f"the set has {len(self)} records, got number {number}")
-        ((source, local),) = self._locate(np.array([number]))
-        index = self.indexes[source]
+        ((file, local),) = self._locate(np.array([number]))
+        index = self.indexes[file]
         record = index.read(int(local[0]))
-        return LocatedRecord(record, index.where(int(local[0])), self.sources[source].video_root / record.video)
+        return LocatedRecord(record, index.where(int(local[0])), self.files[file].video_root / record.video)
 
     def lengths(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """Return the characters of these records' conversations and the seconds of their videos, NaN if unknown."""
         characters, seconds = np.empty(len(numbers), np.int64), np.empty(len(numbers), np.float64)
         owner = np.searchsorted(self._ends, numbers, side="right")
-        for source, local in self._locate(numbers):
-            characters[owner == source] = self.indexes[source].characters[local]
-            seconds[owner == source] = self.indexes[source].seconds[local]
+        for file, local in self._locate(numbers):
+            characters[owner == file] = self.indexes[file].characters[local]
+            seconds[owner == file] = self.indexes[file].seconds[local]
         return characters, seconds
 
     @cached_property
     def fingerprint(self) -> str:
         """Hash of the training data: the content of every file and the part of it that is used."""
         parts = [
-            (index.digest, source.selection.part, str(source.selection.amount), count)
-            for source, index, count in zip(self.sources, self.indexes, self.counts, strict=True)
+            (index.digest, file.selection.part, str(file.selection.amount), count)
+            for file, index, count in zip(self.files, self.indexes, self.counts, strict=True)
         ]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
@@ -107,14 +107,14 @@ class Corpus:
         return np.cumsum(self.counts, dtype=np.int64)
 
     def _locate(self, numbers: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
-        """Return, for each source of these records, its number and their numbers in its file, in the given order."""
+        """Return, for each file of these records, its number and their numbers in its file, in the given order."""
         owner = np.searchsorted(self._ends, numbers, side="right")
         found = []
-        for source in np.unique(owner).tolist():
-            count, size = self.counts[source], len(self.indexes[source])
-            places = numbers[owner == source] - (int(self._ends[source]) - count)
-            chosen = self.sources[source].selection.numbers(places, size, count, self.seed, source)
-            found.append((source, chosen))
+        for file in np.unique(owner).tolist():
+            count, size = self.counts[file], len(self.indexes[file])
+            places = numbers[owner == file] - (int(self._ends[file]) - count)
+            chosen = self.files[file].selection.numbers(places, size, count, self.seed, file)
+            found.append((file, chosen))
         return found
 
 
@@ -134,20 +134,20 @@ def _report_problems(indexes: Sequence[RecordIndex], policy: BadRecords) -> None
     logger.warning("%d of %d records cannot be used and are left out:\n  %s", bad, total, listing)
 
 
-def read_sources(records: str, video_root: str | None) -> tuple[RecordSource, ...]:
-    """Return the sources of a manifest, or a single file of records as one source.
+def read_record_files(records: str, video_root: str | None) -> tuple[RecordFile, ...]:
+    """Return the files of records that a YAML file lists, or the single file of records.
 
-    Paths in a manifest are relative to its own folder. Video paths start from the source's `video_root`, else from the
+    Listed paths are relative to the list's own folder. Video paths start from the file's `video_root`, else from the
     one given here, else from the folder of the records.
     """
     path = Path(records)
     if path.suffix.lower() not in _SUFFIXES:
-        return (RecordSource(path, Selection("all"), Path(video_root) if video_root else path.parent),)
-    entries = _read_manifest(path)
-    return tuple(_source(entry, f"{path}, dataset {i}", path, video_root) for i, entry in enumerate(entries, 1))
+        return (RecordFile(path, Selection("all"), Path(video_root) if video_root else path.parent),)
+    entries = _read_list(path)
+    return tuple(_record_file(entry, f"{path}, dataset {i}", path, video_root) for i, entry in enumerate(entries, 1))
 
 
-def _read_manifest(path: Path) -> list[Any]:
+def _read_list(path: Path) -> list[Any]:
     content = _load_yaml(path)
     if not isinstance(content, dict) or set(content) != {"datasets"} or not isinstance(content["datasets"], list):
         raise DataError(f"{path} must hold `{_FORM}` and nothing else")
@@ -156,7 +156,7 @@ def _read_manifest(path: Path) -> list[Any]:
     return content["datasets"]
 
 
-def _source(entry: Any, where: str, manifest: Path, video_root: str | None) -> RecordSource:
+def _record_file(entry: Any, where: str, listing: Path, video_root: str | None) -> RecordFile:
     if not isinstance(entry, dict):
         raise DataError(f"{where} must be a mapping with the keys {', '.join(_KEYS)}, got {type(entry).__name__}")
     unknown = sorted(str(key)[:80] for key in entry if key not in _KEYS)
@@ -166,9 +166,9 @@ def _source(entry: Any, where: str, manifest: Path, video_root: str | None) -> R
         value = entry.get(key)
         if (value is not None or key == "json_path") and not (isinstance(value, str) and value):
             raise DataError(f"{where}: {key} must be a path as text, got {type(value).__name__}")
-    path = manifest.parent / entry["json_path"]
-    root = manifest.parent / entry["video_root"] if entry.get("video_root") else Path(video_root or path.parent)
-    return RecordSource(path, Selection.parse(entry.get("sampling_strategy", "all"), where), root)
+    path = listing.parent / entry["json_path"]
+    root = listing.parent / entry["video_root"] if entry.get("video_root") else Path(video_root or path.parent)
+    return RecordFile(path, Selection.parse(entry.get("sampling_strategy", "all"), where), root)
 
 
 def _load_yaml(path: Path) -> Any:
@@ -178,11 +178,11 @@ def _load_yaml(path: Path) -> Any:
     except ModuleNotFoundError as error:
         raise DataError(f"manifests need PyYAML, which is missing ({error}); pip install 'aviot[video]'") from error
     try:
-        data = path.read_bytes() if path.stat().st_size <= MAX_MANIFEST else None
+        data = path.read_bytes() if path.stat().st_size <= MAX_LIST_BYTES else None
     except (OSError, ValueError) as error:
-        raise DataError(f"the manifest {path} cannot be read ({error})") from None
+        raise DataError(f"the list of files {path} cannot be read ({error})") from None
     if data is None:
-        raise DataError(f"the manifest {path} is larger than {MAX_MANIFEST:,} bytes; is it a file of records?")
+        raise DataError(f"the list of files {path} is larger than {MAX_LIST_BYTES:,} bytes; is it a file of records?")
     try:
         _check_complexity(yaml, data, path)
         return yaml.load(data, unique_keys_loader())

@@ -20,8 +20,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from aviot.utils.files import TEMPORARY, atomic_write
+from aviot.utils.moved import renamed
 from aviot.utils.values import as_whole
 
+__getattr__ = renamed(__name__)
 logger = logging.getLogger(__name__)
 
 KEY_VERSION = 1
@@ -95,7 +97,7 @@ def _file_digest(path: Path) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class EncodedVideo:
+class CachedVideo:
     """Encoder features of a video, with the times and the duration that its prompt states.
 
     `extras` has what else the encoder returned, by name.
@@ -123,7 +125,7 @@ class FeatureCache:
         self.max_bytes = size
         self.folder.mkdir(parents=True, exist_ok=True)
 
-    def get(self, key: str) -> EncodedVideo | None:
+    def get(self, key: str) -> CachedVideo | None:
         """Return the video stored under a key, or None."""
         path = self._path(key)
         try:
@@ -140,7 +142,7 @@ class FeatureCache:
             os.utime(path)
         return found
 
-    def put(self, key: str, video: EncodedVideo) -> bool:
+    def put(self, key: str, video: CachedVideo) -> bool:
         """Store a video's features; return False if that failed."""
         path = self._path(key)
         tensors = {
@@ -201,7 +203,7 @@ class _File:
     size: int
 
 
-def _read(path: Path) -> EncodedVideo:
+def _read(path: Path) -> CachedVideo:
     with safe_open(path, "pt") as file:
         metadata = file.metadata() or {}
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is not a mapping
@@ -211,7 +213,7 @@ def _read(path: Path) -> EncodedVideo:
     if missing:
         raise ValueError(f"it has no {', '.join(sorted(missing))}")
     extras = {name.removeprefix(_EXTRA): tensor for name, tensor in tensors.items() if name.startswith(_EXTRA)}
-    return EncodedVideo(tensors["features"], tuple(tensors["times"].tolist()), tensors["duration"].item(), extras)
+    return CachedVideo(tensors["features"], tuple(tensors["times"].tolist()), tensors["duration"].item(), extras)
 
 
 def _checksum(tensors: dict[str, Tensor]) -> int:

@@ -1,4 +1,4 @@
-"""Reproducible choices: selections of a source, permutations and random draws, all functions of seed and position.
+"""Reproducible choices: selections of records, permutations and random draws, all functions of seed and position.
 
 Nothing here has state or depends on a library's generator, whose streams change between versions, so that every
 process, machine and later run computes the same.
@@ -76,7 +76,7 @@ def replacement(position: int, attempt: int, size: int, seed: int) -> int:
 
 @dataclass(frozen=True)
 class Selection:
-    """A part of a source, such as `all`, `first:1000`, `end:25%` or `random:10%`.
+    """A part of a file of records, such as `all`, `first:1000`, `end:25%` or `random:10%`.
 
     `amount` is a number of records, or a share of them that is rounded up.
     """
@@ -102,7 +102,7 @@ class Selection:
         return cls(cast(Part, part), amount)
 
     def count(self, size: int, name: str) -> int:
-        """Return the number of records taken from a source of `size`; log a warning if there are too few."""
+        """Return the number of records taken from a file of `size`; log a warning if there are too few."""
         if self.amount is None:
             return size
         if isinstance(self.amount, Fraction):
@@ -111,10 +111,10 @@ class Selection:
             logger.warning("%s has %d records, fewer than the %d asked for; all are taken", name, size, self.amount)
         return min(self.amount, size)
 
-    def numbers(self, places: NDArray[np.int64], size: int, count: int, seed: int, source: int) -> NDArray[np.int64]:
-        """Return the record numbers, among a source's `size`, at these places 0 .. count - 1 of the selection."""
+    def numbers(self, places: NDArray[np.int64], size: int, count: int, seed: int, file: int) -> NDArray[np.int64]:
+        """Return the record numbers, among a file's `size`, at these places 0 .. count - 1 of the selection."""
         if self.part == "end":
             return places + (size - count)
         if self.part == "random":
-            return permute(places, size, _SELECTION, seed, source)
+            return permute(places, size, _SELECTION, seed, file)
         return places

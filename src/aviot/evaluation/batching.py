@@ -31,7 +31,7 @@ class Shard:
 
 
 @dataclass(frozen=True)
-class Batch:
+class ItemBatch:
     """Indices of items about one video that are asked together with one setting."""
 
     items: tuple[int, ...]
@@ -49,7 +49,7 @@ class VideoBatches:
 
     video: Path
     name: str
-    batches: tuple[Batch, ...]
+    batches: tuple[ItemBatch, ...]
 
     def without(self, done: frozenset[RowKey]) -> "VideoBatches":
         """Return the batches that have at least one row missing."""
@@ -67,7 +67,7 @@ def batch_by_video(
         VideoBatches(
             video,
             items[indices[0]].video,
-            tuple(Batch(chunk, setting) for setting in settings for chunk in _chunks(indices, batch_size)),
+            tuple(ItemBatch(chunk, setting) for setting in settings for chunk in _chunks(indices, batch_size)),
         )
         for video, indices in by_video.items()
     ]

@@ -1,6 +1,7 @@
 """Everything about an evaluation that can be chosen, checked once."""
 
-from dataclasses import asdict, dataclass, field
+import warnings
+from dataclasses import InitVar, asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,13 @@ from aviot.utils.values import as_whole, require_whole
 from aviot.video.checks import ReadLimits
 
 
+def under_current_names(values: dict[str, Any]) -> dict[str, Any]:
+    """Return a row or a setting that version 0.1 wrote, which has its method as `compressor`, as it is written now."""
+    if "compressor" not in values or "method" in values:
+        return values
+    return {"method" if name == "compressor" else name: value for name, value in values.items()}
+
+
 @dataclass(frozen=True)
 class Setting:
     """One way of compressing that every item is asked with.
@@ -25,25 +33,25 @@ class Setting:
     compressed.
     """
 
-    compressor: str
+    method: str
     ratio: float | None
     other: str | None = None
 
     @classmethod
-    def of(cls, compressor: str, budget: Budget | AutoBudget | None) -> "Setting":
+    def of(cls, method: str, budget: Budget | AutoBudget | None) -> "Setting":
         """Return the setting of a method and its budget; None: nothing is compressed."""
         if budget is None:
-            return cls(compressor, None)
+            return cls(method, None)
         if isinstance(budget, Budget) and budget.ratio is not None:
-            return cls(compressor, budget.ratio)
-        return cls(compressor, None, budget.text)
+            return cls(method, budget.ratio)
+        return cls(method, None, budget.text)
 
     @property
     def name(self) -> str:
         """As rows and tables write it: `aviot@4`, `aviot@keep0.1`, `none`."""
         if self.other is not None:
-            return f"{self.compressor}@{parse_budget(self.other).label}"
-        return self.compressor if self.ratio is None else f"{self.compressor}@{self.ratio:g}"
+            return f"{self.method}@{parse_budget(self.other).label}"
+        return self.method if self.ratio is None else f"{self.method}@{self.ratio:g}"
 
     @property
     def budget(self) -> Budget | AutoBudget:
@@ -70,7 +78,8 @@ class EvaluationConfig:
     `batch` questions of a video go through the decoder at a time. One is the default since then no answer can depend
     on its neighbours; more is faster on a GPU. `benchmark` says whose records `items` holds. `limit` takes the
     first items only, and `by` names columns of the items that scores are reported by. `limits` are those of reading one
-    video; they are no part of what a run is. `loading` is the type and quantisation of the weights.
+    video; they are no part of what a run is. `loading` is the type and quantisation of the weights. `compressors` is
+    the former name of `methods`.
     """
 
     items: Path
@@ -80,7 +89,7 @@ class EvaluationConfig:
     split: str | None = None
     ratios: tuple[float, ...] = ()
     budgets: tuple[Budget | AutoBudget, ...] = ()
-    compressors: tuple[str, ...] = (registry.DEFAULT,)
+    methods: tuple[str, ...] = (registry.DEFAULT,)
     sampling: dict[str, Any] = field(default_factory=dict)
     instructions: Instructions = field(default_factory=Instructions)
     max_new_tokens: int = MAX_NEW_TOKENS
@@ -92,19 +101,23 @@ class EvaluationConfig:
     by: tuple[str, ...] = ()
     limits: ReadLimits = field(default_factory=ReadLimits)
     loading: LoadOptions = field(default_factory=LoadOptions)
+    compressors: InitVar[tuple[str, ...] | None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, compressors: tuple[str, ...] | None) -> None:
+        if compressors is not None:
+            warnings.warn("EvaluationConfig(compressors=...) is called methods now", DeprecationWarning, stacklevel=3)
+            object.__setattr__(self, "methods", compressors)
         require_whole(self, "max_new_tokens", "batch", *(("limit",) if self.limit is not None else ()))
         if as_whole(self.seed) is None or self.seed < 0:
             raise ValueError(f"seed must be a whole number of at least 0, got {self.seed!r}")
         for ratio in self.ratios:
             Budget(ratio=ratio)
-        for name in self.compressors:
+        for name in self.methods:
             registry.check_name(name)
         if self.benchmark is not None and self.benchmark not in (known := (*BY_NAME, *GROUNDING)):
             raise ValueError(f"benchmark must be one of {', '.join(known)}, got {self.benchmark!r}")
-        if not self.compressors:
-            raise ValueError(f"compressors must hold at least one of {', '.join(registry.names())}, got none")
+        if not self.methods:
+            raise ValueError(f"methods must hold at least one of {', '.join(registry.names())}, got none")
         check_sampling(self.sampling)
         checkpoint_folder(self.model)
         check_folder(self.out, "the output must be a folder, new or the run's own")
@@ -114,7 +127,7 @@ class EvaluationConfig:
         chosen = (*(Budget(ratio=ratio) for ratio in self.ratios), *self.budgets) or (default,)
         found = [
             Setting.of(name, budget)
-            for name in self.compressors
+            for name in self.methods
             for budget in (chosen if registry.compresses(name) else (None,))
         ]
         settings = tuple(dict.fromkeys(found))

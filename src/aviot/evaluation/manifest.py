@@ -17,7 +17,7 @@ from aviot.backbones.checkpoints.adapter import is_adapter
 from aviot.backbones.checkpoints.lora import ADAPTER_FOLDER
 from aviot.backbones.checkpoints.shards import read_shards
 from aviot.evaluation.batching import Shard
-from aviot.evaluation.config import EvaluationConfig, Setting
+from aviot.evaluation.config import EvaluationConfig, Setting, under_current_names
 from aviot.evaluation.endpoint import Endpoint
 from aviot.evaluation.item import Instructions, build_prompt
 from aviot.evaluation.judge import SYSTEM as JUDGE_SYSTEM
@@ -59,7 +59,7 @@ IDENTITY_SCHEMA: Mapping[str, Schema] = {
     },
     "weights": mapping_of(is_text),
     "settings": list_of(
-        matches({"compressor": is_text, "ratio": or_none(is_nonnegative), "other?": is_text}, allow_extra=False)
+        matches({"method": is_text, "ratio": or_none(is_nonnegative), "other?": is_text}, allow_extra=False)
     ),
     "sampling": mapping_of(or_none(is_nonnegative), "fps", "max_frames", "image_size", "frames", "source_fps"),
     "prompt": {"instructions": mapping_of(is_text, *(field.name for field in fields(Instructions)))},
@@ -185,9 +185,17 @@ def read_manifest(run: Path) -> dict[str, Any]:
     missing = [name for name in PARTS if name not in found]
     if missing:
         raise ManifestError(f"{run / FILE} must hold {', '.join(PARTS)}; it lacks {', '.join(missing)}; restore it")
+    _rename_settings(found["identity"])
     if wrong := first_mismatch(found, MANIFEST_SCHEMA):
         raise ManifestError(f"{run / FILE} is not as a run writes it: see {wrong}; it was edited, restore it")
     return found
+
+
+def _rename_settings(identity: Any) -> None:
+    """Put settings of an identity that an earlier version wrote under their present names; the rest is left alone."""
+    settings = identity.get("settings") if isinstance(identity, dict) else None
+    if isinstance(settings, list):
+        identity["settings"] = [under_current_names(each) if isinstance(each, dict) else each for each in settings]
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -254,7 +262,7 @@ def additions(run: Path, identity: Mapping[str, Any]) -> Additions:
     if changed:
         raise ManifestError(
             f"the run in {run} cannot be resumed with this configuration: {'; '.join(changed)}. Use that of its first "
-            "start (ratios and compressors may be added), or choose another output directory"
+            "start (ratios and methods may be added), or choose another output directory"
         )
     return Additions(tuple(name for name in now if name not in before), items)
 

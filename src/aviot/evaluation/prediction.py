@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from aviot.evaluation.batching import Batch, RowKey, VideoBatches
+from aviot.evaluation.batching import ItemBatch, RowKey, VideoBatches
 from aviot.evaluation.config import Setting
 from aviot.evaluation.item import Instructions, Item, item_prompt
 from aviot.evaluation.results import answered_row, failed_row
@@ -43,7 +43,7 @@ class Predictor:
             return session.answer_all(
                 [session.prompt(one.text, span=one.span) for one in asked],
                 budget=setting.budget,
-                method=setting.compressor,
+                method=setting.method,
                 max_new_tokens=self.max_new_tokens,
             )
 
@@ -70,7 +70,7 @@ def _opened(predictor: Predictor, video: Video) -> VideoSession | str:
 
 
 def _rows(
-    predictor: Predictor, video: Video | str, session: VideoSession | str, batch: Batch, items: Sequence[Item]
+    predictor: Predictor, video: Video | str, session: VideoSession | str, batch: ItemBatch, items: Sequence[Item]
 ) -> list[Row]:
     """Return the rows of one batch; if it fails as a whole, its questions are asked one at a time."""
     if isinstance(video, str) or isinstance(session, str):
@@ -82,7 +82,7 @@ def _rows(
         reason = _reason(error)
         if len(asked) == 1:
             return _failed(batch, items, reason, video)
-        alone = [Batch((number,), batch.setting) for number in batch.items]
+        alone = [ItemBatch((number,), batch.setting) for number in batch.items]
         return [row for one in alone for row in _rows(predictor, video, session, one, items)]
     return [
         answered_row(number, items[number], batch.setting, answer, video)
@@ -90,7 +90,7 @@ def _rows(
     ]
 
 
-def _failed(batch: Batch, items: Sequence[Item], reason: str, video: Video | None) -> list[Row]:
+def _failed(batch: ItemBatch, items: Sequence[Item], reason: str, video: Video | None) -> list[Row]:
     return [failed_row(number, items[number], batch.setting, reason, video) for number in batch.items]
 
 

@@ -33,7 +33,7 @@ WITHOUT_SCORES = "No item has an answer: there are predictions, and no score."
 
 
 RESULT_FIELDS = (
-    "item", "id", "video", "setting", "compressor", "ratio", "part", "kind", "status", "answer", "prediction",
+    "item", "id", "video", "setting", "method", "ratio", "part", "kind", "status", "answer", "prediction",
     "read_as", "how", "correct", "judge_correct", "judge_score", "unjudged", "frames", "supports", "tokens_before",
     "tokens_after", "tokens_read", "budget", "probability", "ran", "reason", "unscored", "damage", "spans", "iou",
     "union_iou",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from aviot.evaluation.batching import RowKey
 from aviot.evaluation.choices import choose
-from aviot.evaluation.config import Setting
+from aviot.evaluation.config import Setting, under_current_names
 from aviot.evaluation.grounding.overlap import Overlap, overlap
 from aviot.evaluation.item import Item
 from aviot.evaluation.schema import Check, is_bool, is_count, is_nonnegative, is_text, list_of, or_none
@@ -30,7 +30,7 @@ REQUIRED: dict[str, Check] = {
     "status": lambda value: value in (ANSWERED, FAILED),
     "correct": or_none(is_bool),
     "video": is_text,
-    "compressor": is_text,
+    "method": is_text,
     "ratio": or_none(is_nonnegative),
     "kind": lambda value: value in ("choice", "open", "grounding"),
     "answer": or_none(is_text),
@@ -101,7 +101,7 @@ def answered_row(number: int, item: Item, setting: Setting, answer: "Answer", vi
         "how": score.how,
         "correct": score.correct,
         **({} if score.overlap is None else _spans(score.overlap, video.duration)),
-        **({} if answer.method in ("", setting.compressor) else {"ran": answer.method}),
+        **({} if answer.method in ("", setting.method) else {"ran": answer.method}),
     }
 
 
@@ -148,7 +148,7 @@ def _common(number: int, item: Item, setting: Setting, video: Video | None) -> R
         "id": item.id,
         "video": item.video,
         "setting": setting.name,
-        "compressor": setting.compressor,
+        "method": setting.method,
         "ratio": setting.ratio,
         **({} if setting.other is None else {"other": setting.other}),
         **({"part": item.part} if item.part else {}),
@@ -238,7 +238,7 @@ class ExpectedRows:
         if wrong := self._key_mismatch(row):
             return wrong
         item, setting = self._items[row["item"]], self._settings[row["setting"]]
-        expected = {"id": item.id, "video": item.video, "compressor": setting.compressor, "ratio": setting.ratio}
+        expected = {"id": item.id, "video": item.video, "method": setting.method, "ratio": setting.ratio}
         if item.part:
             expected["part"] = item.part
         if setting.other is not None:
@@ -279,7 +279,7 @@ def read_finished_rows(path: Path) -> list[Row]:
 
 
 def _read(path: Path, problem_of: Callable[[Row], str | None]) -> list[Row]:
-    rows = read_rows(path)
+    rows = [under_current_names(row) for row in read_rows(path)]
     for number, row in enumerate(rows, 1):
         if problem := problem_of(row):
             raise JournalError(

@@ -11,7 +11,7 @@ import torch
 from aviot.backbones.loading import LoadOptions
 from aviot.budget import parse_budget
 from aviot.evaluation import manifest
-from aviot.evaluation.batching import Batch, RowKey, VideoBatches
+from aviot.evaluation.batching import ItemBatch, RowKey, VideoBatches
 from aviot.evaluation.config import EvaluationConfig
 from aviot.evaluation.item import Instructions
 from aviot.evaluation.prediction import predict_videos
@@ -62,7 +62,7 @@ def recorded_config(
         benchmark=identity["items"].get("benchmark"),
         ratios=tuple(dict.fromkeys(s["ratio"] for s in identity["settings"] if s["ratio"] is not None)),
         budgets=tuple(dict.fromkeys(parse_budget(s["other"]) for s in identity["settings"] if "other" in s)),
-        compressors=tuple(dict.fromkeys(s["compressor"] for s in identity["settings"])),
+        methods=tuple(dict.fromkeys(s["method"] for s in identity["settings"])),
         sampling=sampling,
         instructions=Instructions(**identity["prompt"]["instructions"]),
         max_new_tokens=identity["generation"]["max_new_tokens"],
@@ -132,7 +132,7 @@ def _draw(videos: Sequence[VideoBatches], sample: int, seed: int) -> list[VideoB
     """Return random batches with at least `sample` rows, grouped by video so that each is encoded once."""
     batches = [(index, batch) for index, video in enumerate(videos) for batch in video.batches]
     random.Random(seed).shuffle(batches)
-    taken: dict[int, list[Batch]] = {}
+    taken: dict[int, list[ItemBatch]] = {}
     rows = 0
     for index, batch in batches:
         if rows >= sample:

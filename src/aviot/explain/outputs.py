@@ -113,7 +113,7 @@ def write_export(path: Path, study: Study, views: ExportViews) -> None:
         "grid": study.grid,
         "questions": study.questions,
         "ratio": study.ratio,
-        "compressor": study.method,
+        "method": study.method,
         "views": views.metadata,
         "answers": [[each.question, each.kind, each.answer] for each in study.conditions],
     }

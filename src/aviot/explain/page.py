@@ -111,7 +111,7 @@ def report_of(study: Study, views: list[dict[str, Any]]) -> dict[str, Any]:
         "cover": study.cover,
         "questions": [readable(question) for question in study.questions],
         "ratio": study.ratio,
-        "compressor": study.method,
+        "method": study.method,
         "title": method.title or method.name,
         "conditioned": method.uses_question or method.inside is not None,
         "inside": method.inside is not None,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from aviot.grounding.spans import Span, union
 from aviot.grounding.times import read_spans
 
-Source = Literal["words", "provenance"]
+TimesFrom = Literal["words", "provenance"]
 MOST = 0.5
 """The runs of frames that are named hold at least this share of the weight above an even spread."""
 EVEN = 1e-6
@@ -33,7 +33,7 @@ class FrameEvidence:
     supports: int
 
 
-def answer_spans(text: str, evidence: FrameEvidence) -> tuple[tuple[Span, ...], Source]:
+def answer_spans(text: str, evidence: FrameEvidence) -> tuple[tuple[Span, ...], TimesFrom]:
     """Return the spans that an answer names, else those that its tokens come from, and which of the two they are."""
     named = read_spans(text, evidence.duration, bare=False)
     return (named, "words") if named else (source_spans(evidence), "provenance")

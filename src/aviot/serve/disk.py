@@ -14,8 +14,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from aviot.backbones.base import EncodedVideo
-from aviot.data import feature_cache
-from aviot.data.feature_cache import FeatureCache, fingerprint
+from aviot.data.feature_cache import CachedVideo, FeatureCache, fingerprint
 from aviot.explain.pictures import Pictures
 from aviot.methods.features import Structure
 from aviot.serve.opened import Opened
@@ -73,14 +72,12 @@ class FeatureDisk:
             PICTURES: _as_bytes(b"".join(picture.tobytes() for picture in pictures)),
         }
         video = encoded.video
-        self._files.put(
-            self._name(key), feature_cache.EncodedVideo(encoded.features, encoded.times, video.duration, extras)
-        )
+        self._files.put(self._name(key), CachedVideo(encoded.features, encoded.times, video.duration, extras))
 
     def _name(self, key: Hashable) -> str:
         return hashlib.sha256(json.dumps([self._model, key]).encode()).hexdigest()
 
-    def _restored(self, found: feature_cache.EncodedVideo) -> Opened:
+    def _restored(self, found: CachedVideo) -> Opened:
         meta: dict[str, Any] = json.loads(found.extras[META].numpy().tobytes())
         video = rebuild_video(meta["video"], found.extras[FRAMES].numpy().reshape(-1))
         device = self.lm.backbone.device

@@ -22,14 +22,14 @@ from aviot.request import checkpoint_folder
 from aviot.training.adapted_data import FamilyProcessor
 from aviot.training.adapted_model import AdaptedModel
 from aviot.training.config import TrainingConfig
-from aviot.training.config_files import Engine
+from aviot.training.config_files import Parallelism
 from aviot.training.model_setup import feature_dtype
 from aviot.video import Video
 from aviot.video.sampling import Sampling
 
 
 @dataclass(frozen=True)
-class Source:
+class StartingModel:
     """The model that a run starts from: its folder, its family, and the adapter that is trained further, if any."""
 
     base: Path
@@ -37,7 +37,7 @@ class Source:
     adapter: Path | None = None
 
     @classmethod
-    def of(cls, config: TrainingConfig) -> "Source":
+    def of(cls, config: TrainingConfig) -> "StartingModel":
         """Read the small files of `config.model`: a checkpoint, or an adapter whose base is on this machine."""
         folder = checkpoint_folder(config.model)
         if not is_adapter(folder):
@@ -57,9 +57,9 @@ class Source:
         return weights_digest(self.base)
 
 
-def check_trainable(config: TrainingConfig, engine: Engine) -> Source:
+def check_trainable(config: TrainingConfig, parallelism: Parallelism) -> StartingModel:
     """Refuse what cannot be trained, before any weights are read; returns what the run starts from."""
-    source = Source.of(config)
+    source = StartingModel.of(config)
     family = source.family.family
     if source.family.trained is None:
         trained = ", ".join(each.family for each in families() if each.trained is not None)
@@ -75,9 +75,9 @@ def check_trainable(config: TrainingConfig, engine: Engine) -> Source:
             f'stage "joint" would train all weights of a {family} model, which is supported for LLaVA-Video alone; add '
             "lora: {} to train low-rank adapters and AVIOT's parts, or set stage: compressor for AVIOT's parts alone"
         )
-    if engine.kind != "replicas":
+    if parallelism.kind != "replicas":
         raise ValueError(
-            f"{engine.name} is not supported for {family} models, whose weights are frozen; set engine=null"
+            f"{parallelism.name} is not supported for {family} models, whose weights are frozen; set parallelism=null"
         )
     _check_start(config, source)
     if config.lora is not None:
@@ -85,7 +85,7 @@ def check_trainable(config: TrainingConfig, engine: Engine) -> Source:
     return source
 
 
-def _check_start(config: TrainingConfig, source: Source) -> None:
+def _check_start(config: TrainingConfig, source: StartingModel) -> None:
     """Refuse settings that contradict an adapter that is trained further."""
     if source.adapter is None:
         return
@@ -99,7 +99,7 @@ def _check_start(config: TrainingConfig, source: Source) -> None:
         )
 
 
-def _check_targets(settings: LoraSettings, source: Source) -> None:
+def _check_targets(settings: LoraSettings, source: StartingModel) -> None:
     """Refuse names that no linear layer of the decoder has; the model is built without memory for its weights."""
     try:
         config = AutoConfig.from_pretrained(source.base, local_files_only=True, trust_remote_code=False)
@@ -118,7 +118,7 @@ def _check_targets(settings: LoraSettings, source: Source) -> None:
 
 
 def load_adapted(
-    config: TrainingConfig, source: Source, digest: str, checkpoint: Path | None
+    config: TrainingConfig, source: StartingModel, digest: str, checkpoint: Path | None
 ) -> tuple[AdaptedModel, FamilyProcessor]:
     """Load the base, frozen, in `feature_dtype`, and add AVIOT's parts and low-rank adapters, in float32.
 
@@ -142,7 +142,7 @@ def load_adapted(
     return model, FamilyProcessor(backbone, config.video.fps, config.video.max_frames, _square_tokens(backbone))
 
 
-def _adapter(config: TrainingConfig, source: Source, digest: str, width: int) -> Adapter:
+def _adapter(config: TrainingConfig, source: StartingModel, digest: str, width: int) -> Adapter:
     """Return the file that checkpoints of the run will have."""
     base = BaseModel(str(source.base.absolute()), source.family.family, digest)
     sampling = Sampling(config.video.fps, config.video.max_frames)

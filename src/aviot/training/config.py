@@ -1,6 +1,7 @@
 """All settings of a training run, checked when they are made; the defaults are the paper's."""
 
 import importlib.util
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -180,8 +181,8 @@ class TrainingConfig:
 
     `model` is the checkpoint to start from, `output` the run folder. `stage` selects the trained weights: "joint" is
     everything but the vision encoder, "compressor" only the compressor with its position and question projections.
-    `engine` names a file that configures FSDP2 or DeepSpeed (None: every process holds a replica of the model). `seed`
-    determines the order of the data, the ratios, and torch's random numbers. `compressor` has settings of
+    `parallelism` names a file that configures FSDP2 or DeepSpeed (None: every process holds a replica of the model).
+    `seed` determines the order of the data, the ratios, and torch's random numbers. `compressor` has settings of
     `CompressorConfig` for a model without one of its own.
     """
 
@@ -192,7 +193,7 @@ class TrainingConfig:
     precision: Precision = "bf16"
     seed: int = 0
     gradient_checkpointing: bool = True
-    engine: str | None = None
+    parallelism: str | None = None
     lora: LoraSettings | None = None
     compressor: dict[str, Any] | None = None
     cache: CacheConfig | None = None
@@ -207,8 +208,8 @@ class TrainingConfig:
         require_path(self, "model", "output")
         require_choice(self, "stage", Stage)
         require_choice(self, "precision", Precision)
-        if self.engine is not None:
-            require_path(self, "engine")
+        if self.parallelism is not None:
+            require_path(self, "parallelism")
         if not isinstance(self.gradient_checkpointing, bool):
             raise ValueError(f"gradient_checkpointing must be true or false, got {self.gradient_checkpointing!r}")
         if self.compressor is not None:
@@ -220,6 +221,8 @@ class TrainingConfig:
     def from_dict(cls, values: Mapping[str, Any]) -> "TrainingConfig":
         """Return a configuration from plain values; unknown keys, missing and wrong values raise ValueError."""
         values = dict(values)
+        if "engine" in values:
+            values = _renamed(values, "engine", "parallelism")
         data = _mapping(values.get("data"), "data")
         if "seed" in data:
             raise ValueError("data.seed follows from seed; remove it and set seed")
@@ -287,6 +290,14 @@ def _check_compressor(values: Any) -> None:
         CompressorConfig.from_dict(values)
     except (TypeError, ValueError) as error:
         raise ValueError(f"compressor: {error}") from error
+
+
+def _renamed(values: Mapping[str, Any], old: str, new: str) -> dict[str, Any]:
+    """Return settings of which one has its name of an earlier version, with a warning."""
+    if new in values:
+        raise ValueError(f"{old} is the former name of {new}; give {new} alone")
+    warnings.warn(f"the setting {old} is called {new} now", DeprecationWarning, stacklevel=4)
+    return {new if name == old else name: value for name, value in values.items()}
 
 
 def _mapping(value: Any, name: str) -> dict[str, Any]:

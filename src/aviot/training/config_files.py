@@ -1,4 +1,4 @@
-"""YAML files of a run: its configuration, with changes applied, and its parallelism engine."""
+"""YAML files of a run: its configuration, with changes applied, and its parallelism."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from aviot.data.checks import unique_keys_loader
 from aviot.training.config import MissingSetting, TrainingConfig
 from aviot.utils.files import write_durably
 
-EngineKind = Literal["replicas", "fsdp", "deepspeed"]
+ParallelismKind = Literal["replicas", "fsdp", "deepspeed"]
 MAX_VALUES = 100_000
 """Largest number of values in a configuration; aliases can make billions of ten lines."""
 
@@ -21,21 +21,21 @@ class ChangeError(ValueError):
 
 
 @dataclass(frozen=True)
-class Engine:
+class Parallelism:
     """A kind of parallelism, with the settings of the library that implements it."""
 
-    kind: EngineKind = "replicas"
+    kind: ParallelismKind = "replicas"
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """Return a short name; engines of different names store optimizer states differently."""
+        """Return a short name; parallelisms of different names store optimizer states differently."""
         if self.kind != "deepspeed":
             return self.kind
         return f"zero{self.settings['zero_optimization']['stage']}"
 
     def arguments(self) -> dict[str, Any]:
-        """Return this engine's keyword arguments of `TrainingArguments`."""
+        """Return its keyword arguments of `TrainingArguments`."""
         if self.kind == "fsdp":
             return {"fsdp": True, "fsdp_config": dict(self.settings)}
         return {"deepspeed": dict(self.settings)} if self.kind == "deepspeed" else {}
@@ -54,10 +54,10 @@ def read_config(path: str | Path, changes: Sequence[str] = ()) -> TrainingConfig
         raise ValueError(f"{path}: {error}") from error
 
 
-def read_engine(path: str | None) -> Engine:
-    """Read an engine file: one key, `fsdp` or `deepspeed`, with settings below it. None gives replicas."""
+def read_parallelism(path: str | None) -> Parallelism:
+    """Read a parallelism file: one key, `fsdp` or `deepspeed`, with settings below it. None gives replicas."""
     if path is None:
-        return Engine()
+        return Parallelism()
     values = read_yaml(path)
     if len(values) != 1 or not set(values) <= {"fsdp", "deepspeed"}:
         raise ValueError(f"{path} must hold one key, fsdp or deepspeed, got {', '.join(map(str, values)) or 'none'}")
@@ -67,7 +67,7 @@ def read_engine(path: str | None) -> Engine:
     zero = settings.get("zero_optimization")
     if kind == "deepspeed" and (not isinstance(zero, dict) or zero.get("stage") not in (1, 2, 3)):
         raise ValueError(f"{path}: deepspeed.zero_optimization.stage must be 1, 2 or 3")
-    return Engine(kind, settings)  # type: ignore[arg-type]
+    return Parallelism(kind, settings)  # type: ignore[arg-type]
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:

@@ -80,7 +80,7 @@ class GatherPreDecoder(TrainerCallback):
         if not all(weight.ds_persist for weight in weights):
             raise ValueError(
                 f"stage3_param_persistence_threshold must be at least {largest:,}, the largest weight before the "
-                "decoder; raise it in the engine's file"
+                "decoder; raise it in the parallelism file"
             )
         for part in _pre_decoder(model):
             for module in part.modules():

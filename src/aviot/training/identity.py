@@ -14,7 +14,7 @@ import torch
 from aviot.backbones.checkpoints.shards import read_shards
 from aviot.request import checkpoint_folder
 from aviot.training.config import TrainingConfig
-from aviot.training.config_files import Engine, write_yaml
+from aviot.training.config_files import Parallelism, write_yaml
 from aviot.training.manifest import MAX_MANIFEST_BYTES, RunReference, digest, hash_files
 from aviot.utils.files import write_durably
 from aviot.utils.machine import command_line, commit, machine, versions
@@ -34,7 +34,7 @@ _FREE = (
     "data.min_failures",
     "data.records",  # compared by fingerprint
     "data.video_root",
-    "engine",  # compared by name
+    "parallelism",  # compared by name
     "gradient_checkpointing",
     "held_out",  # does not affect weights or random states
     "loader",
@@ -115,7 +115,7 @@ def record_start(
         "processes": processes,
         "examples": examples,
         "data_fingerprint": identity["data fingerprint"],
-        "engine": identity["engine"],
+        "parallelism": identity["parallelism"],
     }
     starts = [*read_starts(run), json.loads(json.dumps(entry))]
     write_durably(run / RUN_FILE, json.dumps(starts, indent=2).encode() + b"\n")
@@ -129,7 +129,7 @@ def whole_model_digest(model: str) -> str:
 
 
 def run_identity(
-    config: TrainingConfig, engine: Engine, fingerprint: str, model_digest: str | None = None
+    config: TrainingConfig, parallelism: Parallelism, fingerprint: str, model_digest: str | None = None
 ) -> dict[str, Any]:
     """Return every setting that affects the trained weights, by dotted name; `model_digest` is the base model's."""
     settings = dict(_flatten(config.to_dict(), ""))
@@ -138,7 +138,7 @@ def run_identity(
         fixed.pop("model")  # a checkpoint holds all weights; with adapters the decoder's come from the base model
     if model_digest is not None:
         fixed[MODEL] = model_digest
-    return fixed | {"engine": engine.name, "data fingerprint": fingerprint}
+    return fixed | {"parallelism": parallelism.name, "data fingerprint": fingerprint}
 
 
 def adapter_identity(identity: Mapping[str, Any], family: str) -> dict[str, Any]:
@@ -161,6 +161,8 @@ def check_identity(checkpoint: Path, values: Mapping[str, Any]) -> None:
         ) from error
     current = json.loads(json.dumps(dict(values)))
     stored.setdefault(MODEL, current.get(MODEL))  # earlier versions did not write it
+    if "engine" in stored:  # its name in 0.1
+        stored["parallelism"] = stored.pop("engine")
     changed = [name for name in sorted({*stored, *current}) if stored.get(name) != current.get(name)]
     if changed:
         listing = "; ".join(f"{name} was {stored.get(name)!r}, is {current.get(name)!r}" for name in changed)

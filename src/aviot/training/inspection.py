@@ -21,9 +21,9 @@ from aviot.training.identity import FAMILY, IDENTITY_FILE
 from aviot.training.manifest import (
     MANIFEST_FILE,
     THREADS,
+    CheckpointManifestError,
     FileDigest,
     Manifest,
-    ManifestError,
     all_files,
     hash_files,
     read_manifest,
@@ -70,7 +70,7 @@ def inspect_checkpoint(checkpoint: Path) -> Inspection:
             return Inspection(checkpoint, known_step, None, tuple(_visible_problems(checkpoint, known_step)))
         manifest = read_manifest(checkpoint)
         problems = tuple(_problems(checkpoint, manifest, step))
-    except ManifestError as error:
+    except CheckpointManifestError as error:
         return Inspection(checkpoint, step or 0, None, (f"{MANIFEST_FILE}: {error}",))
     except OSError as error:
         return Inspection(checkpoint, step or 0, None, (f"it cannot be read ({error.strerror})",))
@@ -144,14 +144,14 @@ def _needed(settings: Mapping[str, Any], processes: int | None) -> Iterator[tupl
     is_adapter = settings.get(FAMILY) is not None
     yield from ((name,) for name in (ADAPTER_FILE if is_adapter else CONFIG_NAME, TRAINER_STATE_NAME, IDENTITY_FILE))
     yield (PARTS_FILE,) if is_adapter else (SAFE_WEIGHTS_NAME, SAFE_WEIGHTS_INDEX_NAME)
-    engine = str(settings.get("engine"))
-    if engine.startswith("zero"):  # its files may include the schedule
+    parallelism = str(settings.get("parallelism", settings.get("engine")))  # "engine": written by 0.1
+    if parallelism.startswith("zero"):  # its files may include the schedule
         yield ("latest",)
         for rank in range(processes or 1):
             yield (rf"global_step\d+/.*zero_pp_rank_{rank}_mp_rank_\d+_optim_states\.pt",)
     else:
         yield (SCHEDULER_NAME,)
-        yield (OPTIMIZER_NAME_BIN, "optimizer_0/.metadata") if engine == "fsdp" else (OPTIMIZER_NAME,)
+        yield (OPTIMIZER_NAME_BIN, "optimizer_0/.metadata") if parallelism == "fsdp" else (OPTIMIZER_NAME,)
     if processes is None:
         yield ("rng_state.pth", r"rng_state_\d+\.pth")
     elif processes == 1:

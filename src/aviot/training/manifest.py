@@ -27,7 +27,7 @@ Ledger = dict[int, str]
 """SHA-256 of each checkpoint's manifest, by step."""
 
 
-class ManifestError(ValueError):
+class CheckpointManifestError(ValueError):
     """A manifest that cannot be read or trusted; the message is the reason."""
 
 
@@ -69,7 +69,7 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Manifest":
-        """Read a manifest back; ManifestError if it was truncated or changed."""
+        """Read a manifest back; CheckpointManifestError if it was truncated or changed."""
         try:
             values = json.loads(data)
             expected = values.pop("sha256")
@@ -80,14 +80,14 @@ class Manifest:
             files = {_checked_name(name): FileDigest(**file) for name, file in values["files"].items()}
             manifest = cls(int(values["step"]), int(values["processes"]), RunReference(**values["run"]), files)
             return manifest if manifest.processes > 0 else _reject("it was changed")
-        except ManifestError:
+        except CheckpointManifestError:
             raise
         except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
-            raise ManifestError("it was truncated or changed") from error
+            raise CheckpointManifestError("it was truncated or changed") from error
 
 
 def read_manifest(checkpoint: Path) -> Manifest:
-    """Read a checkpoint's manifest; ManifestError if it is missing or cannot be trusted."""
+    """Read a checkpoint's manifest; CheckpointManifestError if it is missing or cannot be trusted."""
     return Manifest.from_bytes(_manifest_bytes(checkpoint))
 
 
@@ -100,7 +100,7 @@ def manifest_digest(checkpoint: Path) -> str | None:
     """Return the SHA-256 of a checkpoint's manifest; None if it cannot be read."""
     try:
         return hashlib.sha256(_manifest_bytes(checkpoint)).hexdigest()
-    except ManifestError:
+    except CheckpointManifestError:
         return None
 
 
@@ -156,12 +156,12 @@ def _manifest_bytes(checkpoint: Path) -> bytes:
     path = checkpoint / MANIFEST_FILE
     try:
         if path.is_symlink() or not path.is_file():
-            raise ManifestError("it is not a regular file")
+            raise CheckpointManifestError("it is not a regular file")
         if path.stat().st_size > MAX_MANIFEST_BYTES:
-            raise ManifestError(f"it is larger than {MAX_MANIFEST_BYTES:,} bytes")
+            raise CheckpointManifestError(f"it is larger than {MAX_MANIFEST_BYTES:,} bytes")
         return path.read_bytes()
     except OSError as error:
-        raise ManifestError(f"it cannot be read ({error.strerror})") from error
+        raise CheckpointManifestError(f"it cannot be read ({error.strerror})") from error
 
 
 def _hash(path: Path) -> FileDigest:
@@ -171,7 +171,7 @@ def _hash(path: Path) -> FileDigest:
 
 
 def _reject(reason: str) -> NoReturn:
-    raise ManifestError(reason)
+    raise CheckpointManifestError(reason)
 
 
 def _writer_rank(name: str) -> int:
@@ -184,5 +184,5 @@ def _checked_name(name: str) -> str:
     """Return a listed path after checking that it is inside the checkpoint."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or str(path) != name or name in (".", MANIFEST_FILE) or "\0" in name:
-        raise ManifestError("it was changed: it lists files elsewhere")
+        raise CheckpointManifestError("it was changed: it lists files elsewhere")
     return name

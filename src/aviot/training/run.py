@@ -14,9 +14,9 @@ from transformers import PrinterCallback, TrainerCallback, TrainingArguments
 
 from aviot.data import BatchLayout, Corpus, DataError
 from aviot.training import saving
-from aviot.training.adapted_setup import Source, check_trainable, load_adapted
+from aviot.training.adapted_setup import StartingModel, check_trainable, load_adapted
 from aviot.training.config import TrainingConfig, require_trackers
-from aviot.training.config_files import Engine, read_engine
+from aviot.training.config_files import Parallelism, read_parallelism
 from aviot.training.datasets import open_held_out, training_data
 from aviot.training.distributed import GatherPreDecoder, decide_on_rank_zero
 from aviot.training.identity import (
@@ -49,11 +49,11 @@ class RunSetup:
     """A run's configuration with its parallelism, the Trainer's arguments, its start point, and its first model."""
 
     config: TrainingConfig
-    engine: Engine
+    parallelism: Parallelism
     layout: BatchLayout
     arguments: TrainingArguments
     start: StartPoint
-    source: Source
+    source: StartingModel
 
     @property
     def folder(self) -> Path:
@@ -70,12 +70,12 @@ def train(
 ) -> Path:
     """Start or resume a run and return its last checkpoint; TrainingInterrupted if a signal ended the run."""
     require_trackers(config.logging.report_to)
-    engine, layout = read_engine(config.engine), layout_here(config)
-    source = check_trainable(config, engine)
-    arguments = training_arguments(config, engine, layout)
+    parallelism, layout = read_parallelism(config.parallelism), layout_here(config)
+    source = check_trainable(config, parallelism)
+    arguments = training_arguments(config, parallelism, layout)
     with ExitStack() as locks:
         start = decide_on_rank_zero(lambda: _claim(Path(config.output), resume, locks))
-        return _train(RunSetup(config, engine, layout, arguments, start, source), callbacks, report)
+        return _train(RunSetup(config, parallelism, layout, arguments, start, source), callbacks, report)
 
 
 def layout_here(config: TrainingConfig) -> BatchLayout:
@@ -85,11 +85,11 @@ def layout_here(config: TrainingConfig) -> BatchLayout:
     return BatchLayout(chosen.global_batch, chosen.micro_batch, world.processes, world.rank)
 
 
-def training_arguments(config: TrainingConfig, engine: Engine, layout: BatchLayout) -> TrainingArguments:
+def training_arguments(config: TrainingConfig, parallelism: Parallelism, layout: BatchLayout) -> TrainingArguments:
     """Return a configuration as the Trainer's arguments; making them joins the process group."""
-    if engine.kind != "replicas" and "RANK" not in os.environ:
+    if parallelism.kind != "replicas" and "RANK" not in os.environ:
         raise ValueError(
-            f"{engine.name} needs several processes, got one; start the run with torchrun, or set engine=null"
+            f"{parallelism.name} needs several processes, got one; start the run with torchrun, or set parallelism=null"
         )
     chosen, gpu = config.optimization, torch.cuda.is_available()
     arguments: dict[str, Any] = {
@@ -122,7 +122,7 @@ def training_arguments(config: TrainingConfig, engine: Engine, layout: BatchLayo
     }
     if config.held_out is not None:
         arguments |= {"eval_strategy": "steps", "eval_steps": config.held_out.every}
-    made = TrainingArguments(**arguments, **engine.arguments())
+    made = TrainingArguments(**arguments, **parallelism.arguments())
     if layout.ranks == 1 and made.n_gpu > 1:
         made._n_gpu = 1  # otherwise the Trainer uses DataParallel; several GPUs need torchrun
     return made
@@ -143,7 +143,7 @@ def _train(setup: RunSetup, callbacks: Sequence[TrainerCallback], report: Report
     with setup.arguments.main_process_first(local=False, desc="reading records"):
         corpus, held_out = Corpus.open(config.data), open_held_out(config)
     model_digest = decide_on_rank_zero(lambda: base_model_digest(config, setup.source))
-    identity = run_identity(config, setup.engine, corpus.fingerprint, model_digest)
+    identity = run_identity(config, setup.parallelism, corpus.fingerprint, model_digest)
     if setup.source.writes_adapters:
         identity = adapter_identity(identity, setup.source.family.family)
     if start.checkpoint is not None:
@@ -162,7 +162,7 @@ def _train(setup: RunSetup, callbacks: Sequence[TrainerCallback], report: Report
     return last
 
 
-def base_model_digest(config: TrainingConfig, source: Source) -> str | None:
+def base_model_digest(config: TrainingConfig, source: StartingModel) -> str | None:
     """Hash the weights that a resumed run loads again: all of an adapter's base, or with LoRA those of the decoder."""
     if source.writes_adapters:
         return source.digest()
@@ -183,7 +183,7 @@ def _warn_of_other_processes(setup: RunSetup) -> None:
 
 def _own_callbacks(setup: RunSetup, stop: StopOnSignal, display: ProgressDisplay) -> list[TrainerCallback]:
     """Return the callbacks of every run, in the order in which they have to be called."""
-    return [*([GatherPreDecoder()] if setup.engine.name == "zero3" else []), stop, LogLastStep(), display]
+    return [*([GatherPreDecoder()] if setup.parallelism.name == "zero3" else []), stop, LogLastStep(), display]
 
 
 def _make_trainer(

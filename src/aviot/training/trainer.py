@@ -54,7 +54,7 @@ class AviotTrainer(Trainer):
         )
         if self.args.fsdp and not self.is_fsdp_enabled:
             raise ValueError(
-                "fsdp needs several processes with a GPU each; start more with torchrun, or set engine=null"
+                "fsdp needs several processes with a GPU each; start more with torchrun, or set parallelism=null"
             )
         if self.is_fsdp_enabled and args.bf16:
             self.accelerator.state.fsdp_plugin.mixed_precision_policy = fsdp_precision_policy()

@@ -7,6 +7,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from aviot.utils.moved import RENAMED, renamed
+
 
 def lazy_names(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return a package's `__getattr__`, `__dir__` and `__all__`, read from the `__init__.pyi` beside its file.
@@ -19,6 +21,8 @@ def lazy_names(package: str, file: str) -> tuple[Callable[[str], Any], Callable[
     def attribute(name: str) -> Any:
         if name in homes:
             return getattr(import_module(homes[name]), name)
+        if name in RENAMED.get(package, {}):
+            return renamed(package)(name)
         if not name.startswith("_") and find_spec(f"{package}.{name}") is not None:
             return import_module(f"{package}.{name}")
         raise AttributeError(f"module {package!r} has no attribute {name!r}")

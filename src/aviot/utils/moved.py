@@ -1,13 +1,14 @@
-"""Modules that have moved, importable under their old names with a deprecation warning."""
+"""Modules and names that have moved, importable under their old names with a deprecation warning."""
 
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_loader
 from types import ModuleType
+from typing import Any
 
 MOVED = {
     "aviot.backbones.checkpoints.documents": "aviot.backbones.checkpoints.folder",
@@ -207,6 +208,16 @@ MOVED = {
 }
 """Old and new names of modules and packages; modules inside a package move with it."""
 
+RENAMED = {
+    "aviot.corpus.config": {"BatchConfig": "CorpusConfig"},
+    "aviot.data": {"EncodedVideo": "CachedVideo"},
+    "aviot.data.feature_cache": {"EncodedVideo": "CachedVideo"},
+    "aviot.video": {"Source": "VideoSource"},
+    "aviot.video.read": {"Source": "VideoSource"},
+    "aviot_lab.world": {"Batch": "WorldBatch"},
+}
+"""Old and new names of what a module or package exports."""
+
 
 def new_name(name: str) -> str | None:
     """Return where a module has moved to, or None; the longest entry of the table decides."""
@@ -214,6 +225,19 @@ def new_name(name: str) -> str | None:
         if name == old or name.startswith(f"{old}."):
             return MOVED[old] + name[len(old) :]
     return None
+
+
+def renamed(module: str) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a module in `RENAMED`."""
+
+    def attribute(name: str) -> Any:
+        new = RENAMED[module].get(name)
+        if new is None:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        warnings.warn(f"{module}.{name} is called {new} now", DeprecationWarning, stacklevel=2)
+        return getattr(import_module(module), new)
+
+    return attribute
 
 
 class MovedModules(MetaPathFinder, Loader):

@@ -10,6 +10,6 @@ from aviot.video.frames import Video as Video
 from aviot.video.isolated import read_isolated as read_isolated
 from aviot.video.isolated import stop_reading as stop_reading
 from aviot.video.patch_scaling import PatchScaling as PatchScaling
-from aviot.video.read import Source as Source
+from aviot.video.read import VideoSource as VideoSource
 from aviot.video.read import read_video as read_video
 from aviot.video.sampling import Sampling as Sampling

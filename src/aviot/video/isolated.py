@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from aviot.video.checks import DEFAULT_LIMITS, ReadLimits, VideoError, reason
 from aviot.video.frames import Scaling, Video
 from aviot.video.patch_scaling import PatchScaling
-from aviot.video.read import Source, read_video
+from aviot.video.read import VideoSource, read_video
 from aviot.video.sampling import DEFAULT_FPS, DEFAULT_MAX_FRAMES, Sampling, check_rate
 from aviot.video.worker import PREFIX_BYTES, InvalidReply, parse_header, rebuild_video, unpack_prefix
 
@@ -217,7 +217,7 @@ def stop_reading() -> None:
 
 
 def read_isolated(
-    source: Source,
+    source: VideoSource,
     *,
     fps: float = DEFAULT_FPS,
     max_frames: int = DEFAULT_MAX_FRAMES,

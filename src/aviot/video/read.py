@@ -10,13 +10,15 @@ from typing import TypeAlias
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from aviot.utils.moved import renamed
 from aviot.video.checks import DEFAULT_LIMITS, MAX_PIXELS, ReadLimits, VideoError, check_source, find_images, reason
 from aviot.video.frames import FrameBuffer, Frames, Picture, Transform, Video, is_tensor
 from aviot.video.sampling import DEFAULT_FPS, DEFAULT_MAX_FRAMES, Sampling, Timeline, check_rate
 
+__getattr__ = renamed(__name__)
 logger = logging.getLogger(__name__)
 
-Source: TypeAlias = str | os.PathLike[str] | Frames
+VideoSource: TypeAlias = str | os.PathLike[str] | Frames
 
 ARRAY_NAME = "array"
 """Name of a video that was read from memory."""
@@ -25,7 +27,7 @@ IMAGE_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 
 
 def read_video(
-    source: Source,
+    source: VideoSource,
     *,
     fps: float = DEFAULT_FPS,
     max_frames: int = DEFAULT_MAX_FRAMES,
@@ -64,7 +66,7 @@ def read_video(
 
 
 def _read(
-    source: Source, sampling: Sampling, transform: Transform | None, source_fps: float | None, limits: ReadLimits
+    source: VideoSource, sampling: Sampling, transform: Transform | None, source_fps: float | None, limits: ReadLimits
 ) -> Video:
     """Choose the reader by the kind of source."""
     if isinstance(source, np.ndarray) or is_tensor(source):

@@ -15,17 +15,19 @@ from aviot.scenes import (
     save,
     tracks,
 )
+from aviot.utils.moved import renamed
 from aviot_lab.world.description import descriptions, frame_descriptions
 from aviot_lab.world.grammar import vocabulary
 from aviot_lab.world.questions import FAMILIES, Question
 from aviot_lab.world.words import SPLITS, own_looks
-from aviot_lab.world.world import Batch, World, WorldConfig, demo_scene
+from aviot_lab.world.world import World, WorldBatch, WorldConfig, demo_scene
+
+__getattr__ = renamed(__name__)
 
 __all__ = [
     "FAMILIES",
     "SPLITS",
     "Actor",
-    "Batch",
     "Clips",
     "Evidence",
     "Plot",
@@ -35,6 +37,7 @@ __all__ = [
     "Split",
     "Tracks",
     "World",
+    "WorldBatch",
     "WorldConfig",
     "demo_scene",
     "descriptions",

@@ -68,7 +68,7 @@ def check_frames(count: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Batch:
+class WorldBatch:
     """Scenes, their pixels, and the questions of each scene: at least one, that of its main plot first."""
 
     scenes: tuple[Scene, ...]
@@ -132,18 +132,18 @@ class World:
 
     def batch(
         self, split: Split, position: int, size: int, device: torch.device | str = "cpu", frames: int | None = None
-    ) -> Batch:
+    ) -> WorldBatch:
         """Return scenes `position` to `position + size - 1`, rendered, with their questions.
 
         All have the same length: `frames`, or the length of the first.
         """
         length = self.scene(split, position).frames if frames is None else frames
         scenes = tuple(self.scene(split, index, length) for index in range(position, position + size))
-        return Batch(scenes, render(scenes, device), tuple(self.questions(scene) for scene in scenes))
+        return WorldBatch(scenes, render(scenes, device), tuple(self.questions(scene) for scene in scenes))
 
     def stream(
         self, split: Split, size: int, device: torch.device | str = "cpu", position: int = 0, frames: int | None = None
-    ) -> Iterator[Batch]:
+    ) -> Iterator[WorldBatch]:
         """Yield batches without end from a position on, so that a resumed run continues where it stopped."""
         while True:
             yield self.batch(split, position, size, device, frames)

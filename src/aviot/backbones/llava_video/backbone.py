@@ -23,7 +23,7 @@ from aviot.backbones.base import (
     VideoShape,
 )
 from aviot.backbones.checkpoints.folder import CheckpointError
-from aviot.backbones.llava_video.checkpoint import read_source
+from aviot.backbones.llava_video.checkpoint import read_checkpoint_folder
 from aviot.backbones.llava_video.configuration import AviotConfig
 from aviot.backbones.llava_video.features_to_tokens import STRUCTURE
 from aviot.backbones.llava_video.layouts import LAYOUT_OF_TYPE
@@ -80,12 +80,12 @@ class LlavaVideo(Backbone):
         def prompt(question: str, span: tuple[int, int] | None) -> str:
             return chat_prompt(question, 1.0, (0.0, 0.5), span=span).text
 
-        return StoredBackbone(Budget(ratio=read_source(folder).config.ratio), sampling, prompt)
+        return StoredBackbone(Budget(ratio=read_checkpoint_folder(folder).config.ratio), sampling, prompt)
 
     @classmethod
     def shape_of(cls, folder: Path, frames: int, size: tuple[int, int]) -> VideoShape:
         """Return the numbers of tokens, which do not depend on the size of a video's frames."""
-        return VideoShape(_decoder(read_source(folder).config), frames)
+        return VideoShape(_decoder(read_checkpoint_folder(folder).config), frames)
 
     @property
     def default_budget(self) -> Budget:

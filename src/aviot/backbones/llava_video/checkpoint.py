@@ -35,7 +35,7 @@ _LAYER = re.compile(r"(model\.language_model\.layers|model\.vision_tower\.encode
 
 
 @dataclass(frozen=True)
-class Source:
+class CheckpointFolder:
     """A checkpoint folder, its layout and its config; no weights."""
 
     folder: Path
@@ -43,7 +43,7 @@ class Source:
     config: AviotConfig
 
 
-def read_source(folder: Path) -> Source:
+def read_checkpoint_folder(folder: Path) -> CheckpointFolder:
     """Return a folder's layout and config; refuse code, kernels and adapters that its files name."""
     if not folder.is_dir():
         raise CheckpointError(f"{folder}: no such folder; expected a checkpoint with config.json and safetensors")
@@ -55,7 +55,7 @@ def read_source(folder: Path) -> Source:
         raise CheckpointError(f"{path}: model_type must be one of {known}, got {quoted(values.get('model_type'))}")
     refuse_foreign_code(folder)
     try:
-        return Source(folder, layout, our_config(folder, layout, values))
+        return CheckpointFolder(folder, layout, our_config(folder, layout, values))
     except CheckpointError:
         raise
     except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError, StrictDataclassError) as error:
@@ -63,20 +63,20 @@ def read_source(folder: Path) -> Source:
         raise CheckpointError(f"{path} does not describe a model ({type(error).__name__}: {reason})") from error
 
 
-def our_names(source: Source, shards: Shards) -> dict[str, str]:
+def our_names(checkpoint: CheckpointFolder, shards: Shards) -> dict[str, str]:
     """Return the stored name of every tensor that is needed, by our name of it."""
-    layers = source.config.vision_config.num_hidden_layers
-    named = {our_name(name, source.layout, layers): name for name in shards.shapes}
+    layers = checkpoint.config.vision_config.num_hidden_layers
+    named = {our_name(name, checkpoint.layout, layers): name for name in shards.shapes}
     return {ours: name for ours, name in named.items() if ours is not None}
 
 
-def check_sizes(source: Source, shards: Shards) -> None:
+def check_sizes(checkpoint: CheckpointFolder, shards: Shards) -> None:
     """Refuse a config whose sizes differ from those of the weights, before anything of that size is built."""
-    shapes = {ours: shards.shapes[name] for ours, name in our_names(source, shards).items()}
+    shapes = {ours: shards.shapes[name] for ours, name in our_names(checkpoint, shards).items()}
     try:
-        _compare_sizes(source.config, shapes)
+        _compare_sizes(checkpoint.config, shapes)
     except ValueError as error:
-        raise CheckpointError(f"{source.folder / 'config.json'} does not describe its weights: {error}") from error
+        raise CheckpointError(f"{checkpoint.folder / 'config.json'} does not describe its weights: {error}") from error
 
 
 def _compare_sizes(config: AviotConfig, shapes: Shapes) -> None:
@@ -153,11 +153,13 @@ def _check_count(field: str, configured: int, stored: int) -> None:
         raise ValueError(f"{field} is {configured:,}, but the weights hold {stored:,} layers")
 
 
-def check_tensors(source: Source, shards: Shards, expected: Mapping[str, tuple[int, ...]]) -> dict[str, str]:
+def check_tensors(
+    checkpoint: CheckpointFolder, shards: Shards, expected: Mapping[str, tuple[int, ...]]
+) -> dict[str, str]:
     """Return the stored name of each of our tensors; the error names all missing, unexpected and misshapen ones."""
-    stored = our_names(source, shards)
-    optional = FRESH if source.layout == "llava-video" else ()
-    if source.config.tie_word_embeddings:
+    stored = our_names(checkpoint, shards)
+    optional = FRESH if checkpoint.layout == "llava-video" else ()
+    if checkpoint.config.tie_word_embeddings:
         optional = (*optional, "lm_head.")
     missing = [name for name in expected if name not in stored and not name.startswith(tuple(optional))]
     unexpected = [stored[name] for name in stored if name not in expected]
@@ -172,7 +174,7 @@ def check_tensors(source: Source, shards: Shards, expected: Mapping[str, tuple[i
         if names
     ]
     if problems:
-        raise CheckpointError(f"{source.folder} does not fit its config. " + ". ".join(problems))
+        raise CheckpointError(f"{checkpoint.folder} does not fit its config. " + ". ".join(problems))
     check_floating(shards, stored.values())
     return stored
 

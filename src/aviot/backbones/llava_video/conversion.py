@@ -18,11 +18,11 @@ from aviot.backbones.llava_video.auxiliary_files import GENERATION_FILE, read_ge
 from aviot.backbones.llava_video.checkpoint import (
     FRESH,
     FRESH_START,
-    Source,
+    CheckpointFolder,
     check_sizes,
     check_tensors,
     expected_tensors,
-    read_source,
+    read_checkpoint_folder,
 )
 from aviot.backbones.llava_video.layouts import Layout
 from aviot.backbones.llava_video.model import fresh_weights
@@ -44,21 +44,21 @@ def convert_checkpoint(source_folder: Path, target: Path) -> Iterator[tuple[int,
     if target.exists():
         raise CheckpointError(f"{target} exists already; name a new folder")
     check_folder(target.parent, ELSEWHERE)
-    source = read_source(source_folder)
+    checkpoint = read_checkpoint_folder(source_folder)
     shards = read_shards(source_folder)
-    check_sizes(source, shards)
-    stored = check_tensors(source, shards, expected_tensors(AviotForConditionalGeneration, source.config))
-    parts: list[Any] = [source.config, AviotProcessor.from_pretrained(source_folder)]
+    check_sizes(checkpoint, shards)
+    stored = check_tensors(checkpoint, shards, expected_tensors(AviotForConditionalGeneration, checkpoint.config))
+    parts: list[Any] = [checkpoint.config, AviotProcessor.from_pretrained(source_folder)]
     if (source_folder / GENERATION_FILE).is_file():
-        parts.append(read_generation_settings(source_folder, source.config))
-    source.config.architectures = [AviotForConditionalGeneration.__name__]
+        parts.append(read_generation_settings(source_folder, checkpoint.config))
+    checkpoint.config.architectures = [AviotForConditionalGeneration.__name__]
     made = [folder for folder in target.parents if not folder.exists()]
     _check_space(made[-1].parent if made else target.parent, sum(path.stat().st_size for path in shards.paths))
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
     try:
         with explain_write_errors(target, FREE_SPACE):
             partial.mkdir(parents=True)
-            yield from _write_shards(source, shards, stored, partial)
+            yield from _write_shards(checkpoint, shards, stored, partial)
             for part in parts:
                 part.save_pretrained(partial)
             partial.rename(target)
@@ -88,7 +88,7 @@ def describe_conversion(source_folder: Path, target: Path) -> Conversion:
     return Conversion(
         source=str(source_folder),
         target=str(target),
-        layout=read_source(source_folder).layout,
+        layout=read_checkpoint_folder(source_folder).layout,
         shards=len(written.paths),
         tensors=len(written.shapes),
         bytes=sum(path.stat().st_size for path in written.paths),
@@ -104,11 +104,13 @@ def _check_space(folder: Path, needed: int) -> None:
         )
 
 
-def _write_shards(source: Source, shards: Shards, stored: dict[str, str], folder: Path) -> Iterator[tuple[int, int]]:
+def _write_shards(
+    checkpoint: CheckpointFolder, shards: Shards, stored: dict[str, str], folder: Path
+) -> Iterator[tuple[int, int]]:
     ours = {theirs: name for name, theirs in stored.items()}
-    fresh = {} if any(name.startswith(FRESH) for name in stored) else fresh_weights(source.config)
+    fresh = {} if any(name.startswith(FRESH) for name in stored) else fresh_weights(checkpoint.config)
     if fresh:
-        logger.warning(FRESH_START, source.folder)
+        logger.warning(FRESH_START, checkpoint.folder)
     count = len(shards.paths) + bool(fresh)
     weight_map: dict[str, str] = {}
     total, dtype = 0, torch.float32

@@ -23,7 +23,7 @@ from aviot.backbones.llava_video.checkpoint import (
     check_tensors,
     expected_tensors,
     load_renamed,
-    read_source,
+    read_checkpoint_folder,
 )
 from aviot.backbones.llava_video.configuration import AviotConfig
 from aviot.backbones.llava_video.model import AviotModel, AviotPreTrainedModel, fresh_weights
@@ -95,25 +95,25 @@ class AviotForConditionalGeneration(AviotPreTrainedModel, GenerationMixin):
             return super().from_pretrained(None, *args, trust_remote_code=False, **kwargs)
         origin = {name: kwargs.pop(name) for name in ORIGIN if name in kwargs}
         folder = resolve_folder(pretrained_model_name_or_path, **origin)
-        source = read_source(folder)
+        checkpoint = read_checkpoint_folder(folder)
         if "config" in kwargs:
-            source = replace(source, config=kwargs.pop("config"))
-        check_sizes(source, shards := read_shards(folder))
-        stored = check_tensors(source, shards, expected_tensors(cls, source.config))
-        settings = kwargs.pop("generation_config", None) or read_generation_settings(folder, source.config)
+            checkpoint = replace(checkpoint, config=kwargs.pop("config"))
+        check_sizes(checkpoint, shards := read_shards(folder))
+        stored = check_tensors(checkpoint, shards, expected_tensors(cls, checkpoint.config))
+        settings = kwargs.pop("generation_config", None) or read_generation_settings(folder, checkpoint.config)
         options: dict[str, Any] = {"use_safetensors": True, "trust_remote_code": False, "local_files_only": True}
-        if source.layout == "aviot":
-            options |= {"config": source.config, "generation_config": settings}
+        if checkpoint.layout == "aviot":
+            options |= {"config": checkpoint.config, "generation_config": settings}
             return super().from_pretrained(folder, *args, **kwargs | options)
         state = load_renamed(shards, stored)
-        if source.layout == "llava-video":
-            state |= fresh_weights(source.config)
+        if checkpoint.layout == "llava-video":
+            state |= fresh_weights(checkpoint.config)
             logger.warning(FRESH_START, folder)
-        loaded = super().from_pretrained(None, *args, **kwargs | options, config=source.config, state_dict=state)
+        loaded = super().from_pretrained(None, *args, **kwargs | options, config=checkpoint.config, state_dict=state)
         model = loaded[0] if isinstance(loaded, tuple) else loaded
         model.name_or_path = str(folder)
         model.generation_config = settings
-        model.starts_fresh = source.layout == "llava-video"
+        model.starts_fresh = checkpoint.layout == "llava-video"
         return loaded
 
     def forward(

@@ -16,7 +16,7 @@ from aviot.backbones.checkpoints.folder import ORIGIN, CheckpointError, read_jso
 from aviot.backbones.checkpoints.foreign_code import refuse_trust
 from aviot.backbones.checkpoints.shards import has_weights, read_shards
 from aviot.backbones.llava_video.auxiliary_files import is_tokenizers_error, load_tokenizer
-from aviot.backbones.llava_video.checkpoint import check_sizes, read_source
+from aviot.backbones.llava_video.checkpoint import check_sizes, read_checkpoint_folder
 from aviot.backbones.llava_video.configuration import VIDEO_PLACEHOLDER
 from aviot.backbones.llava_video.prompt import (
     ChatPrompt,
@@ -91,10 +91,10 @@ class AviotProcessor(ProcessorMixin):
         origin = {name: kwargs.pop(name) for name in ORIGIN if name in kwargs}
         given = {name: kwargs.pop(name) for name in SETTINGS if name in kwargs}
         folder = resolve_folder(pretrained_model_name_or_path, **origin)
-        source = read_source(folder)
+        checkpoint = read_checkpoint_folder(folder)
         if has_weights(folder):
-            check_sizes(source, read_shards(folder))
-        config = source.config
+            check_sizes(checkpoint, read_shards(folder))
+        config = checkpoint.config
         tokenizer = load_tokenizer(folder, config, kwargs)
         side = config.vision_config.image_size
         stored: dict[str, Any] = {"image_size": side}

@@ -46,13 +46,13 @@ class SampleTokens(TokenCounts):
 
 
 class Aviot(lmms):
-    """A checkpoint at one ratio with one compressor, as `--model_args` say.
+    """A checkpoint at one ratio with one method, as `--model_args` say.
 
     `pretrained` is the folder of a checkpoint of any family, or a name on the hub that is in its cache here (with
     `download=True` it is fetched); `dtype`, `device_map` and `quantization` are those of `VideoLM.from_pretrained`.
-    `ratio` (the checkpoint's if not given), `compressor` (a name in `aviot.methods.names()`), `fps`, `max_frames` and
-    `frames` are those of `aviot evaluate`. `manifest` names a JSON file that gets what ran. `--batch_size` questions of
-    a video are asked at a time.
+    `ratio` (the checkpoint's if not given), `method` (a name in `aviot.methods.names()`; `compressor` is its former
+    name), `fps`, `max_frames` and `frames` are those of `aviot evaluate`. `manifest` names a JSON file that gets what
+    ran. `--batch_size` questions of a video are asked at a time.
     """
 
     is_simple = False
@@ -61,7 +61,7 @@ class Aviot(lmms):
         self,
         pretrained: str,
         ratio: float | None = None,
-        compressor: str = DEFAULT,
+        method: str = DEFAULT,
         fps: float | None = None,
         max_frames: int | None = None,
         frames: int | None = None,
@@ -72,6 +72,7 @@ class Aviot(lmms):
         device_map: str | None = None,
         quantization: Literal["4bit", "8bit"] | None = None,
         download: bool = False,
+        compressor: str | None = None,
     ) -> None:
         super().__init__()
         sampling = {"fps": fps, "max_frames": max_frames, "frames": frames}
@@ -80,7 +81,7 @@ class Aviot(lmms):
             model=resolve_folder(pretrained, download=download),
             out=Path(),
             ratios=() if ratio is None else (float(ratio),),
-            compressors=(compressor,),
+            methods=(method if compressor is None else compressor,),
             sampling=sampling,
             batch=_batch(batch_size),
             loading=LoadOptions(dtype, device_map, quantization),

@@ -56,7 +56,7 @@ def paper_score(benchmark: str, sampling: str, setting: Setting, part: str | Non
         if table["sampling"] != sampling or table.get("benchmark") != (benchmark if part else None):
             continue
         ratio = "" if setting.ratio is None else f"{setting.ratio:g}"
-        score = table["scores"].get(setting.compressor, {}).get(ratio, {}).get(part or benchmark)
+        score = table["scores"].get(setting.method, {}).get(ratio, {}).get(part or benchmark)
         if score is not None:
             return PaperScore(score, f"{table['title']} ({table['label']})")
     return None
@@ -117,7 +117,7 @@ def compare(
     benchmark: Benchmark, rows: Sequence[Row], sampling: str, *, is_limited: bool = False
 ) -> list[BenchmarkScore]:
     """Return the scores of every setting on the whole benchmark, then on each of its parts if it has several."""
-    settings = {row["setting"]: Setting(row["compressor"], row["ratio"], row.get("other")) for row in rows}
+    settings = {row["setting"]: Setting(row["method"], row["ratio"], row.get("other")) for row in rows}
     whole = [
         _score(benchmark, None, [row for row in rows if row["setting"] == name], setting, sampling)
         for name, setting in settings.items()

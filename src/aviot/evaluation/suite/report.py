@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aviot.backbones.llava_video.checkpoint import read_source
+from aviot.backbones.llava_video.checkpoint import read_checkpoint_folder
 from aviot.evaluation.intervals import Interval
 from aviot.evaluation.report import markdown_text
 from aviot.evaluation.suite.comparison import BenchmarkScore, SettingDifference, paper_sweep
@@ -66,7 +66,7 @@ class SuiteReport:
 
 def match_model(folder: Path) -> ModelMatch:
     """Compare a checkpoint's sizes with those of the paper's model."""
-    config = read_source(folder).config
+    config = read_checkpoint_folder(folder).config
     parts = (
         ("decoder", config.text_config, _TEXT),
         ("encoder", config.vision_config, _VISION),

@@ -27,7 +27,7 @@ const budgets = (report, views) => {
         return bar(share / most, `${given} (${percent(share)})`, `series${views.indexOf(view)}`);
       })]);
     return tableOf(`Stage ${stage + 1}: ${counted(path[stage], "source")} become ${path[stage + 1]}`,
-      ["Segment", ...views.map((view) => (report.conditioned ? `For ${viewName(report, view)}` : report.compressor))], rows);
+      ["Segment", ...views.map((view) => (report.conditioned ? `For ${viewName(report, view)}` : report.method))], rows);
   });
   const lead = staged
     ? "Compression goes in stages. Each stage cuts time into equal segments and decides how many supports each segment may have. A question can move supports to where it is answered; the total stays the same."

@@ -50,6 +50,6 @@ const checksPanel = (report, views) =>
   part("checks", "Can these numbers be trusted?",
     "They are not an estimate of attention: they are the weights the compressed picture was computed with. When this page was made they were checked against each other and against the compressed features; what is left is rounding.",
     tableOf("Largest departures found", ["Compressed for", "Rows from adding up to 1", "ω from the mean over positions", "Paths from adding up to the whole", "Features rebuilt from the weights (relative)", "Shares of the paths", "Drawn as maps"],
-      views.map((view) => [report.conditioned ? viewName(report, view) : report.compressor, small(view.raw.checks.row_sums), small(view.raw.checks.frame_means), small(view.raw.checks.paths), small(view.raw.checks.rebuilt),
+      views.map((view) => [report.conditioned ? viewName(report, view) : report.method, small(view.raw.checks.row_sums), small(view.raw.checks.frame_means), small(view.raw.checks.paths), small(view.raw.checks.rebuilt),
         view.paths.length > 1 ? view.paths.map((name, n) => `${name} ${percent(view.raw.shares[n])}`).join(", ") : "–", percent(view.raw.kept_mass)]), "checked"),
     el("p", { class: "note" }, "Shares of frames are exact (float32). Maps are drawn in 256 steps of their own largest value; outlines and figures of agreement come from the exact ones. The export as a safetensors file has every number exactly."));

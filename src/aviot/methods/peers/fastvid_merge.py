@@ -35,7 +35,7 @@ class Anchors(NamedTuple):
         return self.frames[:, None] * patches + self.patch
 
 
-class Batch(NamedTuple):
+class SpanBatch(NamedTuple):
     """Spans of one length, with equally many anchor frames each."""
 
     frames: Int[Tensor, "G L"]
@@ -52,7 +52,7 @@ class Absorbed:
     mean: Float[Tensor, "g m k C"]
 
 
-def batches(anchors: Anchors) -> Iterator[Batch]:
+def batches(anchors: Anchors) -> Iterator[SpanBatch]:
     """Group anchor frames by span, and spans by their length and number of anchor frames."""
     device = anchors.frames.device
     members: dict[Span, list[int]] = defaultdict(list)
@@ -64,7 +64,7 @@ def batches(anchors: Anchors) -> Iterator[Batch]:
     for (length, _), found in alike.items():
         starts = torch.tensor([start for start, _ in found], device=device)
         own = torch.tensor([numbers for _, numbers in found], device=device)
-        yield Batch(starts[:, None] + torch.arange(length, device=device), own)
+        yield SpanBatch(starts[:, None] + torch.arange(length, device=device), own)
 
 
 def absorb(
@@ -118,7 +118,7 @@ def merge_into(
     return index, tokens, Sources(*(torch.cat(parts) for parts in zip(*entries, strict=True)))
 
 
-def _chunks(batch: Batch, patches: int, channels: int, most: int) -> Iterator[tuple[Tensor, Tensor]]:
+def _chunks(batch: SpanBatch, patches: int, channels: int, most: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield frames [g,L] and numbers [g,m] of parts of a batch that fit in memory together."""
     sources = batch.frames.shape[1] * patches
     together = chunk_size(sources * max(channels, batch.anchors.shape[1] * most))

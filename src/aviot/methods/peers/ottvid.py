@@ -26,7 +26,7 @@ class OttVidParameters:
     `retention` r is the share of all tokens that stays. Of its logarithm, `temporal_share` falls to the merging and the
     rest to the selection in each frame, which keeps the share r^(1 - temporal_share) unless `spatial_retention` is
     given. `cost_threshold` drops a match that costs more, `mass_temperature` weighs tokens by what they cover; None
-    switches either off. `path` is the program that is followed where the authors' two differ, and `cost_grid` the rows
+    switches either off. `program` is the one that is followed where the authors' two differ, and `cost_grid` the rows
     and columns by which pairs' distances are computed (default: the true ones). The LLaVA program always assumes 13x13,
     which is wrong for LLaVA-OneVision's 14x14.
     """
@@ -39,12 +39,12 @@ class OttVidParameters:
     cost_threshold: float | None = 0.3
     epsilon: float = 0.01
     iterations: int = 200
-    path: Literal["llava", "qwen"] = "qwen"
+    program: Literal["llava", "qwen"] = "qwen"
     cost_grid: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
-        if self.path not in ("llava", "qwen"):
-            raise ValueError(f"path must be 'llava' or 'qwen', got {self.path!r}")
+        if self.program not in ("llava", "qwen"):
+            raise ValueError(f"program must be 'llava' or 'qwen', got {self.program!r}")
         if not 0 < self.retention <= 1:
             raise ValueError(f"retention must be a share above 0 and at most 1, got {self.retention!r}")
 
@@ -53,11 +53,11 @@ class OttVidParameters:
         share = self._spatial
         if share >= 1:
             return patches
-        return max(1, round(patches * share) if self.path == "llava" else math.floor(patches * share))
+        return max(1, round(patches * share) if self.program == "llava" else math.floor(patches * share))
 
     def removed(self, frames: int, patches: int, kept: int) -> int:
         """Return the number of tokens that the merging removes from `kept` in each frame."""
-        if self.path == "llava":
+        if self.program == "llava":
             left = max(1, round(frames * kept * self.retention / max(self._spatial, 1e-6)))
         else:
             left = round(frames * patches * self.retention)
@@ -135,7 +135,7 @@ def select_and_weigh(
         unit, own = unit[:step], saliency[start : start + step]
         similarity = unit @ unit.mT
         spatial = covering_tokens(similarity, own / (own.sum(1, keepdim=True) + 1e-8), kept)
-        known = own if parameters.path == "qwen" else known_saliency(own, spatial)
+        known = own if parameters.program == "qwen" else known_saliency(own, spatial)
         reach = similarity.gather(2, spatial[:, None, :].expand(-1, patches, -1))
         masses.append(token_mass(reach, known / (known.sum(1, keepdim=True) + 1e-8), parameters.mass_temperature))
         picks.append(spatial)
@@ -246,10 +246,10 @@ class OttVid(BudgetedMethod):
     all video tokens that enters the decoder; nothing is pruned inside it.
 
     Followed is the authors' program for Qwen2.5-VL, which knows the true grid and every token's attention; their
-    program for LLaVA assumes a grid of 13x13 whatever the model (`OttVidParameters.path` and `cost_grid`). Where code
-    and docstrings of the original differ, the code is followed: matches are ranked by the plan itself, not per unit of
-    mass, and merged tokens are plain means. A merged token stands at its members' mean position, in the order of the
-    tokens that they were merged into.
+    program for LLaVA assumes a grid of 13x13 whatever the model (`OttVidParameters.program` and `cost_grid`). Where
+    code and docstrings of the original differ, the code is followed: matches are ranked by the plan itself, not per
+    unit of mass, and merged tokens are plain means. A merged token stands at its members' mean position, in the order
+    of the tokens that they were merged into.
 
     The budget gives the retention exactly. At least one token per frame must stay, otherwise ValueError; close to that,
     and for a single frame, which has nothing to merge with, the selection keeps fewer tokens than the published rule,

@@ -24,7 +24,7 @@ class LiveFrame:
     make: Callable[[], Picture]
 
 
-class Source(ABC):
+class FrameSource(ABC):
     """A source of frames, opened when it is made.
 
     A live source delivers frames as they come into being; any other one as fast as they are asked for. `damaged` counts
@@ -46,7 +46,7 @@ class Player:
     dropped.
     """
 
-    def __init__(self, session: StreamingSession, source: Source, speed: float = 1.0) -> None:
+    def __init__(self, session: StreamingSession, source: FrameSource, speed: float = 1.0) -> None:
         if not speed > 0:
             raise ValueError(f"the speed must be a number above 0, got {speed!r}")
         self.session, self.source, self.speed = session, source, speed

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import av
 from av.container import InputContainer
 
-from aviot.streaming.sources.base import POLL_SECONDS, LiveFrame, Source
+from aviot.streaming.sources.base import POLL_SECONDS, FrameSource, LiveFrame
 from aviot.video.checks import MAX_PIXELS, VideoError, check_file, reason
 from aviot.video.container import FORMATS, NO_PTS, VideoContainer
 from aviot.video.decode import RgbConverter
@@ -27,7 +27,7 @@ NETWORK_TIMEOUT = 15.0  # seconds for one read
 RETRY_SECONDS = 2.0  # between two attempts to reach a camera or a server
 
 
-class FilePlayback(Source):
+class FilePlayback(FrameSource):
     """A whole video file, from its beginning to its end."""
 
     live = False
@@ -54,7 +54,7 @@ class FilePlayback(Source):
         yield None  # drains the decoder
 
 
-class Demuxed(Source):
+class Demuxed(FrameSource):
     """A stream that FFmpeg reads as it arrives."""
 
     @abstractmethod

@@ -12,7 +12,7 @@ from aviot.video.checks import VideoError, check_file
 from aviot.video.sampling import check_rate
 
 if TYPE_CHECKING:
-    from aviot.streaming.sources.base import Source
+    from aviot.streaming.sources.base import FrameSource
 
 STDIN = "-"
 ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
@@ -69,7 +69,7 @@ def check_source(name: str, options: SourceOptions) -> None:
         check_opens(path)
 
 
-def open_source(name: str, options: SourceOptions, *, fps: float) -> "Source":
+def open_source(name: str, options: SourceOptions, *, fps: float) -> "FrameSource":
     """Open a source: `-`, a folder, a file, a device or an address; `fps` is the rate of sampled images.
 
     Raises ValueError as `check_source` does, and if FFmpeg cannot read it.

@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from aviot.streaming.sources.base import POLL_SECONDS, LiveFrame, Source
+from aviot.streaming.sources.base import POLL_SECONDS, FrameSource, LiveFrame
 from aviot.video import Picture
 from aviot.video.checks import MAX_PIXELS, VideoError
 from aviot.video.read import list_images, load_image
@@ -18,7 +18,7 @@ PATIENCE = 2.0  # seconds after which an image that cannot be read counts as dam
 RGB = 3  # bytes per pixel
 
 
-class FolderOfImages(Source):
+class FolderOfImages(FrameSource):
     """The images of a folder in natural order, and those that are put into it later; `fps` gives them times.
 
     Times of the same image, if it is written again, are not looked at. `end_after` is the time in seconds without a new
@@ -73,7 +73,7 @@ class FolderOfImages(Source):
         return picture
 
 
-class RawFrames(Source):
+class RawFrames(FrameSource):
     """Frames of a fixed size as bytes, RGB, row by row, one after another; `fps` gives them times (None: arrival)."""
 
     def __init__(self, file: BinaryIO, width: int, height: int, fps: float | None) -> None:
