@@ -11,6 +11,7 @@ from torch import Tensor
 
 from aviot.engine.base import Cancel, DecoderInput, Deliver, EngineUnavailable, Finish, Piece, Reducing
 from aviot.engine.guard import not_finite
+from aviot.engine.row_attention import use_row_attention
 from aviot.engine.row_cache import RowCache
 from aviot.engine.text import AnswerText
 from aviot.engine.transformers import TransformersEngine
@@ -82,6 +83,8 @@ class ContinuousEngine(TransformersEngine):
         super().__init__(model, tokenizer)
         self.batches = batches(model)
         self.places = places if self.batches else 1
+        if self.batches:
+            use_row_attention(model.get_decoder())
         self._cache_bytes = cache_bytes or _room_on(model.device)
         self._changed = threading.Condition()
         self._waiting: deque[_Request] = deque()
