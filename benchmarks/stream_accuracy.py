@@ -14,6 +14,8 @@ answered from
 and, where --variants names them, from the memory of `bank` in other ways, with the same number of tokens:
 
 - `merged-32`: merged to 32 supports by the memory's own rule at the moment of the question, then compressed
+- `asked-32`: the same, but a merge costs exp(SHARPNESS z) as much, z the standardised relevance of the supports to the
+  question, so that what the question is about stays apart; `asked-16` leaves nothing to compress
 - `recent-4`: its latest 4 supports are kept whole, and the others compressed
 - `flat`: compressed without the question's relevance, so that no segment of time gets more supports for it
 - `merged-32+recent-4`: both
@@ -47,7 +49,7 @@ from aviot.methods.aviot.result import Compression
 from aviot.methods.features import VideoFeatures
 from aviot.session import VideoSession
 from aviot.streaming import FrameRange, SupportBank
-from aviot.streaming.bank import FEATURES
+from aviot.streaming.bank import FEATURES, SPREAD, BankView
 from aviot.utils.journal import Journal, read_rows
 from aviot_lab.world.long import LongVideo, long_video
 
@@ -56,6 +58,7 @@ SOON = 20  # frames after an event's end within which a question of perception i
 LATER = 100  # frames after an event's end from which a question counts as one of recall
 RECALLS = 2  # questions of recall per event
 AT_ONCE = 8  # frames that the memory gets at a time
+SHARPNESS = 1.0  # of the question in the cost of merges
 REFERENCES = ("last", "uniform", "window", "bank only")
 
 
@@ -77,6 +80,7 @@ class Variant:
 
     name: str
     merged: int = 0
+    asked: int = 0
     recent: int = 0
     flat: bool = False
 
@@ -86,8 +90,10 @@ class Variant:
         values: dict[str, int | bool] = {}
         for part in name.split("+"):
             key, _, number = part.partition("-")
-            if key not in ("merged", "recent", "flat") or (key == "flat") == bool(number):
-                raise ValueError(f"a variant is made of merged-N, recent-N and flat, joined by +; got {name!r}")
+            if key not in ("merged", "asked", "recent", "flat") or (key == "flat") == bool(number):
+                raise ValueError(
+                    f"a variant is made of merged-N, asked-N, recent-N and flat, joined by +; got {name!r}"
+                )
             values[key] = int(number) if number else True
         return cls(name, **values)
 
@@ -137,6 +143,36 @@ class Varied(AviotMethod):
         )
 
 
+class AskedBank(SupportBank):
+    """A bank of another bank's supports, whose merges cost more the more relevant the supports are to a question."""
+
+    def __init__(self, capacity: int, view: BankView, relevance: torch.Tensor) -> None:
+        super().__init__(capacity, max(1, capacity // 4), view.tensors)
+        centred = (relevance - relevance.mean()).double().numpy()
+        weights = np.exp(SHARPNESS * centred / max(float(centred.std()), 1e-9))
+        counts = np.array([record.count for record in view.records])
+        self._starts = np.array([record.first for record in view.records])
+        self._sums = np.concatenate(([0.0], np.cumsum(counts * weights)))
+        self.add(view.tensors, view.records)
+
+    def _weight(self, record: FrameRange) -> float:
+        first = np.searchsorted(self._starts, record.first)
+        after = np.searchsorted(self._starts, record.last, side="right")
+        return float(self._sums[after] - self._sums[first]) / record.count
+
+    def _cheapest(self) -> int:
+        """Return the place of the pair's first support that costs least to merge, for the question."""
+        count = len(self._slots)
+        pairs = count - max(1, self.recent - 1) - 1
+        mass, last = self._mass[: pairs + 1], self._last[: pairs + 1]
+        weights = np.array([self._weight(record) for record in self._records[: pairs + 1]])
+        now = self._last[count - 1] + 2
+        moved = np.diff(np.log(now - last + (mass - 1) / 2))
+        distance = self._gap[:pairs] + SPREAD * np.median(self._gap[: count - 1]) * moved**2
+        cost = distance * mass[:-1] * mass[1:] / ((mass[:-1] + mass[1:]) * (now - last[1:]))
+        return int((cost * np.maximum(weights[:-1], weights[1:])).argmin())
+
+
 class Memories:
     """The memories that are compared, of one video's features up to a moment."""
 
@@ -163,7 +199,7 @@ class Memories:
                 bank.add({FEATURES: self.features[here.start : here.stop]}, records)
             self.seen = here.stop
 
-    def sessions(self) -> Iterator[tuple[str, VideoSession, str | AviotMethod, int | None]]:
+    def sessions(self, question: str) -> Iterator[tuple[str, VideoSession, str | AviotMethod, int | None]]:
         """Yield name, session, method and number of supports (None: all)."""
         for name, size in (("bank", self.memory), ("bank only", self.supports)):
             view = self.banks[size].view()
@@ -183,6 +219,9 @@ class Memories:
                 smaller.add(view.tensors, view.records)
                 view = smaller.view()
             held = self._session(view.features, [record.mean_time for record in view.records])
+            if 0 < variant.asked < len(view):
+                view = AskedBank(variant.asked, view, held.relevance(question).float()).view()
+                held = self._session(view.features, [record.mean_time for record in view.records])
             yield variant.name, held, Varied(variant), self.supports
 
     def _session(self, features: torch.Tensor, times: object) -> VideoSession:
@@ -212,7 +251,7 @@ def rows_of(lm: VideoLM, arguments: argparse.Namespace, number: int) -> Iterator
         question = video.questions[event]
         about = {"video": number, "asked": asked, "frame": frame, "event": event, "kind": kind}
         about |= {"family": question.family, "age": frame - video.evidence_end(event), "truth": question.answer}
-        for name, held, method, supports in memories.sessions():
+        for name, held, method, supports in memories.sessions(question.open):
             budget = None if supports is None else Budget(supports=min(supports, len(held.encoded.times)))
             answer = held.ask(question.open, method=method, budget=budget, max_new_tokens=8)
             said = answer.text.strip().lower()
