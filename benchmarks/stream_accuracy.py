@@ -14,8 +14,9 @@ answered from
 and, where --variants names them, from the memory of `bank` in other ways, with the same number of tokens:
 
 - `merged-32`: merged to 32 supports by the memory's own rule at the moment of the question, then compressed
-- `asked-32`: the same, but a merge costs exp(SHARPNESS z) as much, z the standardised relevance of the supports to the
-  question, so that what the question is about stays apart; `asked-16` leaves nothing to compress
+- `asked-32`: the same, but a merge costs exp(z) as much, z the standardised relevance of the supports to the
+  question, so that what the question is about stays apart; `asked-16` leaves nothing to compress; with
+  `sharp-2` it costs exp(2 z)
 - `recent-4`: its latest 4 supports are kept whole, and the others compressed
 - `flat`: compressed without the question's relevance, so that no segment of time gets more supports for it
 - `merged-32+recent-4`: both
@@ -58,7 +59,6 @@ SOON = 20  # frames after an event's end within which a question of perception i
 LATER = 100  # frames after an event's end from which a question counts as one of recall
 RECALLS = 2  # questions of recall per event
 AT_ONCE = 8  # frames that the memory gets at a time
-SHARPNESS = 1.0  # of the question in the cost of merges
 REFERENCES = ("last", "uniform", "window", "bank only")
 
 
@@ -81,20 +81,21 @@ class Variant:
     name: str
     merged: int = 0
     asked: int = 0
+    sharp: float = 1.0
     recent: int = 0
     flat: bool = False
 
     @classmethod
     def named(cls, name: str) -> "Variant":
         """Read a name such as merged-32+recent-4."""
-        values: dict[str, int | bool] = {}
+        values: dict[str, float] = {}
         for part in name.split("+"):
             key, _, number = part.partition("-")
-            if key not in ("merged", "asked", "recent", "flat") or (key == "flat") == bool(number):
+            if key not in ("merged", "asked", "sharp", "recent", "flat") or (key == "flat") == bool(number):
                 raise ValueError(
-                    f"a variant is made of merged-N, asked-N, recent-N and flat, joined by +; got {name!r}"
+                    f"a variant is made of merged-N, asked-N, sharp-X, recent-N and flat, joined by +; got {name!r}"
                 )
-            values[key] = int(number) if number else True
+            values[key] = True if not number else float(number) if key == "sharp" else int(number)
         return cls(name, **values)
 
 
@@ -146,10 +147,10 @@ class Varied(AviotMethod):
 class AskedBank(SupportBank):
     """A bank of another bank's supports, whose merges cost more the more relevant the supports are to a question."""
 
-    def __init__(self, capacity: int, view: BankView, relevance: torch.Tensor) -> None:
+    def __init__(self, capacity: int, view: BankView, relevance: torch.Tensor, sharpness: float) -> None:
         super().__init__(capacity, max(1, capacity // 4), view.tensors)
         centred = (relevance - relevance.mean()).double().numpy()
-        weights = np.exp(SHARPNESS * centred / max(float(centred.std()), 1e-9))
+        weights = np.exp(sharpness * centred / max(float(centred.std()), 1e-9))
         counts = np.array([record.count for record in view.records])
         self._starts = np.array([record.first for record in view.records])
         self._sums = np.concatenate(([0.0], np.cumsum(counts * weights)))
@@ -220,7 +221,7 @@ class Memories:
                 view = smaller.view()
             held = self._session(view.features, [record.mean_time for record in view.records])
             if 0 < variant.asked < len(view):
-                view = AskedBank(variant.asked, view, held.relevance(question).float()).view()
+                view = AskedBank(variant.asked, view, held.relevance(question).float(), variant.sharp).view()
                 held = self._session(view.features, [record.mean_time for record in view.records])
             yield variant.name, held, Varied(variant), self.supports
 
