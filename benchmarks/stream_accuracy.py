@@ -11,17 +11,31 @@ answered from
 - `uniform`: --supports evenly spaced frames of everything so far, which no bounded memory has
 - `window`: the latest --memory frames, uncompressed: more tokens than the others
 
+and, where --variants names them, from the memory of `bank` in other ways, with the same number of tokens:
+
+- `merged-32`: merged to 32 supports by the memory's own rule at the moment of the question, then compressed
+- `asked-32`: the same, but a merge costs exp(z) as much, z the standardised relevance of the supports to the
+  question, so that what the question is about stays apart; `asked-16` leaves nothing to compress; with
+  `sharp-2` it costs exp(2 z)
+- `recent-4`: its latest 4 supports are kept whole, and the others compressed
+- `flat`: compressed without the question's relevance, so that no segment of time gets more supports for it
+- `merged-32+recent-4`: both
+
+Choose a variant on the split `validation`, and measure what was chosen on `test`.
+
 Rows go to a JSONL file, by which an interrupted run is continued; without videos left it prints the table.
 
     nice -n 10 python benchmarks/stream_accuracy.py --split test --videos 8 -o stream.jsonl
+    python benchmarks/stream_accuracy.py --split validation --videos 12 --variants merged-32 recent-4 -o v.jsonl
 """
 
 import argparse
 import json
 import time
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,9 +44,13 @@ from aviot import Budget, VideoLM
 from aviot.bundled import embedded_model
 from aviot.engine.base import Stopwatch
 from aviot.evaluation.intervals import difference_interval, share_interval
+from aviot.methods.aviot.baselines import FixedMixture
+from aviot.methods.aviot.method import AviotMethod
+from aviot.methods.aviot.result import Compression
+from aviot.methods.features import VideoFeatures
 from aviot.session import VideoSession
 from aviot.streaming import FrameRange, SupportBank
-from aviot.streaming.bank import FEATURES
+from aviot.streaming.bank import FEATURES, SPREAD, BankView
 from aviot.utils.journal import Journal, read_rows
 from aviot_lab.world.long import LongVideo, long_video
 
@@ -56,11 +74,119 @@ def moments(video: LongVideo, number: int) -> list[tuple[int, int, str]]:
     return sorted(found)
 
 
+@dataclass(frozen=True)
+class Variant:
+    """Another way from a bank to the decoder's supports; `merged` and `recent` are numbers of supports."""
+
+    name: str
+    merged: int = 0
+    asked: int = 0
+    sharp: float = 1.0
+    recent: int = 0
+    flat: bool = False
+
+    @classmethod
+    def named(cls, name: str) -> "Variant":
+        """Read a name such as merged-32+recent-4."""
+        values: dict[str, float] = {}
+        for part in name.split("+"):
+            key, _, number = part.partition("-")
+            if key not in ("merged", "asked", "sharp", "recent", "flat") or (key == "flat") == bool(number):
+                raise ValueError(
+                    f"a variant is made of merged-N, asked-N, sharp-X, recent-N and flat, joined by +; got {name!r}"
+                )
+            values[key] = True if not number else float(number) if key == "sharp" else int(number)
+        return cls(name, **values)
+
+
+class Varied(AviotMethod):
+    """AVIOT that leaves the latest supports whole, or shares supports out without the question's relevance."""
+
+    def __init__(self, variant: Variant, *parts: torch.nn.Module) -> None:
+        super().__init__(*parts)
+        self.variant = variant
+
+    @property
+    def replay_key(self) -> tuple[Hashable, ...]:
+        """Its parameters, too."""
+        return *super().replay_key, self.variant
+
+    def bind(self, parts: Mapping[str, torch.nn.Module]) -> "Varied":
+        """Return it with a model's parts."""
+        own = super().bind(parts)
+        return Varied(self.variant, own.compressor, own.question_projection)
+
+    def mix(self, video: VideoFeatures, **how: Any) -> Compression:
+        """Compress all but the latest supports."""
+        recent, extras = self.variant.recent, dict(video.extras)
+        if self.variant.flat:
+            extras["frame_means"] = torch.ones_like(video.extras["frame_means"])
+        count = how["budget"].frames(video.frames, video.tokens_per_frame)
+        if not 0 < recent < count < video.frames:
+            return super().mix(replace(video, extras=extras), **how)
+        axis = video.features.ndim - 3  # of frames, in extras too
+        kept = video.frames - recent
+        older = {name: tensor.narrow(axis, 0, kept) for name, tensor in extras.items()}
+        head = video.features.narrow(axis, 0, kept)
+        head_video = replace(video, features=head, times=video.times[:kept], extras=older)
+        made = super().mix(head_video, **how | {"budget": Budget(supports=count - recent)})
+        composed = made.provenance().coefficients  # [*B,K,S,T]
+        whole = composed.new_zeros(*composed.shape[:-3], count, video.patches, video.frames)
+        whole[..., : count - recent, :, :kept] = composed
+        for place in range(1, recent + 1):
+            whole[..., -place, :, -place] = 1
+        rows = whole.transpose(-3, -2).reshape(-1, video.patches, count, video.frames)
+        return replace(
+            made,
+            features=torch.cat((made.features, video.features.narrow(axis, kept, recent)), axis),
+            path=(video.frames, count),
+            stages=(FixedMixture(rows, torch.tensor([[count - recent, recent]]).expand(len(rows), -1)),),
+        )
+
+
+class AskedBank(SupportBank):
+    """A bank of another bank's supports, whose merges cost more the more relevant the supports are to a question."""
+
+    def __init__(self, capacity: int, view: BankView, relevance: torch.Tensor, sharpness: float) -> None:
+        super().__init__(capacity, max(1, capacity // 4), view.tensors)
+        centred = (relevance - relevance.mean()).double().numpy()
+        weights = np.exp(sharpness * centred / max(float(centred.std()), 1e-9))
+        counts = np.array([record.count for record in view.records])
+        self._starts = np.array([record.first for record in view.records])
+        self._sums = np.concatenate(([0.0], np.cumsum(counts * weights)))
+        self.add(view.tensors, view.records)
+
+    def _weight(self, record: FrameRange) -> float:
+        first = np.searchsorted(self._starts, record.first)
+        after = np.searchsorted(self._starts, record.last, side="right")
+        return float(self._sums[after] - self._sums[first]) / record.count
+
+    def _cheapest(self) -> int:
+        """Return the place of the pair's first support that costs least to merge, for the question."""
+        count = len(self._slots)
+        pairs = count - max(1, self.recent - 1) - 1
+        mass, last = self._mass[: pairs + 1], self._last[: pairs + 1]
+        weights = np.array([self._weight(record) for record in self._records[: pairs + 1]])
+        now = self._last[count - 1] + 2
+        moved = np.diff(np.log(now - last + (mass - 1) / 2))
+        distance = self._gap[:pairs] + SPREAD * np.median(self._gap[: count - 1]) * moved**2
+        cost = distance * mass[:-1] * mass[1:] / ((mass[:-1] + mass[1:]) * (now - last[1:]))
+        return int((cost * np.maximum(weights[:-1], weights[1:])).argmin())
+
+
 class Memories:
     """The memories that are compared, of one video's features up to a moment."""
 
-    def __init__(self, session: VideoSession, features: torch.Tensor, memory: int, supports: int) -> None:
+    def __init__(
+        self,
+        session: VideoSession,
+        features: torch.Tensor,
+        memory: int,
+        supports: int,
+        variants: Sequence[Variant] = (),
+    ) -> None:
         self.session, self.features, self.memory, self.supports = session, features, memory, supports
+        self.variants = variants
         like = {FEATURES: features[:1]}
         self.banks = {size: SupportBank(size, max(1, size // 4), like) for size in (memory, supports)}
         self.seen = 0
@@ -74,7 +200,7 @@ class Memories:
                 bank.add({FEATURES: self.features[here.start : here.stop]}, records)
             self.seen = here.stop
 
-    def sessions(self) -> Iterator[tuple[str, VideoSession, str, int | None]]:
+    def sessions(self, question: str) -> Iterator[tuple[str, VideoSession, str | AviotMethod, int | None]]:
         """Yield name, session, method and number of supports (None: all)."""
         for name, size in (("bank", self.memory), ("bank only", self.supports)):
             view = self.banks[size].view()
@@ -87,6 +213,17 @@ class Memories:
             ("window", np.arange(max(0, self.seen - self.memory), self.seen)),
         ):
             yield name, self._session(self.features[torch.from_numpy(chosen)], chosen / FPS), "none", None
+        for variant in self.variants:
+            view = self.banks[self.memory].view()
+            if 0 < variant.merged < len(view):
+                smaller = SupportBank(variant.merged, max(1, variant.merged // 4), view.tensors)
+                smaller.add(view.tensors, view.records)
+                view = smaller.view()
+            held = self._session(view.features, [record.mean_time for record in view.records])
+            if 0 < variant.asked < len(view):
+                view = AskedBank(variant.asked, view, held.relevance(question).float(), variant.sharp).view()
+                held = self._session(view.features, [record.mean_time for record in view.records])
+            yield variant.name, held, Varied(variant), self.supports
 
     def _session(self, features: torch.Tensor, times: object) -> VideoSession:
         own = tuple(float(time) for time in times)
@@ -109,13 +246,13 @@ def rows_of(lm: VideoLM, arguments: argparse.Namespace, number: int) -> Iterator
     """Yield one row per question and memory."""
     video = long_video(arguments.split, number)
     session, features = encoded(lm, video)
-    memories = Memories(session, features, arguments.memory, arguments.supports)
+    memories = Memories(session, features, arguments.memory, arguments.supports, arguments.variants)
     for asked, (frame, event, kind) in enumerate(moments(video, number)):
         memories.up_to(frame)
         question = video.questions[event]
         about = {"video": number, "asked": asked, "frame": frame, "event": event, "kind": kind}
         about |= {"family": question.family, "age": frame - video.evidence_end(event), "truth": question.answer}
-        for name, held, method, supports in memories.sessions():
+        for name, held, method, supports in memories.sessions(question.open):
             budget = None if supports is None else Budget(supports=min(supports, len(held.encoded.times)))
             answer = held.ask(question.open, method=method, budget=budget, max_new_tokens=8)
             said = answer.text.strip().lower()
@@ -126,10 +263,11 @@ def rows_of(lm: VideoLM, arguments: argparse.Namespace, number: int) -> Iterator
 def table(rows: list[dict]) -> str:
     """Return right answers by kind and memory, and differences from the bank; intervals are clustered by video."""
     lines = ["| kind | memory | tokens | right | of | share, 95 % | bank minus this, 95 % |", "| --- " * 7 + "|"]
+    variants = sorted({row["memory"] for row in rows} - {"bank", *REFERENCES})
     for kind in ("recall", "perception"):
         own = [row for row in rows if row["kind"] == kind]
         bank = {(row["video"], row["asked"]): row["right"] for row in own if row["memory"] == "bank"}
-        for name in ("bank", *REFERENCES):
+        for name in ("bank", *REFERENCES, *variants):
             those = [row for row in own if row["memory"] == name]
             if not those:
                 continue
@@ -155,6 +293,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--memory", type=int, default=64)
     parser.add_argument("--supports", type=int, default=16)
+    parser.add_argument("--variants", type=Variant.named, nargs="*", default=[], help="other ways to ask the bank")
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     parser.add_argument("--minutes", type=float, default=60.0, help="start no video after this time")
     parser.add_argument("-o", "--output", type=Path, required=True, nargs="+", help="the first is written")

@@ -9,6 +9,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
+from aviot.auto_budget import PROBABILITY_DIGITS, Step
 from aviot.backbones.base import VideoInPrompt
 from aviot.backbones.checkpoints.shards import write_tensors
 from aviot.grounding.spans import Span
@@ -17,17 +18,6 @@ from aviot.methods.aviot.result import Compression
 from aviot.methods.base import Compressed
 from aviot.methods.features import TokenMixture
 from aviot.video import Video
-
-PROBABILITY_DIGITS = 4  # decimals of a probability in reports
-
-
-@dataclass(frozen=True)
-class Step:
-    """One try of an automatic budget: the budget, the visual tokens that were read, and the answer's probability."""
-
-    budget: str
-    tokens: int
-    probability: float
 
 
 @dataclass(frozen=True, eq=False)

@@ -76,12 +76,39 @@ class Calibration:
             raise ValueError(f"{path} is not a calibration ({error}); calibrate again, or delete it") from error
 
 
+PROBABILITY_DIGITS = 4  # decimals of a probability in reports
+
+
+@dataclass(frozen=True)
+class Step:
+    """One try of an automatic budget: the budget, the visual tokens that were read, and the answer's probability."""
+
+    budget: str
+    tokens: int
+    probability: float
+
+    @classmethod
+    def of(cls, budget: Budget, tokens: int, probability: float | None) -> "Step":
+        """Return the step of a try; a probability that is not known counts as none."""
+        return cls(str(budget), tokens, round(probability or 0.0, PROBABILITY_DIGITS))
+
+
 @dataclass(frozen=True)
 class Chosen:
     """The quality of an automatic budget, and why it is that one."""
 
     quality: float
     reason: str
+
+    def explained(self, tried: Sequence[Step], steps: Sequence[Budget]) -> str:
+        """Return why an automatic budget stopped where it did."""
+        last = tried[-1]
+        if last.probability >= self.quality:
+            enough = f"at least {self.quality:g} ({self.reason})"
+            return f"the answer's probability at {last.budget} was {last.probability:.2f}, and {enough} is enough"
+        if len(tried) < len(steps):
+            return f"the total of tokens for all questions did not allow {steps[len(tried)]}"
+        return f"{last.budget} is the largest budget; below {self.quality:g} an answer is asked again ({self.reason})"
 
     @classmethod
     def of(cls, auto: AutoBudget, calibration: Calibration | None) -> "Chosen":

@@ -14,12 +14,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from aviot import methods
-from aviot.answers import PROBABILITY_DIGITS
 from aviot.answers import Answer as Answer
 from aviot.answers import ConditionedVideo as ConditionedVideo
-from aviot.answers import Step as Step
 from aviot.answers import save_compression as save_compression
 from aviot.auto_budget import Chosen, check_total, escalate
+from aviot.auto_budget import Step as Step
 from aviot.backbones import registry as backbones
 from aviot.backbones.base import Backbone, CompressionRequest, EncodedVideo, History, Prompt, VideoInPrompt
 from aviot.backbones.checkpoints.folder import ORIGIN, resolve_folder
@@ -409,12 +408,12 @@ class VideoSession:
         done = []
         for tries in escalate(ask, prompts, dict(zip(steps, costs, strict=True)), chosen.quality, auto.total):
             tried = [
-                Step(str(step), answer.tokens_entering, round(answer.probability or 0.0, PROBABILITY_DIGITS))
+                Step.of(step, answer.tokens_entering, answer.probability)
                 for step, answer in zip(steps, tries, strict=False)
             ]
             names = dict.fromkeys(name for answer in tries for name in answer.milliseconds)
             spent = {name: round(sum(answer.milliseconds.get(name, 0.0) for answer in tries), 1) for name in names}
-            reason = _reason(tried, steps, chosen)
+            reason = chosen.explained(tried, steps)
             done.append(replace(tries[-1], milliseconds=spent, steps=tuple(tried), reason=reason))
         return done
 
@@ -451,17 +450,6 @@ class VideoSession:
     @property
     def _times(self) -> tuple[float, ...]:
         return self.encoded.times
-
-
-def _reason(tried: Sequence[Step], steps: Sequence[Budget], chosen: Chosen) -> str:
-    """Return why an automatic budget stopped where it did."""
-    last = tried[-1]
-    if last.probability >= chosen.quality:
-        enough = f"at least {chosen.quality:g} ({chosen.reason})"
-        return f"the answer's probability at {last.budget} was {last.probability:.2f}, and {enough} is enough"
-    if len(tried) < len(steps):
-        return f"the total of tokens for all questions did not allow {steps[len(tried)]}"
-    return f"{last.budget} is the largest budget; below {chosen.quality:g} an answer is asked again ({chosen.reason})"
 
 
 def _checked(videos: list[VideoInPrompt]) -> list[VideoInPrompt]:

@@ -67,6 +67,8 @@ def test_wrong_choices(made, tmp_path):
         (["--retry"], "add --resume"),
         (["--resume"], "without --resume"),
         (["--ratio", "4", "--keep", "0.5"], "give --ratio or --keep"),
+        (["--ratio", "4", "--budget", "auto"], "give one of --ratio, --keep and --budget"),
+        (["--budget", "auto:quality=2"], "quality must be a probability"),
         (["--workers", "0"], "workers must be a whole number"),
         (["--method", "nothing"], "nothing"),
     ):

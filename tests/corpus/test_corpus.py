@@ -6,7 +6,7 @@ import threading
 import pytest
 from evaluation_sets import load, rows, write_items
 
-from aviot.budget import Budget
+from aviot.budget import AutoBudget, Budget
 from aviot.corpus.answers import AnswersExistError, NoAnswersError, about_path
 from aviot.corpus.config import CorpusConfig
 from aviot.corpus.run import NOT_ANSWERED, answer_corpus
@@ -145,3 +145,13 @@ def test_choices_are_checked_before_anything_is_read(made, tmp_path):
         config(made, made / "items.jsonl")
     with pytest.raises(ValueError, match="not a directory"):
         config(made, tmp_path / "no" / "a.jsonl")
+
+
+def test_an_automatic_budget_asks_again_and_says_so(made, evaluated, tmp_path):
+    auto = AutoBudget(min=Budget(ratio=8), max=Budget(ratio=4), quality=1.0)
+    chosen = config(made, tmp_path / "a.jsonl", budget=auto)
+    answer_corpus(chosen, workers=here())
+    assert same_answers(tmp_path / "a.jsonl", evaluated)  # those of ratio 4
+    answered = [row for row in rows(chosen.out) if "answer" in row]
+    assert all(row["budget"] == "ratio 4" and row["tokens_read"] > row["tokens_after"] for row in answered)
+    assert json.loads(about_path(chosen.out).read_text())["budget"] == auto.text

@@ -7,8 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from aviot import Budget, VideoLM
+from aviot.engine import row_attention
 from aviot.engine.base import EngineUnavailable, Piece
 from aviot.engine.continuous import ContinuousEngine
 from aviot.engine.row_cache import RowCache
@@ -119,6 +121,18 @@ def test_a_prompt_for_which_there_is_no_memory_harms_no_other(monkeypatch):
             assert torch.equal(keys[:, :, :250], given.keys)
             assert keys.shape[2] == length
         cache.end()
+
+
+def test_heads_of_a_group_read_one_cache(session, engine):
+    assert engine.model.get_decoder().config._attn_implementation == row_attention.NAME
+    draw, module = torch.Generator().manual_seed(0), SimpleNamespace(num_key_value_groups=3, is_causal=True)
+    query = torch.randn(4, 6, 1, 8, generator=draw, dtype=torch.float64)
+    key, value = torch.randn(2, 4, 2, 11, 8, generator=draw, dtype=torch.float64)
+    unread = torch.arange(11) > torch.tensor([3, 10, 0, 7])[:, None]
+    mask = torch.zeros(4, 11, dtype=torch.float64).masked_fill(unread, -torch.inf)[:, None, None]
+    expected, _ = sdpa_attention_forward(module, query, key, value, mask, scaling=0.3)
+    found, _ = row_attention.row_attention(module, query, key, value, mask, scaling=0.3)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
 
 
 def test_a_request_that_waits_alone_is_cancelled_at_once(session, monkeypatch):

@@ -119,6 +119,23 @@ def test_the_table_names_every_method(folder):
     assert "whole-video-only: this method <i>keeps</i> everything; choose another" in done.stdout.splitlines()
 
 
+def test_an_automatic_budget_is_chosen_for_each_method(folder, tmp_path):
+    auto = "auto:min=8,max=2,quality=1"  # asks again, whatever the answer
+    words = ("-q", QUESTION, "--method", "uniform", "--method", "none", "--budget", auto)
+    done = compare(folder, *words, "-o", tmp_path / "pages", "--json")
+    assert done.exit_code == 0, done.output
+    chosen, whole = json.loads(done.stdout)["methods"]
+    session = aviot.VideoLM.from_pretrained(CHECKPOINT, device="cpu").open(folder)
+    tries = [session.ask(QUESTION, method="uniform", budget=ratio, max_new_tokens=3) for ratio in (8, 2)]
+    assert (chosen["answer"], chosen["tokens_after"]) == (tries[1].text, tries[1].tokens_after)
+    assert chosen["tokens_read"] == sum(each.tokens_after for each in tries)
+    assert chosen["budget"] == "ratio 2"
+    assert whole["budget"] == ""  # there is nothing to choose
+    assert f"{chosen['tokens_read']:,} read in all" in (tmp_path / "pages" / "index.html").read_text()
+    said = compare(folder, *words).stdout
+    assert f"uniform: {chosen['tokens_read']:,} tokens read in all; ratio 2 is the largest budget" in said
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [

@@ -54,7 +54,9 @@ class Running:
     def idle(self, seconds: float = 10.0) -> bool:
         """Return whether nothing is held any more, after at most so many seconds."""
         answerer, room = self.service.answerer, self.service.room
-        return eventually(lambda: not answerer.waiting and not answerer.running and not room.used, seconds)
+        return eventually(
+            lambda: not answerer.decoder.waiting and not answerer.decoder.running and not room.used, seconds
+        )
 
     def metric(self, line: str) -> float:
         """Return the value of one line of the metrics."""

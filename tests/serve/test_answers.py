@@ -7,7 +7,7 @@ import openai
 import pytest
 from asking import NAME, QUESTION, asked, frames_url, turn
 
-from aviot import Budget, VideoLM
+from aviot import AutoBudget, Budget, VideoLM
 from aviot.engine.transformers import TransformersEngine
 from aviot.methods import registry
 from aviot.methods.peers.fastv import FastV
@@ -164,3 +164,58 @@ def test_an_answer_is_explained_on_a_page(server, clip):
     assert "script-src 'sha256-" in headers["Content-Security-Policy"]
     assert QUESTION in page.decode()
     assert server.request("GET", "/explain/chatcmpl-0")[0] == 404
+
+
+AUTO = "auto:min=8,max=2,quality="
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_automatic_budget_is_that_of_this_process(server, clip, alone, stream):
+    for quality in (0, 1):  # never ask again, and always
+        expected = alone(budget=AutoBudget.parse(f"{AUTO}{quality}"))
+        asking = asked(clip, stream=stream) | ({"stream_options": {"include_usage": True}} if stream else {})
+        reply = server.client().chat.completions.create(
+            **asking, extra_body={"aviot": {"budget": f"{AUTO}{quality}", "provenance": True}}
+        )
+        if stream:
+            *parts, last, counts = list(reply)
+            pieces = [part.choices[0].delta.content for part in parts if part.choices[0].delta.content]
+            assert pieces == [expected.text]  # complete, since it had to be judged
+            about, usage = last.aviot, counts.usage
+        else:
+            assert reply.choices[0].message.content == expected.text
+            about, usage = reply.aviot, reply.usage
+        assert [step["budget"] for step in about["steps"]] == [step.budget for step in expected.steps]
+        for step, other in zip(about["steps"], expected.steps, strict=True):
+            assert step["tokens"] == other.tokens
+            assert step["probability"] == pytest.approx(other.probability, abs=2e-4)
+        assert about["budget"] == expected.steps[-1].budget
+        assert about["provenance"]["moments"]
+        assert usage.visual_tokens["after"] == expected.tokens_after
+        assert usage.visual_tokens["read"] == expected.tokens_read
+    assert server.idle()
+
+
+def test_an_automatic_budget_of_methods_inside_the_decoder_and_of_none(server, clip, alone, monkeypatch):
+    class Early(FastV):
+        name = "early"
+
+        def __init__(self):
+            super().__init__(layer=1)
+
+    monkeypatch.setitem(registry._registered, "early", Early)
+    expected = alone(method="early", budget=AutoBudget.parse(f"{AUTO}1"))
+    status, reply = server.post(asked(clip, aviot={"method": "early", "budget": f"{AUTO}1"}))
+    assert status == 200, reply
+    assert reply["choices"][0]["message"]["content"] == expected.text
+    assert [step["tokens"] for step in reply["aviot"]["steps"]] == [step.tokens for step in expected.steps]
+    status, reply = server.post(asked(clip, aviot={"method": "none", "budget": "auto"}))
+    assert status == 200
+    assert "steps" not in reply["aviot"]
+
+
+def test_an_engine_without_probabilities_refuses_an_automatic_budget(server, clip, monkeypatch):
+    monkeypatch.setattr(server.service.lm.engine, "tells_probabilities", False)
+    status, reply = server.post(asked(clip, aviot={"budget": "auto"}))
+    assert status == 422
+    assert reply["error"]["code"] == "no_probabilities"

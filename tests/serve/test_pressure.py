@@ -61,7 +61,7 @@ def test_clients_that_leave_in_the_middle_of_an_answer(server, clip, slow):
     given = asked(clip, max_tokens=1500)
     for stream in (True, False):
         connections = [sent(server, given | {"stream": stream}) for _ in range(6)]
-        assert eventually(lambda: server.service.answerer.running >= 4)
+        assert eventually(lambda: server.service.answerer.decoder.running >= 4)
         for connection in connections:
             connection.close()
         started = time.monotonic()
@@ -97,7 +97,7 @@ def test_a_queue_that_is_full_refuses(lm, clip, slow):
         given = asked(clip, max_tokens=200, stream=True)
         connections = [sent(server, given) for _ in range(2)]
         answerer = server.service.answerer
-        assert eventually(lambda: answerer.running + answerer.waiting == 2)
+        assert eventually(lambda: answerer.decoder.running + answerer.decoder.waiting == 2)
         status, headers, said = server.request(
             "POST", "/v1/chat/completions", json.dumps(given).encode(), Content_Type="application/json"
         )
@@ -242,7 +242,7 @@ def test_an_end_finishes_what_was_taken(lm, clip, slow):
     with running(lm) as server:
         with ThreadPoolExecutor(1) as pool:
             reply = pool.submit(server.post, asked(clip, max_tokens=60))
-            assert eventually(lambda: server.service.answerer.running == 1)
+            assert eventually(lambda: server.service.answerer.decoder.running == 1)
             server.serving.end()
             assert reply.result(30)[0] == 200
         assert eventually(lambda: not server.serving._server.servers[0].is_serving())

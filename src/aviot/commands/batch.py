@@ -11,6 +11,7 @@ import typer
 
 from aviot.commands.model import ModelChoice
 from aviot.commands.options import (
+    BudgetText,
     Device,
     DeviceMap,
     Download,
@@ -28,7 +29,7 @@ from aviot.commands.options import (
     ReadTimeout,
     Revision,
     SourceFps,
-    chosen_budget,
+    any_budget,
 )
 from aviot.commands.terminal import counted, hints, mistakes, refuse, say
 from aviot.methods.registry import DEFAULT
@@ -66,6 +67,7 @@ def batch(
     model: Model = None,
     ratio: ModelRatio = None,
     keep: Keep = None,
+    budget: BudgetText = None,
     method: MethodOption = DEFAULT,
     videos: Videos = None,
     workers: Workers = None,
@@ -104,7 +106,7 @@ def batch(
             raise ValueError("--retry asks failed questions again; add --resume")
         if not questions.exists():
             raise ValueError(f"{questions}: no such file; give JSON, JSONL or a dataset folder")
-        budget = chosen_budget(ratio, keep)
+        limit = any_budget(ratio, keep, budget)
         chosen = ModelChoice.of(
             model,
             device,
@@ -129,7 +131,7 @@ def batch(
             out=output,
             videos=videos,
             method=method,
-            budget=budget,
+            budget=limit,
             sampling={"fps": fps, "max_frames": max_frames, "frames": frames, "source_fps": source_fps},
             instructions=Instructions(**{name: text for name, text in given.items() if text is not None}),
             max_new_tokens=max_new_tokens,

@@ -13,6 +13,7 @@ from aviot.commands.model import ModelChoice
 from aviot.commands.options import (
     METHODS,
     Base,
+    BudgetText,
     Device,
     DeviceMap,
     Download,
@@ -31,7 +32,7 @@ from aviot.commands.options import (
     Revision,
     SourceFps,
     VideoPath,
-    chosen_budget,
+    any_budget,
     describe,
 )
 from aviot.commands.terminal import mistakes, say, working
@@ -60,6 +61,7 @@ def compare(
     ] = None,
     ratio: ModelRatio = None,
     keep: Keep = None,
+    budget: BudgetText = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -98,7 +100,7 @@ def compare(
             Request(
                 video=video,
                 questions=(question,),
-                budget=chosen_budget(ratio, keep),
+                budget=any_budget(ratio, keep, budget),
                 method=name,
                 max_new_tokens=max_new_tokens,
                 fps=fps,
@@ -131,7 +133,7 @@ def compare(
 
         lm = model_chosen.load(report)
         session, pictures = open_with_pictures(lm, video, report=report, **request.reading)
-        comparison = Comparison(question, request.fixed_budget, chosen, max_new_tokens)
+        comparison = Comparison(question, request.budget, chosen, max_new_tokens)
         entries = list(ask_all(session, comparison))
         if output is not None:
             entries = write_comparison(output, session, pictures, comparison, entries)
@@ -146,6 +148,10 @@ def compare(
         for entry in entries:  # below the table: a column is too narrow for a sentence
             if entry.refused:
                 console.print(f"{entry.method}: {escape(one_line(entry.refused))}", soft_wrap=True)
+            elif entry.reason:
+                console.print(
+                    f"{entry.method}: {entry.tokens_read:,} tokens read in all; {entry.reason}", soft_wrap=True
+                )
     if output is not None:
         say(f"open {output / 'index.html'} in a browser")
     if described["notice"] is not None:

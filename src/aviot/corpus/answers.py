@@ -102,7 +102,8 @@ def answered(number: int, item: Item, result: Mapping[str, Any]) -> Row:
         row["failed"] = result["reason"]
     else:
         row["answer"] = result["prediction"]
-        row |= {name: result[name] for name in ("frames", "supports", "tokens_before", "tokens_after")}
+        names = ("frames", "supports", "tokens_before", "tokens_after", "tokens_read", "budget")
+        row |= {name: result[name] for name in names if name in result}  # the last two of an automatic budget
     return row | ({"damage": result["damage"]} if "damage" in result else {})
 
 

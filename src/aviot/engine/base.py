@@ -105,12 +105,14 @@ class Piece:
 
     The text may be empty while a character is incomplete. The joined text of all pieces, stripped, is what `generate`
     returns. Only the last piece has a `finish`: "stop" at an end token, which is among the tokens, "length" at the
-    largest number of tokens, "cancelled" if the request was cancelled.
+    largest number of tokens, "cancelled" if the request was cancelled. `probabilities` are those of the tokens but the
+    end token, if the engine tells them.
     """
 
     text: str
     tokens: tuple[int, ...]
     finish: Finish | None = None
+    probabilities: tuple[float, ...] = ()
 
 
 Deliver = Callable[[Piece | Exception], None]
@@ -146,10 +148,12 @@ class Engine(ABC):
     """A runtime that turns prompts with visual tokens into text; independent of methods and model families.
 
     `places` is the number of requests that `submit` runs at a time; further ones wait inside the engine, in order.
+    `tells_probabilities` says whether answers and pieces have those of their tokens.
     """
 
     name: str
     places: int = 1
+    tells_probabilities: bool = False
 
     @abstractmethod
     def generate(

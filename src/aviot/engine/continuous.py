@@ -11,9 +11,10 @@ from torch import Tensor
 
 from aviot.engine.base import Cancel, DecoderInput, Deliver, EngineUnavailable, Finish, Piece, Reducing
 from aviot.engine.guard import not_finite
+from aviot.engine.row_attention import use_row_attention
 from aviot.engine.row_cache import RowCache
 from aviot.engine.text import AnswerText
-from aviot.engine.transformers import TransformersEngine
+from aviot.engine.transformers import TransformersEngine, largest_probability
 
 PLACES = 32
 CACHE_SHARE = 0.5  # of a GPU's free memory, for the batch's cache
@@ -82,6 +83,8 @@ class ContinuousEngine(TransformersEngine):
         super().__init__(model, tokenizer)
         self.batches = batches(model)
         self.places = places if self.batches else 1
+        if self.batches:
+            use_row_attention(model.get_decoder())
         self._cache_bytes = cache_bytes or _room_on(model.device)
         self._changed = threading.Condition()
         self._waiting: deque[_Request] = deque()
@@ -172,7 +175,7 @@ class ContinuousEngine(TransformersEngine):
             for flags in request.inputs.finite:
                 flags.raise_first()
             found = self.prefill(request.inputs)
-            ((token, finite),) = _chosen(found.logits)
+            ((token, finite, probability),) = _chosen(found.logits)
             if not finite:
                 raise not_finite("first")
             layers = found.past_key_values.layers
@@ -183,18 +186,18 @@ class ContinuousEngine(TransformersEngine):
             return
         request.position = _next_position(request.inputs)
         batch.requests.append(request)
-        self._take(batch, len(batch.requests) - 1, token)
+        self._take(batch, len(batch.requests) - 1, token, probability)
 
     def _step(self, batch: _Batch) -> None:
         """Decode one more token in every row."""
         chosen = _chosen(self._logits(batch))
         batch.cache.end()
         for row in reversed(range(len(chosen))):  # a row that leaves gives its place to one that is done already
-            token, finite = chosen[row]
+            token, finite, probability = chosen[row]
             request = batch.requests[row]
             if finite:
                 request.position = [position + 1 for position in request.position]
-                self._take(batch, row, token)
+                self._take(batch, row, token, probability)
             else:
                 batch.remove(row)
                 request.end(not_finite("latest"))
@@ -212,7 +215,7 @@ class ContinuousEngine(TransformersEngine):
             use_cache=True,
         ).logits
 
-    def _take(self, batch: _Batch, row: int, token: int) -> None:
+    def _take(self, batch: _Batch, row: int, token: int, probability: float) -> None:
         """Deliver a row's new token; end the row if it is the last."""
         request = batch.requests[row]
         request.token = token
@@ -221,7 +224,8 @@ class ContinuousEngine(TransformersEngine):
             finish = "stop"
         elif len(request.text.tokens) + 1 >= request.limit:
             finish = "length"
-        piece = Piece(request.text.add((token,), last=finish is not None), (token,), finish)
+        text = request.text.add((token,), last=finish is not None)
+        piece = Piece(text, (token,), finish, () if token in self.ends else (probability,))
         if finish is None:
             request.deliver(piece)
             return
@@ -251,12 +255,17 @@ def batches(model: Any) -> bool:
     return not model._get_logits_processor(settings, input_ids_seq_length=0, device=model.device)
 
 
-def _chosen(logits: Tensor) -> list[tuple[int, bool]]:
-    """Return each row's most probable token, and whether all its logits are finite; waits for the device once."""
+def _chosen(logits: Tensor) -> list[tuple[int, bool, float]]:
+    """Return each row's most probable token, whether all its logits are finite, and the token's probability.
+
+    Waits for the device once.
+    """
     last = logits[:, -1].float()
     finite = torch.isfinite(torch.linalg.vector_norm(last, torch.inf, dim=-1))
-    tokens, flags = torch.stack((last.argmax(-1), finite.long())).tolist()
-    return [(token, bool(flag)) for token, flag in zip(tokens, flags, strict=True)]
+    found = (last.argmax(-1), finite, largest_probability(last))
+    tokens, flags, probabilities = torch.stack([each.double() for each in found]).tolist()
+    chosen = zip(tokens, flags, probabilities, strict=True)
+    return [(int(token), bool(flag), probability) for token, flag, probability in chosen]
 
 
 def _next_position(inputs: DecoderInput) -> list[int]:

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 from transformers.generation.streamers import BaseStreamer
@@ -32,6 +33,7 @@ class TransformersEngine(Engine):
     """An engine that runs a model and its tokenizer in this process."""
 
     name = "transformers"
+    tells_probabilities = True
 
     def __init__(self, model: Any, tokenizer: Any) -> None:
         self.model, self.tokenizer = model, tokenizer
@@ -68,7 +70,7 @@ class TransformersEngine(Engine):
         cancelled = threading.Event()
 
         def work() -> None:
-            pieces = _Pieces(self.tokenizer, self.ends, deliver)
+            pieces = _Pieces(self.tokenizer, self.ends, deliver, _Probabilities())
             try:
                 with self._turn(cancelled) as mine:
                     if mine:
@@ -135,7 +137,13 @@ class TransformersEngine(Engine):
         cancelled: threading.Event,
     ) -> None:
         with self._reduced(inputs, reducing):
-            self._generate(inputs, max_new_tokens, streamer=pieces, stopping_criteria=[_stop_at(cancelled)])
+            self._generate(
+                inputs,
+                max_new_tokens,
+                streamer=pieces,
+                stopping_criteria=[_stop_at(cancelled)],
+                logits_processor=LogitsProcessorList([pieces.probabilities]),
+            )
 
     def _generate(self, inputs: DecoderInput, max_new_tokens: int, **options: Any) -> Tensor:
         with guarded(self.model, FiniteGuard(inputs.finite)) as guard:
@@ -160,17 +168,19 @@ def _stop_at(event: threading.Event) -> Callable[..., Tensor]:
 
 
 class _Pieces(BaseStreamer):
-    """A streamer that delivers each token as a piece."""
+    """A streamer that delivers each token as a piece; `probabilities` notes those of the tokens."""
 
-    def __init__(self, tokenizer: Any, ends: frozenset[int], deliver: Deliver) -> None:
+    def __init__(self, tokenizer: Any, ends: frozenset[int], deliver: Deliver, probabilities: "_Probabilities") -> None:
         self._text, self._ends, self._deliver = AnswerText(tokenizer), ends, deliver
+        self.probabilities = probabilities
         self._prompt_has_passed = False
 
     def put(self, value: Tensor) -> None:
         """Take the prompt, and then one token at a time."""
         if self._prompt_has_passed:
             tokens = tuple(value.flatten().tolist())
-            self._deliver(Piece(self._text.add(tokens), tokens))
+            scores = () if tokens[-1] in self._ends else (self.probabilities.latest(),)
+            self._deliver(Piece(self._text.add(tokens), tokens, probabilities=scores))
         self._prompt_has_passed = True
 
     def end(self) -> None:
@@ -201,9 +211,12 @@ class _Probabilities(LogitsProcessor):
         self._steps: list[Tensor] = []
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        logits = scores.float()
-        self._steps.append((logits.amax(-1) - logits.logsumexp(-1)).exp())
+        self._steps.append(largest_probability(scores.float()))
         return scores
+
+    def latest(self) -> float:
+        """Return the latest step's probability, of a single answer; waits for the device."""
+        return float(self._steps[-1])
 
     def until_end(self, answers: Tensor, ends: frozenset[int]) -> list[tuple[float, ...]]:
         """Return the probabilities of each answer's tokens before its first end token."""
@@ -213,3 +226,8 @@ class _Probabilities(LogitsProcessor):
             stop = next((place for place, token in enumerate(tokens) if token in ends), len(tokens))
             found.append(tuple(row[:stop]))
         return found
+
+
+def largest_probability(logits: Float[Tensor, "B V"]) -> Float[Tensor, "B"]:
+    """Return each row's largest probability, that of the greedy token."""
+    return (logits.amax(-1) - logits.logsumexp(-1)).exp()

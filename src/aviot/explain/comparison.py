@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from aviot import methods
-from aviot.budget import Budget
+from aviot.budget import AutoBudget, Budget
 from aviot.explain.outputs import Outputs
 from aviot.explain.outputs import explain as write_explanation
 from aviot.explain.pictures import Pictures
@@ -40,9 +40,15 @@ class Comparison:
     """A question about one video, asked with several methods under one budget."""
 
     question: str
-    budget: Budget | None  # None: the checkpoint's own
+    budget: Budget | AutoBudget | None  # None: the checkpoint's own
     methods: tuple[str, ...]
     max_new_tokens: int
+
+    def accepted(self, entry: "Entry") -> Budget | None:
+        """Return the budget of a method's answer: of an automatic one, the step that was accepted."""
+        if not isinstance(self.budget, AutoBudget):
+            return self.budget
+        return next(each for each in self.budget.budgets if str(each) == entry.budget)
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,8 @@ class Entry:
     """One method's answer; `refused` has the reason if the method cannot serve this video, model or budget.
 
     `frame_shares` is the share of each sampled frame in all tokens that the decoder got, `first_token` the milliseconds
-    of compression and prefill.
+    of compression and prefill. Of an automatic budget, `budget` is the step that was accepted, `reason` why,
+    `tokens_read` what all steps read, and `first_token` the time of the whole answer, which comes in one piece.
     """
 
     method: str
@@ -62,6 +69,9 @@ class Entry:
     first_token: float = 0.0
     frame_shares: tuple[float, ...] = ()
     refused: str = ""
+    budget: str = ""
+    tokens_read: int = 0
+    reason: str = ""
     page: str = ""  # the explorer's page for this method, if one was written
 
 
@@ -74,7 +84,7 @@ def compare(session: VideoSession, comparison: Comparison) -> Iterator[Entry]:
         try:
             answer = session.ask(
                 comparison.question,
-                budget=comparison.budget,
+                budget=comparison.budget if method.compresses else None,
                 method=method,
                 max_new_tokens=comparison.max_new_tokens,
             )
@@ -90,7 +100,10 @@ def compare(session: VideoSession, comparison: Comparison) -> Iterator[Entry]:
             tokens_before=answer.tokens_before,
             tokens_after=answer.tokens_after,
             milliseconds=spent,
-            first_token=round(spent["compress"] + spent["prefill"], 1),
+            first_token=round(sum(spent.values()) - (0 if answer.steps else spent["generate"]), 1),
+            budget=answer.steps[-1].budget if answer.steps else "",
+            tokens_read=answer.tokens_read,
+            reason=answer.reason,
             frame_shares=tuple(answer.compressed.frame_shares.tolist()),
         )
 
@@ -118,7 +131,7 @@ def write_comparison(
         if entry.refused or not method.compresses:
             written.append(entry)
             continue
-        asking = Asking((comparison.question,), comparison.budget, entry.method, comparison.max_new_tokens)
+        asking = Asking((comparison.question,), comparison.accepted(entry), entry.method, comparison.max_new_tokens)
         page = f"{entry.method}.html"
         write_explanation(session, pictures, asking, Outputs(folder / page))
         written.append(replace(entry, page=page))
@@ -169,8 +182,9 @@ def _row(entry: Entry) -> str:
     if entry.refused:
         return f'<tr class="refused"><td>{named}</td><td colspan="5">{html.escape(entry.refused)}</td></tr>\n'
     spent = entry.milliseconds or {}
+    in_all = f"; {entry.tokens_read:,} read in all" if entry.reason else ""
     numbers = (
-        ("tokens", f"{entry.tokens_after:,} of {entry.tokens_before:,}"),
+        ("tokens", f"{entry.tokens_after:,} of {entry.tokens_before:,}{in_all}"),
         ("compression", f"{spent.get('compress', 0.0):,.0f} ms"),
         ("first token", f"{entry.first_token:,.0f} ms"),
     )

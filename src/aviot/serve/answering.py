@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,11 +10,13 @@ from http import HTTPStatus
 from typing import Any
 
 from aviot import methods
+from aviot.auto_budget import Chosen, Step
 from aviot.backbones.base import VideoInPrompt
-from aviot.budget import Budget
-from aviot.engine.base import Cancel, Deliver, Finish, Piece
+from aviot.budget import AutoBudget, Budget
 from aviot.serve.cache import ByteCache, SharedWork
 from aviot.serve.chat import Chat
+from aviot.serve.decoding import Decoded, Decoder
+from aviot.serve.events import AskedAbout, Begun, Emit, Ended
 from aviot.serve.media import Library, Media
 from aviot.serve.metrics import Metrics
 from aviot.serve.opened import Opened
@@ -33,52 +35,21 @@ RETRY_SECONDS = 2
 HELPERS = 4  # threads that decode base64 and hash
 
 
-@dataclass(frozen=True)
-class Begun:
-    """The beginning of an answer: the sizes of its prompt."""
-
-    frames: int
-    prompt_tokens: int
-    visual_before: int
-    visual_after: int
-
-
-@dataclass(frozen=True)
-class Ended:
-    """The end of an answer."""
-
-    finish: Finish
-    tokens: int
-    visual_after: int
-    budget: Budget
-    asked: "AskedAbout"
-    stream: dict[str, Any] | None
-    provenance: dict[str, Any] | None
-
-
-Event = Begun | Ended | str
-Emit = Callable[[Event], None]
-
-
-@dataclass(frozen=True)
-class AskedAbout:
-    """What an explanation of an answer needs: the video's key (None: a stream), and the question with its settings."""
-
-    video: Hashable | None
-    question: str
-    method: str
-    budget: Budget
-    max_new_tokens: int
-
-
 @dataclass(frozen=True, eq=False)
 class _Ready:
-    """A prompt that is ready for the engine, the session that it is of, and what it asks; of a stream, its moment."""
+    """A prompt that is ready for the engine, the session that it is of, and what it asks; of a stream, its moment.
+
+    With an automatic budget, `again` prepares the same question under another budget, `steps` are those that were
+    tried, and `reason` says why the last was accepted.
+    """
 
     prompt: PreparedPrompt
     session: VideoSession
     asked: AskedAbout
     moment: Moment | None = None
+    again: Callable[[Budget], Awaitable[PreparedPrompt]] | None = None
+    steps: tuple[Step, ...] = ()
+    reason: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,9 +76,9 @@ class Answerer:
         self.helpers, self.compressor = Worker("help", HELPERS), Worker("compress")
         self._compressing: SharedWork[_Tokens] = SharedWork(lm.engine.places + PROMPTS_AHEAD)
         self._turns = asyncio.Semaphore(lm.engine.places + PROMPTS_AHEAD)
-        self.waiting = self.running = 0
-        metrics.gauge("waiting", "Requests that wait for their turn or are prepared.", lambda: self.waiting)
-        metrics.gauge("running", "Requests that the engine works on.", lambda: self.running)
+        self.decoder = Decoder(lm.engine, self.helpers, metrics)
+        metrics.gauge("waiting", "Requests that wait for their turn or are prepared.", lambda: self.decoder.waiting)
+        metrics.gauge("running", "Requests that the engine works on.", lambda: self.decoder.running)
         metrics.gauge("feature_bytes", "Bytes of kept encoder features.", lambda: self.videos.kept.used)
         metrics.gauge("token_bytes", "Bytes of kept compressed tokens.", lambda: self.tokens.used)
 
@@ -121,18 +92,15 @@ class Answerer:
     @contextmanager
     def admitted(self) -> Iterator[None]:
         """Hold one of the queue's places; refuse if there is none."""
-        if self.waiting + self.running >= self.settings.limits.queue:
+        if self.decoder.waiting + self.decoder.running >= self.settings.limits.queue:
             raise Refused(
                 HTTPStatus.TOO_MANY_REQUESTS,
                 f"{self.settings.limits.queue} requests are waiting already; send it again in a few seconds",
                 code="queue_full",
                 retry=RETRY_SECONDS,
             )
-        self.waiting += 1
-        try:
+        with self.decoder.admitted():
             yield
-        finally:
-            self.waiting -= 1
 
     async def run(self, chat: Chat, emit: Emit) -> None:
         """Answer one request; `emit` is called with its beginning, its text in parts, and its end."""
@@ -163,11 +131,20 @@ class Answerer:
                     code="wait_timeout",
                     retry=RETRY_SECONDS,
                 ) from None
-            ready, encoded = found.prompt, found.session.encoded
-            after = len(ready.video.tokens)
-            emit(Begun(len(encoded.times), ready.inputs.length, encoded.tokens_before, after))
-            finish, count = await self._decode(chat, ready, emit, start)
-        made = ready.video.made
+            encoded = found.session.encoded
+            emit(Begun(len(encoded.times), encoded.tokens_before))
+            if found.again is None:
+                text, new = AnswerStream(chat.stops), chat.max_new_tokens
+                decoded = await self.decoder.decode(found.prompt, new, text, emit, start)
+            else:
+                found, decoded = await self._decode_auto(chat, found, emit, start)
+        emit(await self._ended(chat, found, decoded))
+        self.metrics.seconds.observe(time.perf_counter() - start)
+
+    async def _ended(self, chat: Chat, found: _Ready, decoded: Decoded) -> Ended:
+        """Count what was read and decoded, and return the end of an answer."""
+        ready, before = found.prompt, found.session.encoded.tokens_before
+        made, after = ready.video.made, len(ready.video.tokens)
         if ready.reducing is not None:
             after = ready.reducing.record.left
             made = ready.reducing.record.result(ready.reducing.made, ready.reducing.order)
@@ -175,12 +152,39 @@ class Answerer:
         if chat.provenance is not None and made is not None:
             told = await self.helpers(provenance_of, made, chat.provenance)
             told |= {} if found.moment is None else {"supports": found.moment.ranges()}
-        self.metrics.visual.labels("before").inc(encoded.tokens_before)
-        self.metrics.visual.labels("after").inc(after)
-        self.metrics.decoded.inc(count)
-        self.metrics.seconds.observe(time.perf_counter() - start)
-        stream = None if found.moment is None else found.moment.as_dict()
-        emit(Ended(finish, count, after, found.asked.budget, found.asked, stream, told))
+        self.metrics.visual.labels("before").inc(before)
+        self.metrics.visual.labels("after").inc(sum(step.tokens for step in found.steps) or after)
+        self.metrics.decoded.inc(decoded.tokens)
+        return Ended(
+            finish=decoded.finish,
+            tokens=decoded.tokens,
+            prompt_tokens=ready.inputs.length,
+            visual_after=after,
+            budget=found.asked.budget,
+            asked=found.asked,
+            stream=None if found.moment is None else found.moment.as_dict(),
+            provenance=told,
+            steps=found.steps,
+            reason=found.reason,
+        )
+
+    async def _decode_auto(self, chat: Chat, found: _Ready, emit: Emit, start: float) -> tuple[_Ready, Decoded]:
+        """Decode under one budget after another until an answer is sure enough, which is then sent in one piece."""
+        assert isinstance(chat.budget, AutoBudget)
+        assert found.again is not None
+        encoded, tried = found.session.encoded, list[Step]()
+        chosen = Chosen.of(chat.budget, self.lm.backbone.calibration)
+        steps = chat.budget.steps(len(encoded.times), encoded.tokens_per_frame)
+        for place, step in enumerate(steps):
+            if place:
+                found = replace(found, prompt=await found.again(step), asked=replace(found.asked, budget=step))
+            text, said, new = AnswerStream(chat.stops), list[str](), chat.max_new_tokens
+            decoded = await self.decoder.decode(found.prompt, new, text, said.append, start)
+            tried.append(Step.of(step, len(found.prompt.video.tokens), decoded.probability))
+            if (decoded.probability or 0.0) >= chosen.quality:
+                break
+        emit("".join(said))
+        return replace(found, steps=tuple(tried), reason=chosen.explained(tried, steps)), decoded
 
     async def find(self, url: str, held: Reservation) -> Media:
         """Return the media of an address; `held` counts the bytes that are fetched."""
@@ -197,15 +201,19 @@ class Answerer:
 
     async def _prepared(self, chat: Chat, turn: AsyncExitStack, held: Reservation) -> _Ready:
         """Return the prompt when its turn has come; `turn` holds the turn."""
-        budget = chat.budget or self.lm.backbone.default_budget
+        budget = self._budget(chat)
         url = chat.video.take()
         number = stream_number(url)
         if number is not None:
             return await self._prepared_stream(chat, turn, number, budget)
         with self.metrics.stage("find"):
             media = await self.find(url, held)
-        method = methods.get(chat.method)
-        asked = AskedAbout(video_key(media, chat.sampling), chat.question, chat.method, budget, chat.max_new_tokens)
+        method, video = methods.get(chat.method), video_key(media, chat.sampling)
+        if isinstance(budget, AutoBudget):
+            opened = await turn.enter_async_context(self.videos.opened(media, chat.sampling))
+            await turn.enter_async_context(self._turns)
+            return await self._first_try(chat, budget, opened.session, video, None)
+        asked = AskedAbout(video, chat.question, chat.method, budget, chat.max_new_tokens)
         key = (asked.video, chat.question, chat.history, chat.method, budget)
         keeps = chat.provenance is None and method.inside is None
         kept = self.tokens.get(key) if keeps else None
@@ -223,7 +231,36 @@ class Answerer:
                 async with self._compressing.shared(key, partial(self._keep, key, chat, budget, opened)) as kept:
                     return _Ready(await self.compressor(self._placed, chat, budget, kept), kept.session, asked)
 
-    async def _prepared_stream(self, chat: Chat, turn: AsyncExitStack, number: str, budget: Budget) -> _Ready:
+    def _budget(self, chat: Chat) -> Budget | AutoBudget:
+        """Return a request's budget; refuse an automatic one if the engine does not tell how sure it is."""
+        if not isinstance(chat.budget, AutoBudget):
+            return chat.budget or self.lm.backbone.default_budget
+        if not methods.get(chat.method).compresses:
+            return self.lm.backbone.default_budget  # there is nothing to choose
+        if not self.lm.engine.tells_probabilities:
+            sentence = (
+                "this server's engine does not tell how probable its answers are, which an automatic budget needs; "
+                "give a ratio"
+            )
+            raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, sentence, code="no_probabilities", field="aviot.budget")
+        return chat.budget
+
+    async def _first_try(
+        self, chat: Chat, auto: AutoBudget, session: VideoSession, video: Hashable | None, moment: Moment | None
+    ) -> _Ready:
+        """Return the prompt under the smallest budget of an automatic one."""
+
+        async def prepared(step: Budget) -> PreparedPrompt:
+            with self.metrics.stage("compress"):
+                return await self.compressor(self._compressed, chat, step, session, chat.provenance is not None)
+
+        first = auto.steps(len(session.encoded.times), session.encoded.tokens_per_frame)[0]
+        asked = AskedAbout(video, chat.question, chat.method, first, chat.max_new_tokens)
+        return _Ready(await prepared(first), session, asked, moment, prepared)
+
+    async def _prepared_stream(
+        self, chat: Chat, turn: AsyncExitStack, number: str, budget: Budget | AutoBudget
+    ) -> _Ready:
         """Return the prompt of a question about a stream as it is when the question's turn has come."""
         stream = self.streams.find(number)
         if chat.sampling:
@@ -232,6 +269,9 @@ class Answerer:
         await turn.enter_async_context(self._turns)
         with self.metrics.stage("compress"):
             session, moment = await self.compressor(moment_of, stream, chat.method)
+        if isinstance(budget, AutoBudget):
+            return await self._first_try(chat, budget, session, None, moment)
+        with self.metrics.stage("compress"):
             ready = await self.compressor(self._compressed, chat, budget, session, chat.provenance is not None)
         asked = AskedAbout(None, chat.question, chat.method, budget, chat.max_new_tokens)
         return _Ready(ready, session.without_features(), asked, moment)
@@ -256,59 +296,3 @@ class Answerer:
             return session.prepare(prompt, budget=budget, method=chat.method, max_new_tokens=new, **how)
         except ValueError as error:
             raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, str(error), code="not_answerable") from error
-
-    @contextmanager
-    def _at_work(self) -> Iterator[None]:
-        self.waiting -= 1
-        self.running += 1
-        try:
-            yield
-        finally:
-            self.running -= 1
-            self.waiting += 1
-
-    async def _submitted(self, ready: PreparedPrompt, max_new_tokens: int, deliver: Deliver) -> Cancel:
-        """Submit a prompt in a thread: engines outside this process copy it first, which takes time."""
-        submit = self.helpers(self.lm.engine.submit, ready.inputs, max_new_tokens, deliver, ready.reducing)
-        submitting = asyncio.create_task(submit)
-        try:
-            return await asyncio.shield(submitting)
-        except asyncio.CancelledError:
-            submitting.add_done_callback(_cancel_submitted)
-            raise
-
-    async def _decode(self, chat: Chat, ready: PreparedPrompt, emit: Emit, start: float) -> tuple[Finish, int]:
-        """Have the engine answer; return why the answer ended and its number of tokens."""
-        arrived: asyncio.Queue[Piece | Exception] = asyncio.Queue()
-        loop, text, count = asyncio.get_running_loop(), AnswerStream(chat.stops), 0
-
-        def deliver(piece: Piece | Exception) -> None:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(arrived.put_nowait, piece)
-
-        try:
-            cancel = await self._submitted(ready, chat.max_new_tokens, deliver)
-        except ValueError as error:
-            raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, str(error), code="not_answerable") from error
-        with self._at_work():
-            try:
-                while True:
-                    piece = await arrived.get()
-                    if isinstance(piece, Exception):
-                        raise piece
-                    if not count and piece.tokens:
-                        self.metrics.first.observe(time.perf_counter() - start)
-                    count += len(piece.tokens)
-                    said = text.add(piece.text) + (text.end() if piece.finish is not None else "")
-                    if said:
-                        emit(said)
-                    if piece.finish is not None or text.stopped:
-                        return ("stop" if text.stopped else piece.finish or "stop"), count
-            finally:
-                cancel()
-
-
-def _cancel_submitted(submitting: "asyncio.Task[Cancel]") -> None:
-    """End a request whose client left while it was submitted."""
-    if not submitting.cancelled() and submitting.exception() is None:
-        submitting.result()()

@@ -18,9 +18,10 @@ from starlette.exceptions import HTTPException
 import aviot
 from aviot.engine.base import EngineUnavailable
 from aviot.serve import metrics as formats
-from aviot.serve.answering import Answerer, Begun, Ended, Event
+from aviot.serve.answering import Answerer
 from aviot.serve.chat import Chat, ChatRequest, check_model, parse
 from aviot.serve.documents import document_page
+from aviot.serve.events import Begun, Ended, Event
 from aviot.serve.explanations import Explanations
 from aviot.serve.metrics import Metrics
 from aviot.serve.replies import Reply, error_body

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from aviot.budget import Budget
+from aviot.budget import AUTO, AutoBudget, Budget
 from aviot.methods import registry
 from aviot.request import check_question, check_sampling
 from aviot.serve.settings import Settings
@@ -56,7 +56,8 @@ class AviotOptions(BaseModel):
     method: str | None = Field(default=None, description="Compression method. Default: the server's.")
     budget: float | dict[str, float] | str | None = Field(
         default=None,
-        description='A ratio such as 4, or one of {"ratio": 4}, {"keep": 0.25}, {"supports": 16}, {"tokens": 2048}.',
+        description='A ratio such as 4, one of {"ratio": 4}, {"keep": 0.25}, {"supports": 16}, {"tokens": 2048}, or '
+        '"auto": few tokens, and more where the answer is not sure enough ("auto:min=10,max=2,quality=0.9").',
     )
     frames: int | None = Field(default=None, description="Number of frames to sample, spread over the whole video.")
     fps: float | None = Field(
@@ -104,7 +105,7 @@ class Chat:
     question: str
     history: tuple[tuple[str, str], ...]
     method: str
-    budget: Budget | None
+    budget: Budget | AutoBudget | None
     sampling: dict[str, Any]
     max_new_tokens: int
     stops: tuple[str, ...] = ()
@@ -276,15 +277,17 @@ def _content(message: Message, where: str) -> tuple[list[str], str]:
     return videos, "\n".join(texts)
 
 
-def _budget(given: float | dict[str, float] | str | None) -> Budget | None:
+def _budget(given: float | dict[str, float] | str | None) -> Budget | AutoBudget | None:
     if given is None:
         return None
 
-    def make() -> Budget:
+    def make() -> Budget | AutoBudget:
+        if isinstance(given, str) and given.partition(":")[0] == AUTO:
+            return AutoBudget.parse(given[:SHOWN])
         if isinstance(given, str):
             raise ValueError(
-                f'a budget here is a ratio such as 4, or {{"keep": 0.25}}, {{"supports": 16}} or {{"tokens": 2048}}, '
-                f"got {given[:SHOWN]!r}"
+                f'a budget here is a ratio such as 4, {{"keep": 0.25}}, {{"supports": 16}}, {{"tokens": 2048}}, or '
+                f'"auto", got {given[:SHOWN]!r}'
             )
         if not isinstance(given, dict):
             return Budget.of(given)

@@ -11,7 +11,8 @@ from aviot.explain.outputs import build_report
 from aviot.explain.page import POLICY, page_of
 from aviot.explain.study import Asking
 from aviot.request import check_compresses
-from aviot.serve.answering import Answerer, AskedAbout
+from aviot.serve.answering import Answerer
+from aviot.serve.events import AskedAbout
 from aviot.serve.opened import Opened
 from aviot.serve.videos import Worker
 from aviot.web.refusal import Refused

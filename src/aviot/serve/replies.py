@@ -1,12 +1,12 @@
 """Replies in the OpenAI protocol: completions, their chunks, and errors."""
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from secrets import token_hex
 from typing import Any
 
-from aviot.serve.answering import Begun, Ended
 from aviot.serve.chat import Chat
+from aviot.serve.events import Begun, Ended
 from aviot.web.refusal import Refused
 
 KINDS = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
@@ -57,8 +57,10 @@ class Reply:
         """Return the numbers of tokens."""
         assert self.begun is not None
         assert self.ended is not None
-        prompt, answer = self.begun.prompt_tokens, self.ended.tokens
+        prompt, answer = self.ended.prompt_tokens, self.ended.tokens
         visual = {"before": self.begun.visual_before, "after": self.ended.visual_after}
+        if self.ended.steps:
+            visual["read"] = sum(step.tokens for step in self.ended.steps)
         total = {"prompt_tokens": prompt, "completion_tokens": answer, "total_tokens": prompt + answer}
         return total | {"visual_tokens": visual}
 
@@ -71,6 +73,8 @@ class Reply:
             "budget": str(self.ended.budget),
             "frames": self.begun.frames,
         }
+        if self.ended.steps:
+            about |= {"steps": [asdict(step) for step in self.ended.steps], "reason": self.ended.reason}
         if self.ended.stream is None:
             about["explain"] = f"/explain/{self.number}"
         else:
