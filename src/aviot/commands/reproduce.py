@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from aviot.session import VideoLM
     from aviot_lab.reproduce.rows import Weights
 
-Experiment = Literal["paper", "field"]
+Experiment = Literal["paper", "field", "auto"]
 Out = Annotated[Path, typer.Option("--output", "-o", help="Folder for the run and its report.")]
 OUT = Path("reproduction")
 
@@ -34,7 +34,10 @@ def reproduce(
     ] = None,
     experiment: Annotated[
         Experiment,
-        typer.Option(help="The paper's experiments, or every method of the registry on the same questions (field)."),
+        typer.Option(
+            help="The paper's experiments, every method of the registry on the same questions (field), or automatic "
+            "budgets, calibrated on one split of the world and measured on another (auto)."
+        ),
     ] = "paper",
     uniform: Annotated[
         Path | None, typer.Option(help="Checkpoint fine-tuned with Uniform Keep. Default: none.", show_default=False)
@@ -58,7 +61,7 @@ def reproduce(
     ] = None,
     frames: Annotated[
         int | None,
-        typer.Option(help="Frames per video, in the experiment field. Default: the setting's.", show_default=False),
+        typer.Option(help="Frames per video, not in paper. Default: the setting's.", show_default=False),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the world and of the bootstrap.")] = 0,
     device: Device = "auto",
@@ -89,6 +92,10 @@ def reproduce(
             from aviot_lab.field.size import size_named as field_size
 
             size = field_size(setting, questions, frames)
+        elif experiment == "auto":
+            from aviot_lab.auto.size import size_named as auto_size
+
+            size = auto_size(setting, questions, frames)
         else:
             from aviot_lab.reproduce.size import size_named as paper_size
 
@@ -97,7 +104,10 @@ def reproduce(
 
         WorldConfig(seed=seed, frames=(64 if frames is None else frames,))  # checks both
         how = {"setting": setting, "size": size, "seed": seed, "out": output, "device": device}
-        report = _field(models, reference, **how) if experiment == "field" else _paper(models, tuned, **how)
+        if experiment == "auto":
+            report = _auto(models, **how)
+        else:
+            report = _field(models, reference, **how) if experiment == "field" else _paper(models, tuned, **how)
         _print_report(report, as_json=as_json)
     say(f"{output}: report.html, report.md, report.json; {_asked(report)} questions")
 
@@ -110,12 +120,14 @@ def _check_options(
     frames: int | None,
 ) -> None:
     """Raise ValueError for options of the other experiment."""
-    if experiment == "field" and tuned:
+    if experiment != "paper" and tuned:
         raise ValueError("--uniform and --segment-mean are options of --experiment paper; leave them out")
-    if experiment == "paper" and (reference is not None or frames is not None):
-        raise ValueError("--reference and --frames are options of --experiment field; leave them out")
-    if experiment == "paper" and len(models) > 1:
-        raise ValueError(f"the paper's experiments take one --model, got {len(models)}; name one")
+    if experiment != "field" and reference is not None:
+        raise ValueError("--reference is an option of --experiment field; leave it out")
+    if experiment == "paper" and frames is not None:
+        raise ValueError("--frames is an option of --experiment field and auto; leave it out")
+    if experiment != "field" and len(models) > 1:
+        raise ValueError(f"--experiment {experiment} takes one --model, got {len(models)}; name one")
 
 
 def _paper(models: Sequence[Path], tuned: "dict[Weights, Path]", **how: Any) -> dict[str, Any]:
@@ -155,6 +167,20 @@ def _field(models: Sequence[Path], reference: str | None, **how: Any) -> dict[st
         return measure_field(options, lambda folder: _load(folder, device), progress)
 
 
+def _auto(models: Sequence[Path], **how: Any) -> dict[str, Any]:
+    """Calibrate and measure automatic budgets."""
+    from aviot.utils.machine import device_named
+    from aviot_lab.reproduce.progress import LOADING, RunProgress
+
+    with RunProgress(stderr_console()) as progress:
+        progress.phase(LOADING)
+        from aviot_lab.auto.run import AutoOptions, measure_auto
+
+        device = how.pop("device")
+        options = AutoOptions(folder=models[0] if models else demo_model(), device=device_named(device), **how)
+        return measure_auto(options, lambda folder: _load(folder, device), progress)
+
+
 def _load(folder: Path, device: str) -> "VideoLM":
     return ModelChoice(name=folder, device=device).load(lambda _: None)
 
@@ -179,6 +205,11 @@ def _print_report(report: dict[str, Any], *, as_json: bool) -> None:
         print(json.dumps(report, indent=2, allow_nan=False))
         return
     figures = report["figures"]
+    if "oracle" in figures:
+        from aviot_lab.auto.report import lines_of
+
+        print("\n".join(lines_of(figures)))
+        return
     if "controlled" not in figures:
         for name, found in figures.items():
             for line in found["means"]:

@@ -6,8 +6,11 @@ would have answered follows from both answers and the first one's probability.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from aviot.auto_budget import Calibration
 from aviot.evaluation.config import Setting
@@ -65,6 +68,28 @@ class Pairs:
             )
         return cls([first[item] for item in items], [second[item] for item in items])
 
+    @cached_property
+    def probability(self) -> NDArray[np.float64]:
+        """The probabilities of the answers under the small budget; 0 of those that failed."""
+        return np.array([row.get("probability", 0.0) for row in self.small])
+
+    @cached_property
+    def right(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The right answers under both budgets, as 0 and 1."""
+        small, large = ([float(bool(_right(row))) for row in rows] for rows in (self.small, self.large))
+        return np.array(small), np.array(large)
+
+    @cached_property
+    def tokens(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The tokens that were read under both budgets."""
+        small, large = ([float(row.get("tokens_after", 0)) for row in rows] for rows in (self.small, self.large))
+        return np.array(small), np.array(large)
+
+    @cached_property
+    def videos(self) -> list[Any]:
+        """The questions' videos."""
+        return [row["video"] for row in self.small]
+
 
 def calibrate(rows: Sequence[Row], small: Setting, large: Setting, target: float) -> tuple[Calibration, list[Point]]:
     """Return the calibration for a largest allowed loss, and the curve down to its quality and one step beyond.
@@ -94,17 +119,14 @@ def calibrate(rows: Sequence[Row], small: Setting, large: Setting, target: float
 
 
 def _point(pairs: Pairs, quality: float) -> Point:
-    sure = np.array([row.get("probability", 0.0) >= quality for row in pairs.small])
-    before, after = (np.array([float(bool(_right(row))) for row in each]) for each in (pairs.small, pairs.large))
+    sure = pairs.probability >= quality
+    (before, after), (first, second) = pairs.right, pairs.tokens
     taken = np.where(sure, before, after)
-    tokens = [
-        row.get("tokens_after", 0) + (0 if is_sure else other.get("tokens_after", 0))
-        for row, other, is_sure in zip(pairs.small, pairs.large, sure, strict=True)
-    ]
     lost = after - taken
-    interval = difference_interval(lost.tolist(), [row["video"] for row in pairs.small])
+    interval = difference_interval(lost.tolist(), pairs.videos)
     most = 1.0 if interval is None else interval[1]  # one video says nothing of others
-    return Point(quality, taken.mean(), lost.mean(), most, 1 - sure.mean(), float(np.mean(tokens)))
+    tokens = np.where(sure, first, first + second).mean()
+    return Point(quality, taken.mean(), lost.mean(), most, 1 - sure.mean(), float(tokens))
 
 
 def _names(rows: Sequence[Row]) -> list[str]:

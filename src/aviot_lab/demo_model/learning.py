@@ -75,29 +75,11 @@ def answer(
     for the tokens that the batch drops (`batch.kept`). The compressor is conditioned on each row's own question, or on
     that of the row whose index `question_of` has; with `conditioned=False`, on none.
     """
-    path, device = model.model, u.device
-    embed = model.get_input_embeddings()
-    ids = to_device(batch.ids, device)
-    after = embed(ids)
-    before = embed(to_device(batch.prefix, device)).expand(len(ids), -1, -1)
-    method = path.method(UNCOMPRESSED if ratio is None else compressor)
-    uses_question = method.uses_question and conditioned
-    questions = question_means(after.detach(), to_device(batch.question_mask, device)) if uses_question else None
-    if questions is not None and question_of is not None:
-        questions = questions[list(question_of)]
-    videos = path.prepare(u, relevance=uses_question)
-    made, kept = None, batch.kept
-    if isinstance(method, RandomTokens):
-        kept = method(path.frame_tokens(videos).only(0), budget=ratio or WHOLE).mixture.indices[:, 0]
-    if kept is not None:
-        tokens = tokens_left(path, videos, to_device(kept, device))[to_device(batch.video, device)]
-    else:
-        asked = videos.for_prompts(tuple(batch.video.tolist()))
-        made = path.compress(asked, questions, budget=ratio or WHOLE, method=method)
-        tokens = path.project(made.features)
-    sequences = Sequences(before.to(tokens.dtype), tokens, after.to(tokens.dtype))
-    language, agrees = read_answers(model, sequences, batch)
-    return Answers(language, agrees, videos.x, tokens, made if method.compresses else None)
+    ready = compressed_prompts(
+        model, u, batch, ratio=ratio, compressor=compressor, question_of=question_of, conditioned=conditioned
+    )
+    language, agrees = read_answers(model, ready.sequences, batch)
+    return Answers(language, agrees, ready.x, ready.sequences.tokens, ready.compression)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,6 +106,50 @@ class Sequences:
         return F.pad(whole, (0, 0, 0, self.length - self.end))
 
 
+@dataclass(frozen=True, eq=False)
+class CompressedPrompts:
+    """The decoder's input for a batch of questions, the videos' features with positions, and the compression if any."""
+
+    sequences: Sequences
+    x: Float[Tensor, "V T S D"]
+    compression: Compression | None
+
+
+def compressed_prompts(
+    model: AviotForConditionalGeneration,
+    u: Float[Tensor, "V T S D"],
+    batch: ConversationBatch,
+    *,
+    ratio: float | None,
+    compressor: str = DEFAULT,
+    question_of: Sequence[int] | None = None,
+    conditioned: bool = True,
+) -> CompressedPrompts:
+    """Compress encoded videos for a batch's questions and put them into the prompts; the arguments are `answer`'s."""
+    path, device = model.model, u.device
+    embed = model.get_input_embeddings()
+    ids = to_device(batch.ids, device)
+    after = embed(ids)
+    before = embed(to_device(batch.prefix, device)).expand(len(ids), -1, -1)
+    method = path.method(UNCOMPRESSED if ratio is None else compressor)
+    uses_question = method.uses_question and conditioned
+    questions = question_means(after.detach(), to_device(batch.question_mask, device)) if uses_question else None
+    if questions is not None and question_of is not None:
+        questions = questions[list(question_of)]
+    videos = path.prepare(u, relevance=uses_question)
+    made, kept = None, batch.kept
+    if isinstance(method, RandomTokens):
+        kept = method(path.frame_tokens(videos).only(0), budget=ratio or WHOLE).mixture.indices[:, 0]
+    if kept is not None:
+        tokens = tokens_left(path, videos, to_device(kept, device))[to_device(batch.video, device)]
+    else:
+        asked = videos.for_prompts(tuple(batch.video.tolist()))
+        made = path.compress(asked, questions, budget=ratio or WHOLE, method=method)
+        tokens = path.project(made.features)
+    sequences = Sequences(before.to(tokens.dtype), tokens, after.to(tokens.dtype))
+    return CompressedPrompts(sequences, videos.x, made if method.compresses else None)
+
+
 def read_answers(
     model: Any, sequences: Sequences, batch: ConversationBatch, positions: Int[Tensor, "3 length"] | None = None
 ) -> tuple[Float[Tensor, ""], Bool[Tensor, "B L-1"]]:
@@ -133,18 +159,25 @@ def read_answers(
     """
     device = sequences.tokens.device
     labels, weights = to_device(batch.labels, device), to_device(batch.weights, device)[:, 1:]
-    causal = {"full_attention": None}  # padding comes last; to check that, transformers would synchronise
-    axes = {} if positions is None else {"position_ids": positions[:, None].expand(-1, len(labels), -1)}
-    with sdpa_kernel(ATTENTION):
-        hidden = model.model.language_model(
-            inputs_embeds=sequences.padded(), attention_mask=causal, use_cache=False, **axes
-        ).last_hidden_state
-    start, end = sequences.end - labels.shape[1], sequences.end
-    logits = model.lm_head(hidden[:, start:end]).float()[:, :-1]
+    logits = next_logits(model, sequences, positions)
     targets = labels[:, 1:]
     each = F.cross_entropy(logits.movedim(-1, 1), targets, ignore_index=IGNORED, reduction="none")
     language = (each * weights).sum() / weights.sum()
     return language, (logits.argmax(-1) == targets) | (targets == IGNORED)
+
+
+def next_logits(
+    model: Any, sequences: Sequences, positions: Int[Tensor, "3 length"] | None = None
+) -> Float[Tensor, "B L-1 words"]:
+    """Return what the decoder predicts after each token behind the video but the last; positions as `read_answers`."""
+    causal = {"full_attention": None}  # padding comes last; to check that, transformers would synchronise
+    axes = {} if positions is None else {"position_ids": positions[:, None].expand(-1, len(sequences.tokens), -1)}
+    with sdpa_kernel(ATTENTION):
+        hidden = model.model.language_model(
+            inputs_embeds=sequences.padded(), attention_mask=causal, use_cache=False, **axes
+        ).last_hidden_state
+    start, end = sequences.end - sequences.after.shape[1], sequences.end
+    return model.lm_head(hidden[:, start:end]).float()[:, :-1]
 
 
 def tokens_left(path: AviotModel, videos: PositionedVideo, kept: Int[Tensor, "n"]) -> Float[Tensor, "V v d"]:

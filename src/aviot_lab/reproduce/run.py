@@ -174,9 +174,9 @@ def _scene_batches(world: World, size: Size) -> Iterator[SceneBatch]:
         yield from (SceneBatch(part, scenes[first : first + videos]) for first in range(0, len(scenes), videos))
 
 
-def scenes_for(world: World, frames: int, questions: int) -> int:
+def scenes_for(world: World, frames: int, questions: int, split: Split = SPLIT) -> int:
     """Return the number of scenes that have at least so many questions."""
-    asked = (len(world.scene(SPLIT, number, frames).plots) for number in count())
+    asked = (len(world.scene(split, number, frames).plots) for number in count())
     return next(scenes for scenes, so_far in enumerate(accumulate(asked), start=1) if so_far >= questions)
 
 

@@ -1,0 +1,1 @@
+"""The automatic budget of a small model: calibrated on one split of the world, measured on another."""
