@@ -173,9 +173,9 @@ def test_same_bits_twice(golden):
     assert torch.equal(case.run().features, case.run().features)
 
 
-def test_tf32_does_not_reach_the_solve(golden):
+def test_tf32_does_not_reach_the_solve(golden, monkeypatch):
     case = on_gpu(golden("t20_r2"))
-    torch.backends.cuda.matmul.allow_tf32 = True
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", True)
     out = case.run()
     assert relative(out.features, case.tensors["output"]) < 1e-5
     assert torch.backends.cuda.matmul.allow_tf32

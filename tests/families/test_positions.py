@@ -6,10 +6,14 @@ import numpy as np
 import pytest
 import tiny_models as tiny
 import torch
+from loaded import session_of
 
 import aviot
+from aviot import methods
 from aviot.backbones.base import CompressionRequest
-from aviot.backbones.huggingface.layout import nearest, rope_positions
+from aviot.backbones.huggingface.layout import layout_of, nearest, rope_positions
+from aviot.methods.base import Compressed
+from aviot.methods.features import TokenMixture
 
 
 def older_rope_index(
@@ -84,3 +88,23 @@ def test_frame_numbers_tell_when_supports_are():
     _, given = placed(backbone, 7, "segment-mean")
     text = backbone.tokenizer.decode(given["input_ids"][0]).replace("<IMG_CONTEXT>", "")
     assert [part.split(":")[0] for part in text.split("Frame")[1:]] == ["1", "3", "5", "7"]
+
+
+@pytest.mark.parametrize("family", ["llava-video", "qwen2-vl"])
+def test_the_order_of_a_sum_does_not_decide_where_a_token_stands(family):
+    """Means half way between two rows differ by rounding from device to device; order and positions must not."""
+    session = session_of(family)
+    video = session.backbone.features(session.encoded, methods.get("low-resolution"), conditioned=False)
+    columns = video.grid[1]
+    squares = torch.tensor([0, 1, columns, columns + 1]) + 2 * torch.arange(columns // 2)[:, None]
+    indices = torch.cat([frame * video.patches + squares for frame in range(video.frames)])
+
+    def placed(error):
+        weights = 0.25 + error * torch.tensor([-1.0, -1.0, 1.0, 1.0]).repeat(len(indices), 1)
+        weights[1::2] = weights[1::2].flip(1)
+        made = Compressed.mixed(video, TokenMixture(indices, weights, video.frames, video.patches))
+        if family == "llava-video":
+            return session.backbone.model.model.with_separators(made)[1]
+        return layout_of(made, {}).positions[:, 1:].round()
+
+    assert torch.equal(placed(0.0), placed(5e-8))

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from aviot.methods.inside import InsideMethod
 
 TIME_DIGITS = 3  # decimals of seconds; times that agree in them are the same moment
+CELL_DIGITS = 4  # decimals of rows and columns that decide the order of tokens
 
 Point = Literal["features", "tokens", "decoder"]
 """The point where a method acts: on encoder features, on projected tokens, or inside a decoder layer."""
@@ -62,6 +63,11 @@ class Compressed:
         """The source frame whose time is nearest to each token's."""
         at = torch.tensor(self.frame_times, device=self.positions.device)
         return torch.bucketize(self.times.round(decimals=TIME_DIGITS), (at[1:] + at[:-1]) / 2)
+
+    @cached_property
+    def cells(self) -> Float[Tensor, "n 2"]:
+        """Row and column of each token, to the decimals that do not depend on the order in which a device sums."""
+        return self.positions[:, 1:].round(decimals=CELL_DIGITS)
 
     @cached_property
     def moments(self) -> tuple[Float[Tensor, "K"], Int[Tensor, "n"]]:

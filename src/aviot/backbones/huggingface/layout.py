@@ -71,7 +71,7 @@ def _positions(made: Compressed) -> Float[Tensor, "n 3"]:
         cells = torch.stack(grid_positions(made.grid, torch.arange(made.grid[0] * made.grid[1])), 1).double()
         cells = cells.repeat(len(seconds), 1)
         return torch.cat((seconds.repeat_interleave(len(cells) // len(seconds))[:, None], cells), 1)
-    positions = made.positions.detach().cpu().double()
+    positions = torch.cat((made.positions[:, :1], made.cells), 1).detach().cpu().double()
     sources = (made.mixture.indices // made.mixture.patches).cpu()
     positions[:, 0] = _mean_time(made.mixture.weights.detach().cpu(), frame_times[sources])
     return positions

@@ -151,7 +151,7 @@ class FeaturesToTokens:
         token of every frame that has some left; of a video with all its tokens, the last of every row. Its index is -1.
         """
         made = made.on_grid(self.connector.pooled)
-        frame, (_, row, column) = made.nearest_frame, made.positions.unbind(1)
+        frame, (row, column) = made.nearest_frame, made.cells.unbind(1)
         row = row.round()
         by_position = column.argsort(stable=True)
         by_position = by_position[row[by_position].argsort(stable=True)]
