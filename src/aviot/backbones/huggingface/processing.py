@@ -137,8 +137,12 @@ class Normalisation:
         return cls(tuple(video["image_mean"]), tuple(video["image_std"]), rescale, bool(video["do_normalize"]))
 
     def __call__(self, frames: UInt8[Tensor, "T H W 3"]) -> Float[Tensor, "T 3 H W"]:
-        """Return the encoder's input: (x - mean / factor) / (std / factor), in float32."""
-        pixels = frames.permute(0, 3, 1, 2).contiguous().float()
+        """Return the encoder's input: (x - mean / factor) / (std / factor), in float32.
+
+        Its channels stay last in memory, so that what an encoder makes of patches has its channels last, too: other
+        layouts make every sum of its layers slow on a GPU.
+        """
+        pixels = frames.permute(0, 3, 1, 2).float()
         if not self.normalise:
             return pixels.mul_(self.factor)
 
