@@ -68,6 +68,7 @@ class VideoLM:
         dtype: Any = "auto",
         device_map: str | Mapping[str, int | str] | None = None,
         quantization: Literal["4bit", "8bit"] | None = None,
+        compile_encoder: bool = False,
         **origin: Any,
     ) -> "VideoLM":
         """Load a checkpoint of any supported family onto a device (auto, cpu, cuda or cuda:N), or over several.
@@ -76,16 +77,20 @@ class VideoLM:
         the device of each module. `quantization` makes bitsandbytes quantise the weights. An adapter that `aviot train`
         wrote is put on its base model, whose weights must be those that it was trained for; `base` is the model's place
         if it is not the recorded one. A name on the hub is looked up in its cache on this machine and fetched only with
-        `download=True`; no code of a checkpoint is run.
+        `download=True`; no code of a checkpoint is run. `compile_encoder` makes some encoders on a GPU faster, after
+        seconds of compilation with the first videos.
         """
         unknown = sorted(set(origin) - set(ORIGIN))
         if unknown:
-            known = ("device", "base", "dtype", "device_map", "quantization", *ORIGIN)
+            known = ("device", "base", "dtype", "device_map", "quantization", "compile_encoder", *ORIGIN)
             raise TypeError(f"unknown arguments {', '.join(unknown)}; expected {', '.join(known)}")
         options = LoadOptions(dtype, device_map, quantization)
         target = device_named(device)
         folder = resolve_folder(source, **origin)
-        return cls(backbones.load(folder, target, options, base=base, **origin))
+        backbone = backbones.load(folder, target, options, base=base, **origin)
+        if compile_encoder:
+            backbone.compile_encoder()
+        return cls(backbone)
 
     def open(
         self,

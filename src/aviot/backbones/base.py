@@ -164,6 +164,10 @@ class Backbone(ABC):
             loaded.model.to(options.torch_dtype)
         return loaded
 
+    def compile_encoder(self) -> bool:
+        """Compile the encoder where that makes it faster, and return whether it was; by default it is not."""
+        return False
+
     @classmethod
     def shape_of(cls, folder: Path, frames: int, size: tuple[int, int]) -> VideoShape:
         """Return the numbers of tokens of a video of that many frames of (height, width), without reading weights."""

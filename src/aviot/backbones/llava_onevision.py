@@ -97,8 +97,8 @@ class LlavaOneVision(SquareFrames):
     def encode_one(self, video: Video, pixels: Float[Tensor, "T 3 H W"]) -> EncodedVideo:
         """Return projected and pooled tokens, without the separator.
 
-        They are those of the model's own `get_video_features`, whose copy to another layout before it interpolates makes
-        that four tenths of the encoder's time on an H200.
+        They are those of the model's own `get_video_features`, which copies them to another layout before it
+        interpolates: four tenths of the encoder's time on an H200.
         """
         grid = self.grid_of((pixels.shape[-2], pixels.shape[-1]))
         lattice = self._projected(pixels).unflatten(1, self.patch_grid).permute(0, 3, 1, 2)

@@ -36,6 +36,7 @@ class Options:
     batches: tuple[int, ...] = (1,)
     device: torch.device = CPU
     dtype: str = "auto"
+    compiled: bool = False
     repeats: int = 5
     backward: bool = False
     scaling: bool = False
@@ -61,6 +62,10 @@ class Options:
                 raise ValueError(f"{mode} measures random weights of a chosen size; leave the model out")
             if not self.model.is_dir():
                 raise ValueError(f"{self.model}: no such folder; name the directory of a checkpoint on this machine")
+        if self.compiled and not self.with_model:
+            raise ValueError(
+                "compiled is about the encoder of a whole model; leave it out, or scaling, compressor_only"
+            )
         if self.size in FAMILY_SIZES and not self.with_model:
             raise ValueError(f"size {self.size} is a whole model; the compressor alone has {', '.join(SIZES)}")
         if self.scaling and self.compressor_only:
@@ -143,6 +148,8 @@ def _run_model(options: Options, report: Report) -> Result:
     else:
         lm = load_model(options.model, options.device, options.chosen_dtype)
         about = str(options.model)
+    if options.compiled:
+        lm.backbone.compile_encoder()
     dtype = lm.backbone.model.dtype
     compressor = lm.backbone.parts.get("compressor") or fresh_compressor(ODD, options.device, dtype, options.seed)
     assert isinstance(compressor, Compressor)

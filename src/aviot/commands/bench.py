@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from aviot.commands.model import ModelChoice
-from aviot.commands.options import METHODS, Device, Download, Json
+from aviot.commands.options import METHODS, Compile, Device, Download, Json
 from aviot.commands.terminal import mistakes, refuse, working
 from aviot.methods.registry import check_name, compresses, names
 
@@ -54,6 +54,7 @@ def bench(
             help="Type of weights and features: auto, float32 or bfloat16; auto: bfloat16 on a GPU, else float32."
         ),
     ] = "auto",
+    compiled: Compile = False,
     repeats: Annotated[int, typer.Option(help="Number of timed runs of each part, after the warm-up.")] = 5,
     backward: Annotated[
         bool, typer.Option("--backward", help="Also time the compressor's forward and backward pass.")
@@ -115,6 +116,7 @@ def bench(
                 batches=tuple(batch),
                 device=device_named(device),
                 dtype=dtype,
+                compiled=compiled,
                 repeats=repeats,
                 backward=backward,
                 scaling=scaling,

@@ -28,6 +28,7 @@ class ModelChoice:
     download: bool = False
     revision: str | None = None
     base: Path | None = None  # of an adapter; the recorded one if None
+    compile_encoder: bool = False
 
     @classmethod
     def of(
@@ -93,6 +94,7 @@ class ModelChoice:
                 device_map=self.options.device_map,
                 quantization=self.options.quantization,
                 base=self.base,
+                compile_encoder=self.compile_encoder,
             )
 
 

@@ -88,6 +88,13 @@ Quantize = Annotated[
         show_default=False,
     ),
 ]
+Compile = Annotated[
+    bool,
+    typer.Option(
+        "--compile",
+        help="Compile the encoder on a GPU (Qwen's families, VideoLLaMA3): slower with the first videos, then faster.",
+    ),
+]
 Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda or cuda:N; auto uses a GPU if there is one.")]
 Fps = Annotated[float | None, typer.Option(help="Frames sampled per second. Default: the checkpoint's rate.")]
 MaxFrames = Annotated[int | None, typer.Option(help="Most frames to sample. Default: the checkpoint's number.")]

@@ -1,6 +1,7 @@
 """`aviot serve`."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 from aviot.commands.model import ModelChoice
 from aviot.commands.options import (
     Base,
+    Compile,
     Device,
     DeviceMap,
     Download,
@@ -100,6 +102,7 @@ def serve(
     dtype: Dtype = "auto",
     device_map: DeviceMap = None,
     quantize: Quantize = None,
+    compiled: Compile = False,
     download: Download = False,
     revision: Revision = None,
 ) -> None:
@@ -142,6 +145,7 @@ def serve(
             revision=revision,
             base=base,
         )
+        chosen = replace(chosen, compile_encoder=compiled)
         settings = Settings(
             name=name or ("aviot" if model is None else Path(model).resolve().name),
             limits=limits,

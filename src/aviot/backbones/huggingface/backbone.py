@@ -31,6 +31,7 @@ from aviot.backbones.base import (
 from aviot.backbones.checkpoints.adapter import Adapter
 from aviot.backbones.checkpoints.folder import CheckpointError
 from aviot.backbones.huggingface.adapters import add_adapters, sampled_by, trained_parts
+from aviot.backbones.huggingface.compiled import compile_layers, eagerly
 from aviot.backbones.huggingface.loading import execution_device, load_model, read_config, upgrade_advice
 from aviot.backbones.huggingface.packed_attention import use_packed_attention
 from aviot.backbones.huggingface.placing import TokenPlacing
@@ -228,6 +229,15 @@ class HuggingFaceBackbone(TokenPlacing):
         inputs = self.pixels(videos) if pixels is None else pixels
         return [self.encode_one(video, one) for video, one in zip(videos, inputs, strict=True)]
 
+    compiled = False
+
+    def compile_encoder(self) -> bool:
+        """Compile the layers of an encoder on a GPU that packs its frames; others hardly gain."""
+        if (packing := self.packing_encoder) is not None and self.device.type == "cuda":
+            compile_layers(packing)
+            self.compiled = True
+        return self.compiled
+
     @abstractmethod
     def encode_one(self, video: Video, pixels: Any) -> EncodedVideo:
         """Encode one video."""
@@ -281,7 +291,8 @@ class HuggingFaceBackbone(TokenPlacing):
             to_tokens=lambda values: self.patches_to_tokens(values, encoded),
             pooling=self.pooling(encoded),
         )
-        return cached(encoded.cache, EXTRAS & set(needs), supply.extras)
+        with eagerly(self.compiled):
+            return cached(encoded.cache, EXTRAS & set(needs), supply.extras)
 
     @property
     def packing_encoder(self) -> nn.Module | None:
