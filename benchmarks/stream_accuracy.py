@@ -5,7 +5,8 @@ are encoded once by the bundled model and then pass through the memory as a stre
 asked at a random moment right after it (perception), and others at random moments later on (recall). Every question is
 answered from
 
-- `bank`: a memory of --memory supports, compressed by AVIOT for the question to --supports
+- `bank`: a memory of --memory supports, merged for the question and compressed by AVIOT to --supports, as
+  `StreamingSession.ask` does it
 - `bank only`: a memory of --supports supports, all of which the decoder reads
 - `last`: the latest --supports frames
 - `uniform`: --supports evenly spaced frames of everything so far, which no bounded memory has
@@ -13,10 +14,8 @@ answered from
 
 and, where --variants names them, from the memory of `bank` in other ways, with the same number of tokens:
 
+- `unmerged`: compressed as it is, without merges for the question
 - `merged-32`: merged to 32 supports by the memory's own rule at the moment of the question, then compressed
-- `asked-32`: the same, but a merge costs exp(z) as much, z the standardised relevance of the supports to the
-  question, so that what the question is about stays apart; `asked-16` leaves nothing to compress; with
-  `sharp-2` it costs exp(2 z)
 - `recent-4`: its latest 4 supports are kept whole, and the others compressed
 - `flat`: compressed without the question's relevance, so that no segment of time gets more supports for it
 - `merged-32+recent-4`: both
@@ -50,7 +49,8 @@ from aviot.methods.aviot.result import Compression
 from aviot.methods.features import VideoFeatures
 from aviot.session import VideoSession
 from aviot.streaming import FrameRange, SupportBank
-from aviot.streaming.bank import FEATURES, SPREAD, BankView
+from aviot.streaming.asking import merged_for_question
+from aviot.streaming.bank import FEATURES
 from aviot.utils.journal import Journal, read_rows
 from aviot_lab.world.long import LongVideo, long_video
 
@@ -80,22 +80,21 @@ class Variant:
 
     name: str
     merged: int = 0
-    asked: int = 0
-    sharp: float = 1.0
     recent: int = 0
     flat: bool = False
+    unmerged: bool = False
 
     @classmethod
     def named(cls, name: str) -> "Variant":
         """Read a name such as merged-32+recent-4."""
-        values: dict[str, float] = {}
+        values: dict[str, int] = {}
         for part in name.split("+"):
             key, _, number = part.partition("-")
-            if key not in ("merged", "asked", "sharp", "recent", "flat") or (key == "flat") == bool(number):
+            if key not in ("merged", "recent", "flat", "unmerged") or (key in ("flat", "unmerged")) == bool(number):
                 raise ValueError(
-                    f"a variant is made of merged-N, asked-N, sharp-X, recent-N and flat, joined by +; got {name!r}"
+                    f"a variant is made of merged-N, recent-N, flat and unmerged, joined by +; got {name!r}"
                 )
-            values[key] = True if not number else float(number) if key == "sharp" else int(number)
+            values[key] = int(number) if number else True
         return cls(name, **values)
 
 
@@ -144,36 +143,6 @@ class Varied(AviotMethod):
         )
 
 
-class AskedBank(SupportBank):
-    """A bank of another bank's supports, whose merges cost more the more relevant the supports are to a question."""
-
-    def __init__(self, capacity: int, view: BankView, relevance: torch.Tensor, sharpness: float) -> None:
-        super().__init__(capacity, max(1, capacity // 4), view.tensors)
-        centred = (relevance - relevance.mean()).double().numpy()
-        weights = np.exp(sharpness * centred / max(float(centred.std()), 1e-9))
-        counts = np.array([record.count for record in view.records])
-        self._starts = np.array([record.first for record in view.records])
-        self._sums = np.concatenate(([0.0], np.cumsum(counts * weights)))
-        self.add(view.tensors, view.records)
-
-    def _weight(self, record: FrameRange) -> float:
-        first = np.searchsorted(self._starts, record.first)
-        after = np.searchsorted(self._starts, record.last, side="right")
-        return float(self._sums[after] - self._sums[first]) / record.count
-
-    def _cheapest(self) -> int:
-        """Return the place of the pair's first support that costs least to merge, for the question."""
-        count = len(self._slots)
-        pairs = count - max(1, self.recent - 1) - 1
-        mass, last = self._mass[: pairs + 1], self._last[: pairs + 1]
-        weights = np.array([self._weight(record) for record in self._records[: pairs + 1]])
-        now = self._last[count - 1] + 2
-        moved = np.diff(np.log(now - last + (mass - 1) / 2))
-        distance = self._gap[:pairs] + SPREAD * np.median(self._gap[: count - 1]) * moved**2
-        cost = distance * mass[:-1] * mass[1:] / ((mass[:-1] + mass[1:]) * (now - last[1:]))
-        return int((cost * np.maximum(weights[:-1], weights[1:])).argmin())
-
-
 class Memories:
     """The memories that are compared, of one video's features up to a moment."""
 
@@ -205,6 +174,9 @@ class Memories:
         for name, size in (("bank", self.memory), ("bank only", self.supports)):
             view = self.banks[size].view()
             held = self._session(view.features, [record.mean_time for record in view.records])
+            if name == "bank":
+                view = merged_for_question(view, held.relevance(question), self.supports)
+                held = self._session(view.features, [record.mean_time for record in view.records])
             yield (name, held, "aviot", self.supports) if name == "bank" else (name, held, "none", None)
         every = np.linspace(0, self.seen - 1, min(self.supports, self.seen)).round().astype(int)
         for name, chosen in (
@@ -220,9 +192,6 @@ class Memories:
                 smaller.add(view.tensors, view.records)
                 view = smaller.view()
             held = self._session(view.features, [record.mean_time for record in view.records])
-            if 0 < variant.asked < len(view):
-                view = AskedBank(variant.asked, view, held.relevance(question).float(), variant.sharp).view()
-                held = self._session(view.features, [record.mean_time for record in view.records])
             yield variant.name, held, Varied(variant), self.supports
 
     def _session(self, features: torch.Tensor, times: object) -> VideoSession:

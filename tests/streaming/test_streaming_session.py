@@ -80,6 +80,24 @@ def test_provenance_rebuilds_an_answers_tokens_from_original_frames(method):
         assert torch.allclose(rebuilt, answer.compressed.tokens[token].double(), atol=1e-5)
 
 
+@pytest.mark.parametrize(("supports", "given"), [(2, 4), (3, 6), (4, 8), (7, 8)])
+def test_a_question_is_asked_of_a_memory_of_twice_its_budget(supports, given):
+    """Counts stay those of the memory, and every token is still the mean of the original frames that it names."""
+    session = watched(supports=8)
+    features = TINY.open(clip(30), source_fps=2.0, frames=30).encoded.features.double()
+    answer = session.ask("Why?", budget=Budget(supports=supports), **HOW)
+    assert len(answer.records) == given
+    assert answer.frames == len(session.view()) == 8
+    assert answer.tokens_before == 8 * TOKENS
+    assert sum(record.count for record in answer.records) == 30
+    snapshot, records, _ = session.snapshot("Why?", Budget(supports=supports))
+    for held, record in zip(snapshot.encoded.features.double(), records, strict=True):
+        assert torch.allclose(held, features[record.first : record.last + 1].mean(0), atol=1e-5)
+    for method, budget in (("segment-mean", Budget(supports=2)), ("aviot", "auto"), ("none", None)):
+        assert len(session.snapshot("Why?", budget, method)[1]) == 8
+    session.close()
+
+
 def test_an_answer_tells_of_the_moment():
     session = watched()
     answer = session.ask("Why?", **HOW)

@@ -268,7 +268,7 @@ class Answerer:
             raise Refused(HTTPStatus.BAD_REQUEST, sentence, code="stream_not_sampled", field="aviot")
         await turn.enter_async_context(self._turns)
         with self.metrics.stage("compress"):
-            session, moment = await self.compressor(moment_of, stream, chat.method)
+            session, moment = await self.compressor(moment_of, stream, chat.question, budget, chat.method)
         if isinstance(budget, AutoBudget):
             return await self._first_try(chat, budget, session, None, moment)
         with self.metrics.stage("compress"):

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from aviot import methods
+from aviot.budget import AutoBudget, Budget
 from aviot.serve.metrics import Metrics
 from aviot.serve.settings import Settings
 from aviot.serve.stream_requests import MOST_FRAMES, Pushed, StreamRequest, check_count
@@ -224,11 +225,13 @@ class Moment:
         return listed
 
 
-def moment_of(stream: HeldStream, method: str) -> tuple[VideoSession, Moment]:
-    """Return a session with a stream's memory as it is now; raise Refused if there is none, or not for this method."""
+def moment_of(
+    stream: HeldStream, question: str, budget: Budget | AutoBudget, method: str
+) -> tuple[VideoSession, Moment]:
+    """Return a session with a stream's memory for a question; raise Refused without one, or if the method cannot."""
     try:
         check_method(methods.get(method))
-        session, records, status = stream.session.snapshot()
+        session, records, status = stream.session.snapshot(question, budget, method)
     except ValueError as error:
         raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, str(error), code="not_answerable") from error
     return session, Moment(stream.number, status, records)

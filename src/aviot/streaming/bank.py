@@ -20,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import Tensor
 
 from aviot.streaming.records import MAX_KNOTS, FrameRange
@@ -114,15 +115,18 @@ class SupportBank:
             return BankView(tensors, tuple(self._records))
 
     def _cheapest(self) -> int:
-        """Return the place of the pair's first support that costs least to merge; the latest frames are spared."""
+        """Return the place of the pair's first support that costs least to merge."""
+        return int(self._costs().argmin())
+
+    def _costs(self) -> NDArray[np.float64]:
+        """Return what merging each support with the next one costs; the latest frames are spared."""
         count = len(self._slots)
         pairs = count - max(1, self.recent - 1) - 1  # the new frame is one of the recent ones
         mass, last = self._mass[: pairs + 1], self._last[: pairs + 1]
         now = self._last[count - 1] + 2
         moved = np.diff(np.log(now - last + (mass - 1) / 2))
         distance = self._gap[:pairs] + SPREAD * np.median(self._gap[: count - 1]) * moved**2
-        cost = distance * mass[:-1] * mass[1:] / ((mass[:-1] + mass[1:]) * (now - last[1:]))
-        return int(cost.argmin())
+        return distance * mass[:-1] * mass[1:] / ((mass[:-1] + mass[1:]) * (now - last[1:]))
 
     def _merge(self, place: int) -> None:
         """Merge a support with the next one."""

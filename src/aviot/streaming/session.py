@@ -12,10 +12,13 @@ import numpy as np
 import torch
 
 from aviot import methods
+from aviot.budget import AutoBudget, as_budget
 from aviot.engine.base import Stopwatch
-from aviot.session import Answer, AskOptions, VideoLM, VideoSession
+from aviot.methods.base import Method
+from aviot.session import Answer, AnyBudget, AskOptions, VideoLM, VideoSession
 from aviot.streaming import saving
 from aviot.streaming.arguments import check_method, checked_frames, checked_limits
+from aviot.streaming.asking import merged_for_question
 from aviot.streaming.bank import MIN_SUPPORTS, BankView, SupportBank
 from aviot.streaming.encoding import BATCH, FrameEncoder
 from aviot.streaming.intake import FrameQueue, FrameSampler, QueuedFrame, StreamClock
@@ -37,11 +40,12 @@ class StreamError(RuntimeError):
 class StreamAnswer(Answer):
     """An answer about a stream at one moment: `frames` is the number of supports in the memory, `tokens_before` theirs.
 
-    `provenance` is the mixture of these supports behind each token, `sources` that of the original frames.
+    `provenance` is the mixture behind each token of the supports that the method was given, which may have merged for
+    the question, `sources` that of the original frames.
     """
 
     status: StreamStatus = field(default_factory=StreamStatus)
-    records: tuple[FrameRange, ...] = ()  # the frames behind each support
+    records: tuple[FrameRange, ...] = ()  # the frames behind each support that the method was given
 
     @property
     def sources(self) -> StreamProvenance:
@@ -256,24 +260,49 @@ class StreamingSession:
         The budget counts the memory's supports: `Budget(tokens=2048)` is a limit on what the decoder reads however
         long the stream is. Methods that read the encoder's attention are refused, since frames are not kept.
         """
-        check_method(methods.get(how.get("method", methods.registry.DEFAULT)))
-        session, records, status = self.snapshot()
+        method = how.get("method", methods.registry.DEFAULT)
+        check_method(methods.get(method))
+        session, records, status = self.snapshot(question, how.get("budget"), method)
         if stream:
             return session.ask(question, stream=True, **how)
         found = session.ask(question, **how)
         own = {each.name: getattr(found, each.name) for each in fields(found)}
-        return StreamAnswer(**own | {"frames": len(records)}, status=status, records=records)
+        whole = {"frames": status.supports, "tokens_before": status.tokens}
+        return StreamAnswer(**own | whole, status=status, records=records)
 
-    def snapshot(self) -> tuple[VideoSession, tuple[FrameRange, ...], StreamStatus]:
+    def snapshot(
+        self,
+        question: str | None = None,
+        budget: AnyBudget | None = None,
+        method: str | Method = methods.registry.DEFAULT,
+    ) -> tuple[VideoSession, tuple[FrameRange, ...], StreamStatus]:
         """Return a session with the memory as it is now, the frames behind each support, and the counts.
 
-        To the session, supports are the frames of a video; frames that arrive later do not change it.
+        To the session, supports are the frames of a video; frames that arrive later do not change it. For a question
+        that a method on whole frames hears, supports that matter little to it have merged where the budget is below
+        half of the memory (`aviot.streaming.asking`); with an automatic budget, which may need all, none have.
         """
         with self._reading:
-            bank = self._require_bank()
-            view, status = bank.view(), self.status()
+            view, status = self._require_bank().view(), self.status()
+        session = self._session_of(view, status)
+        if question is not None and (supports := self._hearing(session, budget, method)):
+            merged = merged_for_question(view, session.relevance(question), supports)
+            if merged is not view:
+                view, session = merged, self._session_of(merged, status)
+        return session, view.records, status
+
+    def _session_of(self, view: BankView, status: StreamStatus) -> VideoSession:
         encoded = self._encoder.as_video(view, status.time)
-        return VideoSession(self.lm, encoded, Stopwatch(self.lm.backbone.device)), view.records, status
+        return VideoSession(self.lm, encoded, Stopwatch(self.lm.backbone.device))
+
+    def _hearing(self, session: VideoSession, budget: AnyBudget | None, method: str | Method) -> int | None:
+        """Return the budget's supports if the method mixes whole frames for the question, else None."""
+        found = self.lm.backbone.method(method)
+        chosen = as_budget(self.lm.backbone.default_budget if budget is None else budget)
+        if found.point != "features" or not found.uses_question or isinstance(chosen, AutoBudget):
+            return None
+        encoded = session.encoded
+        return chosen.frames(len(encoded.times), encoded.tokens_per_frame)
 
     def view(self) -> BankView:
         """Return a copy of the memory: features, and the frames behind each support."""
