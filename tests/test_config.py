@@ -28,6 +28,23 @@ def test_json_round_trip():
     assert CompressorConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
 
 
+def test_configs_from_before_the_calibrated_allocation_mean_what_they_did():
+    values = CompressorConfig().to_dict()
+    for name in ("rule", "evidence_threshold", "evidence_quantile", "evidence_rate"):
+        del values["allocation"][name]
+    assert CompressorConfig.from_dict(values) == CompressorConfig()
+    assert CompressorConfig().allocation.rule == "printed"
+
+
+def test_a_rule_for_the_allocation_keeps_its_constants():
+    config = CompressorConfig(allocation={"relevance_weight": 0.5, "evidence_threshold": 0.2})
+    changed = config.switched(allocation="calibrated", fusion="equal")
+    assert changed.allocation == dataclasses.replace(config.allocation, rule="calibrated")
+    assert (changed.switch("allocation"), changed.switch("fusion")) == ("calibrated", "equal")
+    assert config.switched(allocation="printed") == config
+    assert CompressorConfig(allocation="calibrated").allocation.rule == "calibrated"
+
+
 def test_numbers_of_numpy_become_plain():
     config = CompressorConfig(dim=np.int64(8), grid=np.array([4, 4]), regions=[[1, 1]], epsilons=(np.float32(0.5),))
     assert json.loads(json.dumps(config.to_dict()))["epsilons"] == [0.5]
@@ -74,6 +91,12 @@ def test_frozen():
         ({"pilot": None}, "pilot must be one of"),
         ({"granularities": "local"}, "granularities must be one of 'all', 'global'"),
         ({"question_cost": "no"}, "question_cost must be True or False"),
+        ({"allocation": "gated"}, "rule must be one of 'printed', 'calibrated', got 'gated'"),
+        ({"allocation": {"evidence_threshold": -0.1}}, "evidence_threshold must be at least 0, as a range is, or None"),
+        ({"allocation": {"evidence_threshold": float("nan")}}, "evidence_threshold must be a finite number"),
+        ({"allocation": {"evidence_quantile": 1.5}}, r"evidence_quantile must lie in \[0, 1\]"),
+        ({"allocation": {"evidence_quantile": 0}}, "evidence_quantile must be above 0; with it at 0 relevance always"),
+        ({"allocation": {"evidence_rate": -1}}, r"evidence_rate must lie in \[0, 1\]"),
         ({"transport": {"updates": 0}}, "updates must be a whole number"),
         ({"transport": {"update": 3}}, "transport has no field 'update'; its fields are updates"),
         ({"transport": 3}, "transport must be a TransportConfig or a mapping"),

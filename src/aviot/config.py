@@ -6,7 +6,7 @@ those that a user is likely to change are fields of `CompressorConfig` itself.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal, TypeVar
 
@@ -42,6 +42,7 @@ MOST_STEPS = 10**12  # 500 steps of warm-up
 
 Fusion = Literal["adaptive", "equal"]
 Pilot = Literal["balanced", "unbalanced"]
+Allocation = Literal["printed", "calibrated"]
 Granularities = Literal["all", "global"]
 
 
@@ -62,15 +63,34 @@ class TransportConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class AllocationConfig:
-    """The allocation of supports to segments."""
+    """The allocation of supports to segments.
+
+    With the rule `"calibrated"` relevance counts only where it is evidence: where its range over a video's frames is
+    not below `evidence_threshold`, which belongs to a model as the scale of its cosines does. None: not known yet.
+    Training keeps it at the share `evidence_quantile` of questions, of which about the last 1 / `evidence_rate` count.
+    """
 
     relevance_weight: float = 0.3  # alpha_q, after its warm-up
     initial_temperature: float = 1.0
     final_temperature: float = 0.1
+    rule: Allocation = "printed"
+    evidence_threshold: float | None = None
+    evidence_quantile: float = 0.1
+    evidence_rate: float = 0.001
 
     def __post_init__(self) -> None:
         require_positive(self, "initial_temperature", "final_temperature")
         require_finite(self, "relevance_weight")
+        require_choice(self, "rule", Allocation)
+        require_fraction(self, "evidence_quantile", "evidence_rate")
+        if self.evidence_quantile == 0:
+            raise ValueError("evidence_quantile must be above 0; with it at 0 relevance always counts, as printed")
+        if self.evidence_threshold is not None:
+            require_finite(self, "evidence_threshold")
+            if self.evidence_threshold < 0:
+                raise ValueError(
+                    f"evidence_threshold must be at least 0, as a range is, or None, got {self.evidence_threshold}"
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +165,9 @@ class CompressorConfig:
     * `question_allocation=False`: the question's relevance does not change the allocation of supports to segments;
     * `granularities="global"`: only the whole frame's plan (`False` is the same, `True` is `"all"`);
     * `fusion="equal"`: all granularities have equal weights, and the gate is not evaluated;
-    * `pilot="unbalanced"`: a pilot with relaxed marginals, instead of the paper's `"balanced"` one.
+    * `pilot="unbalanced"`: a pilot with relaxed marginals, instead of the paper's `"balanced"` one;
+    * `allocation="calibrated"`: relevance without evidence does not change the allocation, which as `"printed"` is as
+      strong without as with it. Short for `AllocationConfig(rule="calibrated")`.
 
     There is no switch for the no-query condition: call the compressor with `question=None`.
     """
@@ -210,6 +232,9 @@ class CompressorConfig:
         put(self, "regions", tuple(cells))
         if isinstance(self.granularities, bool):
             put(self, "granularities", "all" if self.granularities else "global")
+        allocation: Any = self.allocation
+        if isinstance(allocation, str):
+            put(self, "allocation", from_mapping(AllocationConfig, {"rule": allocation}, "allocation"))
         for spec in fields(self):
             group = spec.default_factory
             if isinstance(group, type) and is_dataclass(group) and not isinstance(getattr(self, spec.name), group):
@@ -274,6 +299,19 @@ class CompressorConfig:
     def active_levels(self) -> tuple[LevelConfig, ...]:
         """The granularities that are solved: all of them, or only the global one."""
         return self.levels if self.granularities == "all" else self.levels[:1]
+
+    def switch(self, name: str) -> Any:
+        """Return the value of an ablation switch; that of `allocation` is its rule."""
+        value = getattr(self, name)
+        return value.rule if isinstance(value, AllocationConfig) else value
+
+    def switched(self, **switches: Any) -> "CompressorConfig":
+        """Return the config with other ablation switches; a rule for `allocation` leaves its other constants alone."""
+        rule = switches.get("allocation")
+        if isinstance(rule, str):
+            constants = asdict(self.allocation) | {"rule": rule}
+            switches = switches | {"allocation": from_mapping(AllocationConfig, constants, "allocation")}
+        return replace(self, **switches)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON; `from_dict` reads them."""

@@ -94,6 +94,21 @@ def test_a_batch_of_any_strides_that_shares_its_question():
 
 
 @pytest.mark.usefixtures("by_kernels")
+def test_a_calibrated_allocation():
+    """One question of a batch with evidence, one at the threshold, and one just below it."""
+    spread = 0.25
+    allocation = {"rule": "calibrated", "evidence_threshold": spread, "relevance_weight": 9.0}
+    module, given = tiny(**LINE, allocation=allocation), inputs(9, batch=(3,), grid=LINE["grid"])
+    given["relevance"] = torch.tensor([2 * spread, spread, spread * (1 - 1e-6)])[:, None] * torch.linspace(0, 1, 9)
+    with torch.no_grad():
+        out = module(**on_device(given), supports=4)
+        for video in range(3):
+            alone = {name: value[video] for name, value in given.items()}
+            agrees(out.video(video), reference(module, alone, supports=4)[0], 1e-5)
+    assert out.budgets[0] == out.budgets[1] != out.budgets[2]
+
+
+@pytest.mark.usefixtures("by_kernels")
 @pytest.mark.parametrize(
     ("config", "dtype", "tolerance", "gradient_tolerance"),
     [

@@ -36,7 +36,7 @@ from aviot.methods.registry import DEFAULT
 
 logger = logging.getLogger(__name__)
 
-SWITCHES = ("question_cost", "question_allocation", "granularities", "fusion", "pilot")
+SWITCHES = ("question_cost", "question_allocation", "granularities", "fusion", "pilot", "allocation")
 """Ablation switches of `CompressorConfig` that `variant` takes; none changes the weights."""
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -295,7 +295,7 @@ def variant(model: AviotForConditionalGeneration, **switches: Any) -> AviotForCo
     if unknown:
         raise ValueError(f"a variant changes {', '.join(SWITCHES)}, got {', '.join(unknown)}; build a model with that")
     config = copy.deepcopy(model.config)
-    changed = replace(config.compressor, **switches)
+    changed = config.compressor.switched(**switches)
     config.compressor_config = changed.to_dict()
     compressor = _shallow_copy(model.model.compressor)
     compressor.config = changed

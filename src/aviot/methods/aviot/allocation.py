@@ -1,10 +1,13 @@
 """Allocation of supports to segments: the pilot's response, the question's relevance, and integers that add up."""
 
+import math
+from collections.abc import Iterable
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aviot.config import Pilot, TransportConfig
+from aviot.config import AllocationConfig, Pilot, TransportConfig
 from aviot.methods.aviot.numerics import squared_distances
 from aviot.methods.aviot.segments import Segments
 from aviot.ot import scale_cost
@@ -43,6 +46,37 @@ def pilot_memory(epsilon: float, config: TransportConfig, pilot: Pilot) -> float
     """
     left = epsilon / (config.source_relaxation + epsilon)  # 1 - kappa_s
     return left**config.updates if pilot == "balanced" else left
+
+
+def evidence_of(relevance: Float[Tensor, "B T"]) -> Float[Tensor, "B"]:
+    """Return max rho - min rho, how far a question tells the frames of a video apart."""
+    return relevance.amax(-1) - relevance.amin(-1)
+
+
+def where_evident(
+    relevance: Float[Tensor, "B T"], evidence: Float[Tensor, "B"], threshold: float
+) -> Float[Tensor, "B T"]:
+    """Return rho where its evidence reaches the threshold, else zero, which allocates as no relevance does."""
+    return torch.where((evidence >= threshold)[:, None], relevance, 0.0)
+
+
+def running_threshold(threshold: float | None, evidence: Iterable[float], config: AllocationConfig) -> float | None:
+    """Return the running quantile of evidence after some more questions, one after the other.
+
+    log theta rises by eta for a question at or above theta and falls by eta (1 - q) / q for one below, which balance
+    where the share q is below: steps that fit any scale of cosines. The first positive range is the start. A rate of
+    zero keeps a threshold as it is.
+    """
+    if threshold is not None and not config.evidence_rate:
+        return threshold
+    up = math.exp(config.evidence_rate)
+    down = math.exp(config.evidence_rate * (1 - 1 / config.evidence_quantile))
+    for each in evidence:
+        if threshold:
+            threshold *= up if each >= threshold else down
+        elif each > 0:
+            threshold = each
+    return threshold
 
 
 def standardise(signal: Float[Tensor, "B M"]) -> Float[Tensor, "B M"]:

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from aviot.config import CompressorConfig, check_config
+from aviot.methods.aviot.allocation import evidence_of, where_evident
 from aviot.methods.aviot.backend import Backend, select_backend
 from aviot.methods.aviot.finite import FiniteCheck
 from aviot.methods.aviot.fusion import build_gate
@@ -20,6 +21,11 @@ from aviot.methods.aviot.objective import objective_terms, zero_terms
 from aviot.methods.aviot.result import Compression
 from aviot.methods.aviot.schedule import path_for, ramp
 from aviot.methods.aviot.stage import Conditioning, Stage, StageContext, StageModules
+
+UNCALIBRATED = (
+    'allocation="calibrated" needs the model\'s evidence_threshold, and its config has none; train the model with it, '
+    'set compressor_config.allocation.evidence_threshold, or use allocation="printed"'
+)
 
 
 class Compressor(nn.Module):
@@ -67,6 +73,9 @@ class Compressor(nn.Module):
         term compares (default: x); the loss reads it lazily, so do not modify it before. `step` is the training step
         of the warm-ups; None means that they are over.
         """
+        allocation = self.config.allocation
+        if allocation.rule == "calibrated" and allocation.evidence_threshold is None and step is None:
+            raise ValueError(UNCALIBRATED)
         finite = FiniteCheck()
         device = self.region_position.weight.device
         with full_precision(device):
@@ -76,11 +85,12 @@ class Compressor(nn.Module):
             if len(path) == 1:
                 require_finite(inputs.x, finite)
             progress = ramp(step, self.config.warmup_steps)
-            conditioning = self._conditioning(inputs)
+            evidence = self._evidence(inputs)
+            conditioning = self._conditioning(inputs, evidence)
             modules = StageModules(self.metric, self.region_position, self.gate)
             backend = select_backend(self.config, modules, inputs.x, path, finite)
             features, stages = self._compress(inputs, path, conditioning, progress, backend)
-        return self._result(x, inputs, features, path, stages, backend)
+        return replace(self._result(x, inputs, features, path, stages, backend), _evidence=evidence)
 
     def _compress(
         self, inputs: Inputs, path: tuple[int, ...], conditioning: Conditioning, progress: float, backend: Backend
@@ -94,14 +104,25 @@ class Compressor(nn.Module):
             stages.append(stage)
         return features, tuple(stages)
 
-    def _conditioning(self, inputs: Inputs) -> Conditioning:
-        """Return the conditioning on the question, as far as the config enables it."""
+    def _evidence(self, inputs: Inputs) -> Float[Tensor, "B"] | None:
+        """Return the evidence of each question, where the allocation asks for it."""
+        asks = self.config.allocation.rule == "calibrated" and self.config.question_allocation
+        if inputs.question is None or inputs.relevance is None or not asks:
+            return None
+        return evidence_of(inputs.relevance)
+
+    def _conditioning(self, inputs: Inputs, evidence: Float[Tensor, "B"] | None) -> Conditioning:
+        """Return the conditioning on the question, as far as the config enables it and there is evidence."""
         if inputs.question is None:
             return Conditioning()
+        relevance = inputs.relevance if self.config.question_allocation else None
+        threshold = self.config.allocation.evidence_threshold
+        if relevance is not None and evidence is not None and threshold is not None:
+            relevance = where_evident(relevance, evidence, threshold)
         return Conditioning(
             question=inputs.question.detach(),
             weights=self.metric.weights(inputs.question) if self.config.question_cost else None,
-            relevance=inputs.relevance if self.config.question_allocation else None,
+            relevance=relevance,
         )
 
     def _result(

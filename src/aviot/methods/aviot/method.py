@@ -1,6 +1,6 @@
 """AVIOT as a method: the paper's compressor, with the question representations that a model was trained with."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 
 import torch
 from jaxtyping import Float
@@ -32,6 +32,11 @@ class AviotMethod(FrameMethod):
 
     def __init__(self, compressor: Compressor | None = None, question_projection: nn.Module | None = None) -> None:
         self.compressor, self.question_projection = compressor, question_projection
+
+    @property
+    def replay_key(self) -> tuple[Hashable, ...]:
+        """The compressor's constants too: training and `variant` change them."""
+        return *super().replay_key, None if self.compressor is None else self.compressor.config
 
     def bind(self, parts: Mapping[str, nn.Module]) -> Method:
         """Return the method with a model's compressor and question projection."""

@@ -82,6 +82,8 @@ def compress_reference(
     x, setting = x.double(), _prepare(config, weights, question, x if motion is None else motion, step)
     routed = config.question_allocation and question is not None
     rho = relevance.detach().double() if routed and relevance is not None else None
+    if rho is not None and not _is_evidence(config, rho):
+        rho = None
     coefficients = torch.eye(len(x), dtype=x.dtype)[:, None].expand(-1, config.patches, -1)
     budgets: list[tuple[int, ...]] = []
     stages: list[ReferenceStage] = []
@@ -115,6 +117,14 @@ def temporal_path(config: CompressorConfig, total: int, ratio: float | None, sup
         candidate = config.stage_multiple * math.floor(fraction * total / config.stage_multiple + 0.5)
         path += [candidate] if target < candidate < path[-1] else []
     return (*path, target) if target < total else (total,)
+
+
+def _is_evidence(config: CompressorConfig, rho: Tensor) -> bool:
+    """Return True if relevance counts: always as printed, else where max rho - min rho >= theta.  rho [T]."""
+    a = config.allocation
+    if a.rule == "printed" or a.evidence_threshold is None:
+        return True
+    return float(rho.max() - rho.min()) >= a.evidence_threshold
 
 
 def _prepare(

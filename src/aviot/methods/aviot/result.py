@@ -34,6 +34,7 @@ class Compression:
     _finite: FiniteCheck
     _terms: Callable[[], ObjectiveTerms]
     _objective: ObjectiveConfig
+    _evidence: Float[Tensor, "B"] | None = None
 
     def __repr__(self) -> str:
         return f"Compression(features={summary_of(self.features)}, path={self.path})"
@@ -46,6 +47,11 @@ class Compression:
         count = self.features.shape[0] if self._batched else 1
         videos = tuple(tuple(tuple(rows[video]) for rows in per_stage) for video in range(count))
         return videos if self._batched else videos[0]
+
+    @property
+    def evidence(self) -> Float[Tensor, "*B"] | None:
+        """The range of the question's relevance over frames; None unless a calibrated allocation asked for it."""
+        return self._evidence if self._batched or self._evidence is None else self._evidence[0]
 
     @cached_property
     def terms(self) -> ObjectiveTerms:
@@ -103,6 +109,7 @@ class Compression:
             stages=tuple(VideoMixture(stage, index) for stage in self.stages),
             _batched=False,
             _terms=partial(_terms_of, self, index),
+            _evidence=None if self._evidence is None else self._evidence[index, None],
         )
 
     @contextmanager
