@@ -43,6 +43,9 @@ MOST_STEPS = 10**12  # 500 steps of warm-up
 Fusion = Literal["adaptive", "equal"]
 Pilot = Literal["balanced", "unbalanced"]
 Allocation = Literal["printed", "calibrated"]
+
+SWITCHES = ("question_cost", "question_allocation", "granularities", "fusion", "pilot", "allocation")
+"""Ablation switches of `CompressorConfig`; none changes the weights."""
 Granularities = Literal["all", "global"]
 
 
@@ -75,7 +78,7 @@ class AllocationConfig:
     final_temperature: float = 0.1
     rule: Allocation = "printed"
     evidence_threshold: float | None = None
-    evidence_quantile: float = 0.1
+    evidence_quantile: float = 0.05
     evidence_rate: float = 0.001
 
     def __post_init__(self) -> None:
@@ -306,10 +309,13 @@ class CompressorConfig:
         return value.rule if isinstance(value, AllocationConfig) else value
 
     def switched(self, **switches: Any) -> "CompressorConfig":
-        """Return the config with other ablation switches; a rule for `allocation` leaves its other constants alone."""
-        rule = switches.get("allocation")
-        if isinstance(rule, str):
-            constants = asdict(self.allocation) | {"rule": rule}
+        """Return the config with other ablation switches.
+
+        For `allocation` a rule, or a mapping of some constants, leaves the other constants alone.
+        """
+        given = switches.get("allocation")
+        if isinstance(given, str | Mapping):
+            constants = asdict(self.allocation) | ({"rule": given} if isinstance(given, str) else dict(given))
             switches = switches | {"allocation": from_mapping(AllocationConfig, constants, "allocation")}
         return replace(self, **switches)
 

@@ -1,6 +1,7 @@
 """A Hugging Face model with frozen weights, in training: AVIOT's parts and low-rank adapters get the gradients."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -60,6 +61,12 @@ class AdaptedModel(nn.Module):
         self.parts = nn.ModuleDict(new_parts(adapter.compressor))
         backbone.install(dict(self.parts.items()))
         self.config = AdaptedConfig(adapter.compressor.to_dict(), adapter.transport_loss_weight)
+
+    def reconfigure(self, compressor: CompressorConfig) -> None:
+        """Use other constants of the compressor, with the same weights, from now on and in checkpoints."""
+        self.parts["compressor"].config = compressor  # type: ignore[assignment]
+        self.adapter = replace(self.adapter, compressor=compressor)
+        self.config.compressor_config = compressor.to_dict()
 
     @property
     def decoder(self) -> Any:

@@ -17,7 +17,7 @@ from aviot.backbones.checkpoints.lora import LoraSettings, require_peft
 from aviot.backbones.huggingface.backbone import HuggingFaceBackbone
 from aviot.backbones.loading import without_progress_bars
 from aviot.backbones.registry import families, family_of
-from aviot.config import CompressorConfig
+from aviot.config import SWITCHES, CompressorConfig
 from aviot.request import checkpoint_folder
 from aviot.training.adapted_data import FamilyProcessor
 from aviot.training.adapted_model import AdaptedModel
@@ -67,8 +67,11 @@ def check_trainable(config: TrainingConfig, parallelism: Parallelism) -> Startin
     if config.lora is not None:
         require_peft()
     if not source.writes_adapters:
-        if config.compressor is not None:
-            raise ValueError(f"compressor must be left out: {config.model} has a compressor with settings of its own")
+        if others := sorted(set(config.compressor or {}) - set(SWITCHES)):
+            raise ValueError(
+                f"compressor must be left out, but for its switches ({', '.join(SWITCHES)}): {config.model} has a "
+                f"compressor with settings of its own; got {', '.join(others)}"
+            )
         return source
     if config.stage == "joint" and config.lora is None:
         raise ValueError(
@@ -134,6 +137,8 @@ def load_adapted(
     model = AdaptedModel(backbone, _adapter(config, source, digest, backbone.width))
     if start is not None:
         model.load(start)
+    if checkpoint is not None:
+        model.reconfigure(Adapter.read(checkpoint).compressor)  # a threshold that training has moved
     if config.gradient_checkpointing:
         model.decoder.gradient_checkpointing_enable({"use_reentrant": False})
     for weight in model.parameters():

@@ -183,7 +183,7 @@ class TrainingConfig:
     everything but the vision encoder, "compressor" only the compressor with its position and question projections.
     `parallelism` names a file that configures FSDP2 or DeepSpeed (None: every process holds a replica of the model).
     `seed` determines the order of the data, the ratios, and torch's random numbers. `compressor` has settings of
-    `CompressorConfig` for a model without one of its own.
+    `CompressorConfig` for a model without one of its own, and switches (`aviot.config.SWITCHES`) for a model with one.
     """
 
     model: str

@@ -51,6 +51,8 @@ def load_model(config: TrainingConfig, checkpoint: Path | None, deepspeed: Any =
         inject(model.model.language_model, config.lora)
         if checkpoint is not None:
             load_adapters(model, checkpoint)
+    if checkpoint is None and config.compressor is not None:
+        model.reconfigure(model.config.compressor.switched(**config.compressor))
     freeze_untrained(model, config.stage, adapters=config.lora is not None)
     for weight in model.parameters():
         if not weight.requires_grad:
@@ -103,9 +105,11 @@ def merge_adapters(state: Mapping[str, Tensor], settings: LoraSettings) -> dict[
 
 
 def load_adapters(model: AviotForConditionalGeneration, checkpoint: Path) -> None:
-    """Load a checkpoint's adapters, and from its merged weights those outside the decoder."""
+    """Load a checkpoint's adapters and compressor constants, and of its merged weights those outside the decoder."""
     adapters = load_file(checkpoint / ADAPTER_FOLDER / ADAPTER_WEIGHTS)
-    merged = AviotForConditionalGeneration.from_pretrained(checkpoint, dtype=torch.float32).state_dict()
+    whole = AviotForConditionalGeneration.from_pretrained(checkpoint, dtype=torch.float32)
+    model.reconfigure(whole.config.compressor)
+    merged = whole.state_dict()
     with torch.no_grad():
         for name, tensor in model.state_dict().items():
             if is_adapter_weight(name):

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,10 @@ import torch
 from torch import Tensor
 
 from aviot.backbones.checkpoints.lora import save_adapters
+from aviot.config import CompressorConfig
 from aviot.data import Batch, FeatureCache, fingerprint, keep_features, model_inputs
 from aviot.data.dataset import VisualTokens
+from aviot.methods.aviot.allocation import recalibrated
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 from aviot.training.adapted_data import FamilyProcessor
 from aviot.training.adapted_model import AdaptedModel, stored_with
@@ -45,6 +47,15 @@ class TrainedModel(ABC):
     @abstractmethod
     def encoder_key(self) -> str:
         """A hash of everything that an encoded video depends on, besides its pixels."""
+
+    @property
+    def compressor(self) -> CompressorConfig:
+        """The compressor's constants."""
+        return self.model.config.compressor
+
+    def observe(self, evidence: Sequence[float]) -> None:
+        """Move the evidence threshold of a calibrated allocation by the questions of a step."""
+        self.model.reconfigure(recalibrated(self.compressor, evidence))
 
     @abstractmethod
     def inputs(self, batch: Batch, *, encoded: bool) -> dict[str, Any]:

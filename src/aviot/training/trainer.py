@@ -1,6 +1,7 @@
 """Hugging Face's Trainer with AVIOT's data, a loss over the global batch, and atomic, verifiable checkpoints."""
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -8,10 +9,12 @@ from typing import Any
 import torch
 from accelerate.utils import gather_object, save_fsdp_optimizer
 from torch import Tensor, nn
+from torch.nn import functional as F
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainingArguments
 from transformers.trainer import SCHEDULER_NAME, TRAINER_STATE_NAME
 
 from aviot.data import Batch, FailureTally
+from aviot.methods.aviot import Compression
 from aviot.training import saving
 from aviot.training.datasets import TrainingData
 from aviot.training.distributed import fsdp_precision_policy, gather_pre_decoder, weights_only_loading
@@ -28,6 +31,23 @@ from aviot.training.loss import (
 from aviot.training.manifest import Manifest, RunReference, hash_own_files, write_manifest
 from aviot.training.model_setup import feature_dtype
 from aviot.training.progress import Meters
+
+
+class _AtStepEnd(TrainerCallback):
+    """A callback that does something at the end of every optimizer step, before the step is logged or saved."""
+
+    def __init__(self, do: Callable[[], None]) -> None:
+        self._do = do
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Do it."""
+        self._do()
+
+
+def _evidence_of(compressions: Sequence[Compression | None]) -> list[Tensor]:
+    """Return the evidence of the questions that a calibrated allocation asked for it."""
+    found = (None if compression is None else compression.evidence for compression in compressions)
+    return [evidence.detach() for evidence in found if evidence is not None]
 
 
 class AviotTrainer(Trainer):
@@ -65,6 +85,8 @@ class AviotTrainer(Trainer):
         self._saved_step = -1
         self._weight = model.config.transport_loss_weight
         self._tally = FailureTally(data.dataset.config)
+        self._evidence: list[Tensor] = []  # of this step's questions, where the allocation is calibrated
+        self.add_callback(_AtStepEnd(self._recalibrate))
         levels = [level.name for level in model.config.compressor.active_levels]
         self._meters = Meters(levels, data.trained.tokens_per_support)
 
@@ -102,8 +124,19 @@ class AviotTrainer(Trainer):
         losses: Losses = micro_batch_losses(out, batch, totals, self._weight)
         require_finite(losses, batch, self.state.global_step, out.compressions)
         self._meters.add_micro_batch(losses, batch, totals, out.compressions)
+        self._evidence += _evidence_of(out.compressions)
         loss = losses.total * self.accelerator.num_processes
         return (loss, out) if return_outputs else loss
+
+    def _recalibrate(self) -> None:
+        """Move the allocation's threshold by this step's questions, in an order that does not depend on processes."""
+        if self.data.trained.compressor.allocation.rule != "calibrated":
+            return
+        own = torch.stack(self._evidence) if self._evidence else torch.empty(0, device=self.args.device)
+        missing = self.data.layout.global_batch - len(own)  # processes may have different numbers of questions
+        gathered = self._gather(F.pad(own.double(), (0, missing), value=math.nan)).flatten().tolist()
+        self._evidence.clear()
+        self.data.trained.observe(sorted(each for each in gathered if not math.isnan(each)))
 
     def _forward(self, model: nn.Module, batch: Batch) -> Any:
         """Run the model on a batch with the warm-ups of the current step, and cache new encoder features."""
@@ -162,6 +195,8 @@ class AviotTrainer(Trainer):
         """Add the metrics since the last line to the Trainer's line, and log it."""
         if "loss" in logs:
             logs |= self._meters.read(self._gather, self.args.device, self._tally.failed)
+            threshold = self.data.trained.compressor.allocation.evidence_threshold
+            logs |= {} if threshold is None else {"evidence_threshold": threshold}
         self.state.epoch = self.state.global_step * self.data.layout.global_batch / len(self.data.dataset)
         super().log(logs, start_time)
 

@@ -29,15 +29,13 @@ from aviot.backbones.llava_video.configuration import AviotConfig
 from aviot.backbones.llava_video.model import AviotModel, AviotPreTrainedModel, fresh_weights
 from aviot.backbones.llava_video.prompt_batch import MergedPrompts, PromptInputs, positions_in
 from aviot.budget import Budget
+from aviot.config import SWITCHES, CompressorConfig
 from aviot.engine.guard import FiniteGuard, guarded
 from aviot.methods import Method
 from aviot.methods.aviot import Compression
 from aviot.methods.registry import DEFAULT
 
 logger = logging.getLogger(__name__)
-
-SWITCHES = ("question_cost", "question_allocation", "granularities", "fusion", "pilot", "allocation")
-"""Ablation switches of `CompressorConfig` that `variant` takes; none changes the weights."""
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -74,6 +72,11 @@ class AviotForConditionalGeneration(AviotPreTrainedModel, GenerationMixin):
         self.model = AviotModel(config)
         self.lm_head = nn.Linear(config.text_config.hidden_size, config.text_config.vocab_size, bias=False)
         self.post_init()
+
+    def reconfigure(self, compressor: CompressorConfig) -> None:
+        """Use other constants of the compressor, with the same weights, from now on and in checkpoints."""
+        self.model.compressor.config = compressor
+        self.config.compressor_config = compressor.to_dict()
 
     def get_output_embeddings(self) -> nn.Module:
         """Return the language-modelling head."""

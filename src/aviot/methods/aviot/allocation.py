@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from aviot.config import AllocationConfig, Pilot, TransportConfig
+from aviot.config import AllocationConfig, CompressorConfig, Pilot, TransportConfig
 from aviot.methods.aviot.numerics import squared_distances
 from aviot.methods.aviot.segments import Segments
 from aviot.ot import scale_cost
@@ -77,6 +77,12 @@ def running_threshold(threshold: float | None, evidence: Iterable[float], config
         elif each > 0:
             threshold = each
     return threshold
+
+
+def recalibrated(config: CompressorConfig, evidence: Iterable[float]) -> CompressorConfig:
+    """Return a config whose threshold has heard of some more questions' evidence."""
+    threshold = running_threshold(config.allocation.evidence_threshold, evidence, config.allocation)
+    return config.switched(allocation={"evidence_threshold": threshold})
 
 
 def standardise(signal: Float[Tensor, "B M"]) -> Float[Tensor, "B M"]:
