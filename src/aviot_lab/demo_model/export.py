@@ -19,9 +19,9 @@ from aviot_lab.demo_model.curriculum import CURRICULA, Curriculum, Phase
 from aviot_lab.demo_model.families import family_of
 from aviot_lab.demo_model.fingerprint import data_fingerprint
 from aviot_lab.demo_model.log import CURVES, LOG, finished_pieces
-from aviot_lab.demo_model.networks import new_network
+from aviot_lab.demo_model.networks import configure, new_network
 from aviot_lab.demo_model.qwen import save_processing
-from aviot_lab.demo_model.state import load_weights
+from aviot_lab.demo_model.state import load_compressor, load_weights
 
 LARGEST = 16_000_000  # bytes of weights in the package
 CARD = "README.md"
@@ -56,6 +56,7 @@ def export(run: Path, target: Path, curriculum: Curriculum | None = None) -> Non
     architecture = _first(log).get("architecture", "llava")
     tokenizer, model = new_network(run, architecture, curriculum.seed)
     step = load_weights(run, model, "model.")
+    configure(model, load_compressor(run), {})
     model = model.to(torch.bfloat16)
     size = sum(weight.nbytes for weight in model.parameters())
     if size > LARGEST:
@@ -160,6 +161,7 @@ def _options(log: Sequence[Row]) -> str:
         "--architecture": first.get("architecture"),
         "--curriculum": first.get("curriculum"),
         "--weights": "CHECKPOINT" if first.get("weights") else None,
+        "--switches": first.get("switches") or None,
     }
     return "".join(
         f" {name} {value}" for name, value in options.items() if value not in (None, "aviot", "llava", "demo", "none")

@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from aviot.backbones.checkpoints.shards import write_tensors
+from aviot.config import CompressorConfig
 from aviot.utils.files import sync, write_durably
 
 logger = logging.getLogger(__name__)
@@ -24,10 +25,17 @@ STATE = "state.json"
 WEIGHT = "weight"  # prefix of weights; those of moments are the optimizers' names
 
 
-def save_state(folder: Path, module: nn.Module, optimizers: Sequence[torch.optim.Optimizer], step: int) -> None:
+def save_state(
+    folder: Path,
+    module: nn.Module,
+    optimizers: Sequence[torch.optim.Optimizer],
+    step: int,
+    compressor: CompressorConfig | None = None,
+) -> None:
     """Write everything that a later piece of the run needs. Moments are rounded to bfloat16, weights are not.
 
-    File names have the step's number. `STATE` is written last and lists them; until then the old state is valid.
+    The compressor's constants are part of it, since training moves some. File names have the step's number. `STATE` is
+    written last and lists them; until then the old state is valid.
     """
     names: dict[Tensor, str] = {weight: name for name, weight in module.named_parameters()}
     tensors = {f"{WEIGHT}.{name}": weight.detach() for weight, name in names.items()}
@@ -45,7 +53,9 @@ def save_state(folder: Path, module: nn.Module, optimizers: Sequence[torch.optim
         write_tensors(folder / file, {name: tensor.cpu() for name, tensor in shard.items()}, {})
         sync(folder / file)
     digests = {file: _digest(folder / file) for file in files}
-    state = {"step": step, "files": files, "updates": steps, "sha256": digests}
+    state: dict[str, Any] = {"step": step, "files": files, "updates": steps, "sha256": digests}
+    if compressor is not None:
+        state["compressor"] = compressor.to_dict()
     write_durably(folder / STATE, json.dumps(state).encode())
     for old in folder.glob("state-*.safetensors"):
         if old.name not in files:
@@ -73,6 +83,15 @@ def load_state(folder: Path, module: nn.Module, optimizers: Sequence[torch.optim
                     done = state["updates"][names[weight]]
                     optimizer.state[weight]["step"] = torch.tensor(float(done), device=weight.device)
         return state["step"]
+
+
+def load_compressor(folder: Path) -> CompressorConfig | None:
+    """Return the compressor's constants of a run; None without a run, or in one of an earlier version."""
+    if not (folder / STATE).is_file():
+        return None
+    with _reading(folder):
+        values = json.loads((folder / STATE).read_text(encoding="utf-8")).get("compressor")
+        return None if values is None else CompressorConfig.from_dict(values)
 
 
 def load_weights(folder: Path, module: nn.Module, below: str) -> int:

@@ -1,6 +1,7 @@
 """Training of the demo model, in pieces that continue where the last one stopped.
 
 python -m aviot_lab.demo_model.train RUN [--seconds 500] [--before compressed] [--compressor uniform --start RUN]
+python -m aviot_lab.demo_model.train RUN --switches allocation=calibrated
 python -m aviot_lab.demo_model.train RUN --curriculum yardstick [--start RUN]
 python -m aviot_lab.demo_model.train RUN --curriculum yardstick --architecture qwen
 python -m aviot_lab.demo_model.train RUN --curriculum adapted --weights CHECKPOINT
@@ -30,9 +31,16 @@ from aviot_lab.demo_model.curriculum import CURRICULA, Curriculum, Task
 from aviot_lab.demo_model.families import batches_of
 from aviot_lab.demo_model.fingerprint import data_fingerprint
 from aviot_lab.demo_model.log import LOG, REPORT, Log, finished_pieces
-from aviot_lab.demo_model.networks import Architecture, loaded_weights, new_network
+from aviot_lab.demo_model.networks import (
+    Architecture,
+    compressor_config,
+    configure,
+    loaded_weights,
+    new_network,
+    switches_of,
+)
 from aviot_lab.demo_model.optimizers import optimizers_of
-from aviot_lab.demo_model.state import STATE, load_state, save_state
+from aviot_lab.demo_model.state import STATE, load_compressor, load_state, save_state
 from aviot_lab.demo_model.tokenizer import TOKENIZER_FOLDER
 from aviot_lab.demo_model.training_model import TrainingModel
 from aviot_lab.methods import CompressorName
@@ -75,6 +83,7 @@ class TrainOptions:
     weights: Path | None = None  # a checkpoint whose weights a new run begins with; it has no auxiliary heads to train
     curriculum: str = "demo"  # its name, for the log
     architecture: Architecture = "llava"
+    switches: str = ""  # of the compressor, where they are not the paper's, as name=value separated by spaces
     autocast: bool = False  # products in bfloat16 on a CPU, as on a GPU; faster if the CPU has instructions for it
     compiled: bool = False  # compile the layers of encoder and decoder, which takes a while once
     unexamined: bool = False  # skip the held-out evaluation
@@ -109,6 +118,7 @@ def train(folder: Path, curriculum: Curriculum, options: TrainOptions) -> None:
             "compressor": options.compressor,
             "curriculum": options.curriculum,
             "architecture": options.architecture,
+            "switches": options.switches,
             "weights": None if options.weights is None else weight_hashes(options.weights)[SINGLE],
             "data": data_fingerprint(curriculum, run.tokenizer, run.model.family),
             "machine": machine(options.device),
@@ -117,7 +127,7 @@ def train(folder: Path, curriculum: Curriculum, options: TrainOptions) -> None:
         }
     )
     step = _train_steps(run, curriculum, options, log, until=began + options.seconds)
-    save_state(folder, run.model, run.optimizers, step)
+    save_state(folder, run.model, run.optimizers, step, compressor_config(run.model.model))
     log.write({"ended": step, "seconds": round(time.monotonic() - began, 1)})
     if not options.unexamined:
         with _precision(options):
@@ -134,7 +144,8 @@ def _check_runs(folder: Path, options: TrainOptions) -> None:
     if resumes and start is not None:
         raise ValueError(f"{folder} has a run of its own; leave --start out to go on with it, or name another folder")
     pieces = [began for began, _ in finished_pieces(read_rows(folder / LOG))]
-    for option, first in (("architecture", "llava"), ("curriculum", "demo"), ("compressor", "aviot")):
+    firsts = {"architecture": "llava", "curriculum": "demo", "compressor": "aviot", "switches": ""}
+    for option, first in firsts.items():
         earlier = {began.get(option, first) for began in pieces} - {getattr(options, option)}
         if resumes and earlier:
             name = earlier.pop()
@@ -151,6 +162,8 @@ def _load_run(folder: Path, curriculum: Curriculum, options: TrainOptions) -> Ru
         tokenizer, network = new_network(known, options.architecture, curriculum.seed)
     else:
         tokenizer, network = loaded_weights(options.weights)
+    resumes = start is None and (folder / STATE).is_file()
+    configure(network, load_compressor(known), {} if resumes else switches_of(options.switches))
     alone = options.weights is not None
     model = TrainingModel(network, tokenizer, options.compressor, auxiliary=not alone).to(options.device)
     optimizers = optimizers_of(model)
@@ -193,6 +206,8 @@ def _train_steps(run: Run, curriculum: Curriculum, options: TrainOptions, log: L
             optimizer.step()
             optimizer.zero_grad()
         step += 1
+        if step % REPORT == 0 or step == run.end:
+            run.model.recalibrate()
         log.add(step, phase, {**losses, **shares, "norm": norm})
         if step % REPORT == 0 and time.monotonic() > until:
             break
@@ -274,6 +289,9 @@ def main() -> None:
     parser.add_argument(
         "--weights", type=Path, help="a checkpoint whose weights a new run begins with; answers alone are learned"
     )
+    parser.add_argument(
+        "--switches", nargs="*", default=[], help="of the compressor, such as allocation=calibrated; default none"
+    )
     parser.add_argument("--compiled", action="store_true", help="compile the layers with torch")
     parser.add_argument("--autocast", action="store_true", help="products in bfloat16 on a CPU, as on a GPU")
     parser.add_argument("--unexamined", action="store_true", help="skip the held-out evaluation at the end")
@@ -282,6 +300,7 @@ def main() -> None:
     try:
         folder, device = given.pop("folder"), device_named(given.pop("device"))
         curriculum = CURRICULA[given["curriculum"]]
+        given["switches"] = " ".join(sorted(given["switches"]))
         given["compressor"] = compressor_of(curriculum, given["compressor"])
         train(folder, curriculum, TrainOptions(device=device, **given))
     except (OSError, ValueError) as error:

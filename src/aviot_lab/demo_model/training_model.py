@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerFast
 
+from aviot.methods.aviot.allocation import recalibrated
 from aviot.utils.to_device import to_device
 from aviot_lab.demo_model.answer_tasks import MOST_SUBJECTS, OptionHead, Options, RecallTargets
 from aviot_lab.demo_model.batches import ConversationBatch, FrameBatch
@@ -60,6 +61,7 @@ class TrainingModel(nn.Module):
         for layers in (HISTORY_LAYERS, RECALL_LAYERS, OPTION_LAYERS):
             self.family.decoder_layers[layers - 1].register_forward_hook(partial(self._store, layers))
         self.compressor = compressor
+        self.evidence: list[Tensor] = []  # of the questions since the last `recalibrate`
 
     def losses(self, batch: ConversationBatch | FrameBatch) -> tuple[Losses, Shares]:
         """Return the terms of a batch's loss, and shares of right predictions."""
@@ -69,6 +71,12 @@ class TrainingModel(nn.Module):
         """Compile each kind of layer once, for sequences of any length."""
         for layer in (*self.family.encoder_layers, *self.family.decoder_layers):
             layer.compile(dynamic=True)
+
+    def recalibrate(self) -> None:
+        """Move the threshold of a calibrated allocation by the questions since the last call; waits for the device."""
+        if self.evidence:
+            self.model.reconfigure(recalibrated(self.model.config.compressor, torch.cat(self.evidence).tolist()))
+            self.evidence.clear()
 
     def freeze_encoder(self) -> None:
         """Stop training the encoder; on a GPU, cast it to the precision that it is used in."""
@@ -88,6 +96,8 @@ class TrainingModel(nn.Module):
         with torch.no_grad():
             u = family.encode(batch.plans, batch.videos)
         answers = family.answer(u, batch, ratio=batch.ratio, compressor=self.compressor)
+        if answers.compression is not None and answers.compression.evidence is not None:
+            self.evidence.append(answers.compression.evidence.detach())
         losses = {"language": answers.language, "transport": family.transport_weight * answers.transport}
         shares = {"right": answers.right.float().mean()}
         if not self.auxiliary:
