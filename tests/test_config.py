@@ -28,12 +28,13 @@ def test_json_round_trip():
     assert CompressorConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
 
 
-def test_configs_from_before_the_calibrated_allocation_mean_what_they_did():
+def test_configs_from_before_these_switches_mean_what_they_did():
     values = CompressorConfig().to_dict()
+    del values["cost_normalization"], values["transport"]["unit_cost"]
     for name in ("rule", "evidence_threshold", "evidence_quantile", "evidence_rate"):
         del values["allocation"][name]
     assert CompressorConfig.from_dict(values) == CompressorConfig()
-    assert CompressorConfig().allocation.rule == "printed"
+    assert CompressorConfig().allocation.rule == CompressorConfig().cost_normalization == "printed"
 
 
 def test_a_rule_for_the_allocation_keeps_its_constants():
@@ -90,6 +91,8 @@ def test_frozen():
         ({"fusion": "sum"}, "fusion must be one of 'adaptive', 'equal', got 'sum'"),
         ({"pilot": None}, "pilot must be one of"),
         ({"granularities": "local"}, "granularities must be one of 'all', 'global'"),
+        ({"cost_normalization": "sum"}, "cost_normalization must be one of 'printed', 'unit', got 'sum'"),
+        ({"transport": {"unit_cost": 0}}, "unit_cost must be a positive number"),
         ({"question_cost": "no"}, "question_cost must be True or False"),
         ({"allocation": "gated"}, "rule must be one of 'printed', 'calibrated', got 'gated'"),
         ({"allocation": {"evidence_threshold": -0.1}}, "evidence_threshold must be at least 0, as a range is, or None"),

@@ -43,8 +43,12 @@ MOST_STEPS = 10**12  # 500 steps of warm-up
 Fusion = Literal["adaptive", "equal"]
 Pilot = Literal["balanced", "unbalanced"]
 Allocation = Literal["printed", "calibrated"]
+CostNormalization = Literal["printed", "unit"]
 
-SWITCHES = ("question_cost", "question_allocation", "granularities", "fusion", "pilot", "allocation")
+SWITCHES = (
+    *("question_cost", "question_allocation", "granularities", "fusion", "pilot"),
+    *("allocation", "cost_normalization"),
+)
 """Ablation switches of `CompressorConfig`; none changes the weights."""
 Granularities = Literal["all", "global"]
 
@@ -58,10 +62,11 @@ class TransportConfig:
     target_relaxation: float = 5.0  # rho_t
     cost_bound: float = 100.0  # the largest scaled cost, in units of epsilon
     stabilizer: float = 1e-8  # delta, in the cost scale and the barycentric update
+    unit_cost: float = 32.0  # with cost_normalization="unit", of points that are one apart in every coordinate
 
     def __post_init__(self) -> None:
         require_whole(self, "updates", most=MOST_UPDATES)
-        require_positive(self, "source_relaxation", "target_relaxation", "cost_bound", "stabilizer")
+        require_positive(self, "source_relaxation", "target_relaxation", "cost_bound", "stabilizer", "unit_cost")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +175,9 @@ class CompressorConfig:
     * `fusion="equal"`: all granularities have equal weights, and the gate is not evaluated;
     * `pilot="unbalanced"`: a pilot with relaxed marginals, instead of the paper's `"balanced"` one;
     * `allocation="calibrated"`: relevance without evidence does not change the allocation, which as `"printed"` is as
-      strong without as with it. Short for `AllocationConfig(rule="calibrated")`.
+      strong without as with it. Short for `AllocationConfig(rule="calibrated")`;
+    * `cost_normalization="unit"`: weights of the cost are normalised, so that the question can only turn attention to
+      coordinates and not scale all costs, which as `"printed"` the bound divides out again. For training.
 
     There is no switch for the no-query condition: call the compressor with `question=None`.
     """
@@ -192,6 +199,7 @@ class CompressorConfig:
     granularities: Granularities | bool = "all"
     fusion: Fusion = "adaptive"
     pilot: Pilot = "balanced"
+    cost_normalization: CostNormalization = "printed"
 
     transport: TransportConfig = field(default_factory=TransportConfig)
     allocation: AllocationConfig = field(default_factory=AllocationConfig)
@@ -211,6 +219,7 @@ class CompressorConfig:
         require_choice(self, "granularities", Granularities)
         require_choice(self, "fusion", Fusion)
         require_choice(self, "pilot", Pilot)
+        require_choice(self, "cost_normalization", CostNormalization)
         for name in ("question_cost", "question_allocation"):
             if not isinstance(getattr(self, name), bool):
                 raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")

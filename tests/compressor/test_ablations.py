@@ -75,6 +75,7 @@ def test_full_is_none_of_the_ablations():
         {"fusion": "equal"},
         {"pilot": "unbalanced"},
         {"allocation": {"rule": "calibrated", "evidence_threshold": 2.0, "relevance_weight": 0.3}},
+        {"cost_normalization": "unit"},
     ):
         assert not torch.allclose(full, features(make(**change)(**given, ratio=4))), change
 

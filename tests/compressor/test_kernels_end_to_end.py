@@ -15,6 +15,7 @@ GRID = (2, 3)
 TINY = {"grid": GRID, "regions": ((1, 1), (2, 2)), "cost_dim": 10, "segments": 3, "rounds": (2, 1)}
 ONE_STAGE = {"stage_multiple": 100}
 LINE = ONE_STAGE | {"grid": (1, 3), "regions": ((1, 1), (1, 2)), "segments": 2}  # what takes long otherwise
+UNIT = {"cost_normalization": "unit", "allocation": {"rule": "calibrated", "evidence_threshold": 9.0}}
 UNTRACED = pytest.mark.no_cover  # what these run is counted in the other tests; tracing takes longer than running
 
 
@@ -55,6 +56,7 @@ def agrees(out, expected, tolerance):
         (ONE_STAGE | {"granularities": "global"}, torch.float32, 1e-5),
         (ONE_STAGE | {"fusion": "equal"}, torch.float32, 1e-5),
         (ONE_STAGE | {"pilot": "unbalanced", "question_cost": False}, torch.float32, 1e-5),
+        (ONE_STAGE | {"cost_normalization": "unit"}, torch.float32, 1e-5),
     ],
     ids=str,
 )
@@ -114,6 +116,7 @@ def test_a_calibrated_allocation():
     [
         pytest.param({"rounds": (3, 2)}, torch.float32, 1e-5, 1e-4, marks=UNTRACED, id="float32"),
         pytest.param(ONE_STAGE, torch.bfloat16, 1e-2, 1e-2, id="bfloat16"),
+        pytest.param(ONE_STAGE | UNIT, torch.float32, 1e-5, 1e-4, marks=UNTRACED, id="unit cost"),
     ],
 )
 def test_gradients(config, dtype, tolerance, gradient_tolerance):

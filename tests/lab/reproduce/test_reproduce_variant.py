@@ -15,6 +15,7 @@ SWITCHES = [
     {"granularities": "global"},
     {"fusion": "equal"},
     {"pilot": "unbalanced"},
+    {"cost_normalization": "unit"},
 ]
 
 

@@ -16,7 +16,7 @@ from aviot.methods.aviot.finite import FiniteCheck
 from aviot.methods.aviot.fusion import build_gate
 from aviot.methods.aviot.inputs import Inputs, RawInputs, check_inputs, require_finite
 from aviot.methods.aviot.metric import Linear, Metric
-from aviot.methods.aviot.numerics import full_precision
+from aviot.methods.aviot.numerics import full_precision, working_dtype
 from aviot.methods.aviot.objective import objective_terms, zero_terms
 from aviot.methods.aviot.result import Compression
 from aviot.methods.aviot.schedule import path_for, ramp
@@ -86,7 +86,7 @@ class Compressor(nn.Module):
                 require_finite(inputs.x, finite)
             progress = ramp(step, self.config.warmup_steps)
             evidence = self._evidence(inputs)
-            conditioning = self._conditioning(inputs, evidence)
+            conditioning = replace(self._conditioning(inputs, evidence), weights=self._weights(inputs))
             modules = StageModules(self.metric, self.region_position, self.gate)
             backend = select_backend(self.config, modules, inputs.x, path, finite)
             features, stages = self._compress(inputs, path, conditioning, progress, backend)
@@ -112,7 +112,7 @@ class Compressor(nn.Module):
         return evidence_of(inputs.relevance)
 
     def _conditioning(self, inputs: Inputs, evidence: Float[Tensor, "B"] | None) -> Conditioning:
-        """Return the conditioning on the question, as far as the config enables it and there is evidence."""
+        """Return the question and its relevance, as far as the config enables them and there is evidence."""
         if inputs.question is None:
             return Conditioning()
         relevance = inputs.relevance if self.config.question_allocation else None
@@ -121,9 +121,19 @@ class Compressor(nn.Module):
             relevance = where_evident(relevance, evidence, threshold)
         return Conditioning(
             question=inputs.question.detach(),
-            weights=self.metric.weights(inputs.question) if self.config.question_cost else None,
             relevance=relevance,
         )
+
+    def _weights(self, inputs: Inputs) -> Float[Tensor, "B C"] | None:
+        """Return the weights of the transport cost; None if they are all ones."""
+        question = inputs.question if self.config.question_cost else None
+        weights = None if question is None else self.metric.weights(question)
+        if self.config.cost_normalization == "printed":
+            return weights
+        if weights is None:
+            like = working_dtype(inputs.x.dtype)
+            weights = torch.ones((len(inputs.x), self.config.cost_dim), dtype=like, device=inputs.x.device)
+        return self.metric.unit_weights(weights, self.config.transport.unit_cost)
 
     def _result(
         self,

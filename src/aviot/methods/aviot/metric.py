@@ -54,6 +54,16 @@ class Metric(nn.Module):
         logits = self.weigh(question)
         return F.softplus(logits) + 0 * logits  # NaN, which is refused, for minus infinity, which softplus hides
 
+    def unit_weights(self, weights: Float[Tensor, "B C"], unit_cost: float) -> Float[Tensor, "B C"]:
+        """Return weights of the same direction, with which the cost is a weighted mean over coordinates.
+
+        With v = w gamma, gamma the embedding's last gain, sum v^2 = unit_cost: points whose normalised coordinates all
+        differ by one cost unit_cost, whatever the question and the gain.
+        """
+        scaled = weights / weights.detach().amax(-1, keepdim=True)  # no square over- or underflows
+        squares = (scaled * self.parts.gain.to(scaled)).square().sum(-1, keepdim=True)
+        return scaled * (unit_cost / squares).sqrt()
+
     def lift(self, points: Float[Tensor, "B R N D"]) -> Float[Tensor, "B R N C"]:
         """Apply the embedding's first map, W x + b: affine, so it commutes with mixing by weights that sum to one."""
         return self.embed[0](points)

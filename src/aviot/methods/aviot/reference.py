@@ -139,6 +139,9 @@ def _prepare(
     metric_weights = torch.ones(config.cost_dim, dtype=torch.float64)
     if q is not None and config.question_cost:
         metric_weights = F.softplus(_linear(w, "metric.weigh.2", F.gelu(_linear(w, "metric.weigh.0", q))))
+    if config.cost_normalization == "unit":
+        v = metric_weights * w["metric.embed.3.weight"]
+        metric_weights = metric_weights * (config.transport.unit_cost / v.square().sum()).sqrt()
     u = u.detach().double()
     motion = (1 - F.cosine_similarity(u[1:], u[:-1], dim=-1)).mean(dim=0)
     ramp = 1.0 if step is None else min(max(step / config.warmup_steps, 0.0), 1.0)
