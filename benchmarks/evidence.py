@@ -1,18 +1,21 @@
 """When the question's relevance is evidence of where to look, and when the allocation had better ignore it.
 
     python benchmarks/evidence.py -o RUN [--split validation] [--scenes 2100] [--device cuda]
+    python benchmarks/evidence.py -o TEST --split test --scenes 720 --temperatures 0.4   # 2,000 questions, paired
 
-Every question about a scene is answered with the printed allocation, without relevance (equal budgets), and with softer
+Every question about a scene is answered with the printed allocation, without relevance (equal budgets), calibrated by
+the threshold of the model's config (or --threshold) if there is one, and each of these but equal budgets with softer
 temperatures, at ratios 4 and 10; each frame's relevance is recorded. A gate on relevance chooses between the first two
-for each question, so accuracy with any gate follows from the journal: the table at the end has thresholds on the range
-over frames and on the deviation between segments' means, overall and for families that change by 1.5 points or more.
-Teacher forced. It resumes: batches are in RUN/evidence.jsonl before the next begins.
+for each question, so accuracy with any gate follows from the journal: the tables at the end have thresholds on the
+range over frames and on the deviation between segments' means, overall and for families that change by 1.5 points or
+more, and what is right at each range of relevance. Teacher forced. It resumes: batches are in RUN/evidence.jsonl before
+the next begins.
 """
 
 import argparse
 import json
 import time
-from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +26,7 @@ from aviot.backbones.llava_video.modeling import variant
 from aviot.bundled import embedded_model
 from aviot.methods.aviot.method import frame_relevance
 from aviot.utils.journal import Journal, read_rows
+from aviot.utils.machine import commit, machine
 from aviot_lab.demo_model.accuracy import question_batch
 from aviot_lab.demo_model.batches import BatchWriter
 from aviot_lab.demo_model.learning import answer, encode
@@ -32,18 +36,22 @@ from aviot_lab.world import World, WorldConfig
 
 TEMPERATURES = (0.2, 0.4)
 SHARES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)  # of the questions, to be below a threshold
+EDGES = (0, 0.04, 0.08, 0.12, 0.14, 0.16, 0.18, 0.2, 0.25, 0.3, 0.4, 0.6, 0.8, 2.0)  # of ranges of relevance
 DIGITS = 4
 
 
-def models_of(model):
+def models_of(model, temperatures=TEMPERATURES, threshold=None):
     """Return the model with each allocation, sharing its weights."""
-    found = {"printed": model, "none": variant(model, question_allocation=False)}
-    for temperature in TEMPERATURES:
-        softer = variant(model)
-        compressor = softer.model.compressor
-        allocation = replace(compressor.config.allocation, final_temperature=temperature)
-        compressor.config = replace(compressor.config, allocation=allocation)
-        found[f"temperature {temperature:g}"] = softer
+    own = model.config.compressor.allocation.evidence_threshold
+    constants = {"evidence_threshold": own if threshold is None else threshold}
+    rules = ("printed",) if constants["evidence_threshold"] is None else ("printed", "calibrated")
+    found = {rule: variant(model, allocation=constants | {"rule": rule}) for rule in rules}
+    found["none"] = variant(model, question_allocation=False)
+    for temperature in temperatures:
+        for rule in rules:
+            changed = constants | {"rule": rule, "final_temperature": temperature}
+            name = "" if rule == "printed" else f"{rule}, "
+            found[f"{name}temperature {temperature:g}"] = variant(model, allocation=changed)
     return found
 
 
@@ -113,9 +121,20 @@ def report(records, ratios, segments):
                 threshold = np.quantile(values, share)
                 taken = np.where(values < threshold, none, printed)
                 yield f"ratio {ratio:g}  {name} < {threshold:.4f} ({share:.0%}) {against_printed(taken, ratio)}"
+    yield from by_range(right, families, signals["range"])
     for name, values in signals.items():
         medians = {family: float(np.median(values[families == family])) for family in sorted(set(families))}
         yield f"median of {name}: " + ", ".join(f"{family} {value:.3f}" for family, value in medians.items())
+
+
+def by_range(right, families, values):
+    """Yield what is right with each allocation where the range over frames is alike."""
+    for low, high in pairwise(EDGES):
+        inside = (values >= low) & (values < high)
+        if inside.any():
+            shares = ", ".join(f"{key} {100 * good[inside].mean():.1f}" for key, good in right.items())
+            when = 100 * (families[inside] == "when").mean()
+            yield f"range from {low:g} to {high:g}: {inside.sum()} questions, {when:.0f} % when: {shares}"
 
 
 def main() -> None:
@@ -127,17 +146,22 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=64)
     parser.add_argument("--videos", type=int, default=16, help="at once")
     parser.add_argument("--ratios", type=float, nargs="+", default=[4.0, 10.0])
+    parser.add_argument("--temperatures", type=float, nargs="*", default=list(TEMPERATURES))
+    parser.add_argument("--threshold", type=float, help="of a calibrated allocation; default: the model's own, if any")
     parser.add_argument("--limit", type=float, default=240, help="seconds after which no batch begins; default 240")
     parser.add_argument("--device", default="cuda")
     given = parser.parse_args()
     began, device = time.monotonic(), torch.device(given.device)
     lm = VideoLM.from_pretrained(given.model or embedded_model(), device=given.device)
     model = lm.backbone.model.to(torch.float32 if device.type == "cpu" else torch.bfloat16)
-    models, world, writer = models_of(model), World(WorldConfig()), BatchWriter(lm.backbone.tokenizer)
+    models = models_of(model, given.temperatures, given.threshold)
+    world, writer = World(WorldConfig()), BatchWriter(lm.backbone.tokenizer)
     given.output.mkdir(parents=True, exist_ok=True)
     path = given.output / "evidence.jsonl"
     about = {"split": given.split, "frames": given.frames, "videos": given.videos, "ratios": given.ratios}
     about["dtype"] = str(model.dtype)
+    allocation = models.get("calibrated", model).config.compressor.allocation
+    about["allocations"], about["threshold"] = sorted(models), allocation.evidence_threshold
     head, *records = read_rows(path) or [about]
     if head != about:
         parser.error(f"{path} is of a run with {head}, not {about}; name another folder")
@@ -155,7 +179,8 @@ def main() -> None:
             journal.add(records[-1])
     lines = list(report(records, given.ratios, model.config.compressor.segments))
     (given.output / "evidence.txt").write_text("\n".join(lines) + "\n")
-    (given.output / "about.json").write_text(json.dumps(about | {"questions": lines[0]}) + "\n")
+    made_by = {"machine": machine(device), "commit": commit(), "questions": lines[0]}
+    (given.output / "about.json").write_text(json.dumps(about | made_by) + "\n")
     print("\n".join(line for line in lines if " < " not in line or " range < " in line))  # the file has all signals
 
 

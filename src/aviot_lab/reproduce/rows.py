@@ -26,6 +26,14 @@ ABLATION: dict[str, dict[str, Any]] = {
 }
 PILOTS = ("balanced", "unbalanced")
 
+# Switches that the paper does not have, at inference on one checkpoint: titles, and their values.
+BEYOND: dict[str, tuple[str, str]] = {
+    "Allocation as printed": ("allocation", "printed"),
+    "Calibrated allocation": ("allocation", "calibrated"),
+    "Cost as printed": ("cost_normalization", "printed"),
+    "Normalised cost": ("cost_normalization", "unit"),
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
@@ -50,7 +58,7 @@ class Row:
 
     def of(self, config: CompressorConfig) -> "Row":
         """Return the same row without switches that are the config's own."""
-        return replace(self, switches=tuple((n, v) for n, v in self.switches if getattr(config, n) != v))
+        return replace(self, switches=tuple((n, v) for n, v in self.switches if config.switch(n) != v))
 
 
 def aviot(ratio: float, **switches: Any) -> Row:
@@ -88,7 +96,17 @@ def conditioning_rows(size: Size) -> dict[Conditioning, Row]:
 
 def required_rows(size: Size, config: CompressorConfig, tuned: set[Weights]) -> tuple[Row, ...]:
     """Return every row of every experiment once, without the checkpoint's own switches."""
-    return tuple(dict.fromkeys(row.of(config) for row in _all(size, tuned)))
+    others = (aviot(ratio, **switches) for ratio in size.ablation_ratios for switches in beyond(config).values())
+    return tuple(dict.fromkeys(row.of(config) for row in (*_all(size, tuned), *others)))
+
+
+def beyond(config: CompressorConfig) -> dict[str, dict[str, str]]:
+    """Return the switches beyond the paper that a checkpoint can answer with, by title.
+
+    A calibrated allocation needs a threshold, which belongs to the weights.
+    """
+    known = config.allocation.evidence_threshold is not None
+    return {title: {name: value} for title, (name, value) in BEYOND.items() if value != "calibrated" or known}
 
 
 def rows_of(part: Part, rows: Sequence[Row]) -> list[Row]:

@@ -9,6 +9,7 @@ from aviot_lab.reproduce.evaluator import Record
 from aviot_lab.reproduce.rows import (
     ABLATION,
     BASELINES,
+    BEYOND,
     PILOTS,
     SAMPLED,
     UNCOMPRESSED,
@@ -16,6 +17,7 @@ from aviot_lab.reproduce.rows import (
     Weights,
     aviot,
     baseline,
+    beyond,
     conditioning_rows,
     long,
     sampled,
@@ -52,6 +54,7 @@ class Summary:
             "families": {row: (self.short if row in self.short.right else self.long).by_family(row) for row in rows},
             "ablation": self.ablation(),
             "pilot": self.pilot(),
+            "beyond": self.beyond(),
             "curve": curve,
             "frames": self.frames(),
             "intervention": self.intervention(),
@@ -96,6 +99,25 @@ class Summary:
                 lines.append({"title": f"{pilot} pilot", "ratio": ratio, **self.short.share(row.key)})
             apart.append({"title": "unbalanced minus balanced", "ratio": ratio, **self._minus(rows[1], rows[0])})
         return {"own": self.config.pilot, "lines": lines, "differences": apart}
+
+    def beyond(self) -> Figures:
+        """Compare the checkpoint's own allocation and cost with those of the switches that the paper does not have."""
+        lines, apart = [], []
+        for ratio in self.size.ablation_ratios:
+            own = self._row(ratio)
+            lines.append({"title": "The checkpoint's own", "ratio": ratio, **self.short.share(own.key)})
+            for title, switches in beyond(self.config).items():
+                row = self._row(ratio, **switches)
+                if row != own:
+                    lines.append({"title": title, "ratio": ratio, **self.short.share(row.key)})
+                    title = f"{title} minus the checkpoint's own"
+                    apart.append({"title": title, "ratio": ratio, **self._minus(row, own)})
+        return {
+            "own": {name: self.config.switch(name) for name in dict.fromkeys(name for name, _ in BEYOND.values())},
+            "threshold": self.config.allocation.evidence_threshold,
+            "lines": lines,
+            "differences": apart,
+        }
 
     def curve(self) -> Figures:
         """Return AVIOT's accuracy over ratios, on long videos (as in the paper) and short ones."""

@@ -59,6 +59,7 @@ def sections(report: Mapping[str, Any]) -> list[Section]:
             f"The checkpoint's own is the {figures['pilot']['own']} one.",
             _with_differences(figures["pilot"]),
         ),
+        *_beyond(figures.get("beyond")),
         Section(
             "Compression ratios",
             f"Training saw ratios from 2 to {figures['curve']['trained_to']:g}; those above are new to the model. "
@@ -89,6 +90,23 @@ def sections(report: Mapping[str, Any]) -> list[Section]:
             "gates",
         ),
     ]
+
+
+def _beyond(figures: Mapping[str, Any] | None) -> Iterator[Section]:
+    """Yield the section on switches that the paper does not have; none for a report of an earlier version."""
+    if figures is None:
+        return
+    threshold = figures["threshold"]
+    own = figures["own"]
+    yield Section(
+        "Allocation and cost beyond the paper",
+        "Relevance of any spread allocates as strongly as printed; calibrated, only where its range over frames is "
+        f"evidence. The checkpoint's own allocation is {own['allocation']}, "
+        + ("without a threshold of evidence" if threshold is None else f"its threshold of evidence {threshold:.4g}")
+        + f"; its own cost is {own['cost_normalization']}. Weights that were trained with the printed cost were not "
+        "trained with a normalised one, nor the other way round: that row shows how far they lean on it.",
+        _with_differences(figures),
+    )
 
 
 def preamble(report: Mapping[str, Any]) -> list[str]:

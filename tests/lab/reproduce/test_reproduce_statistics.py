@@ -79,6 +79,39 @@ def test_the_checkpoints_own_pilot_is_no_second_row():
         assert f"aviot r4 pilot={own}" not in keys
 
 
+@pytest.mark.parametrize("own", ["printed", "calibrated"])
+def test_an_allocation_is_calibrated_only_with_a_threshold(own):
+    known = CompressorConfig(allocation={"rule": own, "evidence_threshold": 0.1})
+    other = {"printed": "calibrated", "calibrated": "printed"}[own]
+    keys = {row.key for row in required_rows(SIZES["small"], known, set())}
+    assert {f"aviot r4 allocation={other}", "aviot r4 cost_normalization=unit"} <= keys
+    assert not keys & {f"aviot r4 allocation={own}", "aviot r4 cost_normalization=printed"}
+    unknown = {row.key for row in required_rows(SIZES["small"], CompressorConfig(), set())}
+    assert not any("allocation=calibrated" in key or "allocation=printed" in key for key in unknown)
+    normalised = {row.key for row in required_rows(SIZES["small"], CompressorConfig(cost_normalization="unit"), set())}
+    assert "aviot r4 cost_normalization=printed" in normalised
+
+
+def test_what_is_beyond_the_paper_is_compared_with_the_checkpoints_own():
+    config = CompressorConfig(allocation={"rule": "calibrated", "evidence_threshold": 0.125})
+    rows = [row for row in required_rows(SIZE, config, set()) if row.video == "short"]
+    marks = {row.key: [1.0] * (20 + number) + [0.0] * (80 - number) for number, row in enumerate(rows)}
+    answered = {"scenes": list(range(100)), "families": ["when"] * 100, "right": marks}
+    figures = Summary(SIZE, config, set(), [answered], [], seed=0).beyond()
+    assert (figures["own"], figures["threshold"]) == (
+        {"allocation": "calibrated", "cost_normalization": "printed"},
+        0.125,
+    )
+    lines = {(line["title"], line["ratio"]): line["row"] for line in figures["lines"]}
+    assert lines["The checkpoint's own", 4.0] == "aviot r4"
+    assert lines["Allocation as printed", 4.0] == "aviot r4 allocation=printed"
+    assert lines["Normalised cost", 10.0] == "aviot r10 cost_normalization=unit"
+    assert len(lines) == 3 * len(SIZE.ablation_ratios)
+    apart = {(one["title"], one["ratio"]): one["difference"] for one in figures["differences"]}
+    expected = (sum(marks["aviot r4 allocation=printed"]) - sum(marks["aviot r4"])) / 100
+    assert apart["Allocation as printed minus the checkpoint's own", 4.0] == pytest.approx(expected)
+
+
 def test_sizes_refuse_what_they_are_not_for():
     with pytest.raises(ValueError, match="questions must be 2000 to 100000 in the full setting, got 100"):
         size_named("full", 100)
