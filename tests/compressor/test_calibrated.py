@@ -137,6 +137,7 @@ def test_without_a_threshold_it_is_refused_except_in_training():
     given = asked()
     with pytest.raises(ValueError, match="needs the model's evidence_threshold, and its config has none; train"):
         calibrated(None)(**given, ratio=4)
+    calibrated(None, question_allocation=False)(**given, ratio=4)
     assert same(calibrated(None)(**given, ratio=4, step=300), printed()(**given, ratio=4, step=300))
 
 

@@ -73,8 +73,7 @@ class Compressor(nn.Module):
         term compares (default: x); the loss reads it lazily, so do not modify it before. `step` is the training step
         of the warm-ups; None means that they are over.
         """
-        allocation = self.config.allocation
-        if allocation.rule == "calibrated" and allocation.evidence_threshold is None and step is None:
+        if step is None and self._asks_for_evidence and self.config.allocation.evidence_threshold is None:
             raise ValueError(UNCALIBRATED)
         finite = FiniteCheck()
         device = self.region_position.weight.device
@@ -104,10 +103,13 @@ class Compressor(nn.Module):
             stages.append(stage)
         return features, tuple(stages)
 
+    @property
+    def _asks_for_evidence(self) -> bool:
+        return self.config.allocation.rule == "calibrated" and self.config.question_allocation
+
     def _evidence(self, inputs: Inputs) -> Float[Tensor, "B"] | None:
         """Return the evidence of each question, where the allocation asks for it."""
-        asks = self.config.allocation.rule == "calibrated" and self.config.question_allocation
-        if inputs.question is None or inputs.relevance is None or not asks:
+        if inputs.question is None or inputs.relevance is None or not self._asks_for_evidence:
             return None
         return evidence_of(inputs.relevance)
 
