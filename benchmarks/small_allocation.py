@@ -19,8 +19,9 @@ from aviot_lab.demo_model.accuracy import question_batches
 from aviot_lab.demo_model.architecture import new_model
 from aviot_lab.demo_model.batches import BatchWriter
 from aviot_lab.demo_model.learning import answer, encode
+from aviot_lab.demo_model.networks import configure
 from aviot_lab.demo_model.relevance import question_frames
-from aviot_lab.demo_model.state import load_weights
+from aviot_lab.demo_model.state import load_compressor, load_weights
 from aviot_lab.demo_model.tokenizer import tokenizer_of
 from aviot_lab.world import World, WorldConfig
 
@@ -38,6 +39,7 @@ def main() -> None:
     tokenizer = tokenizer_of(given.run)
     model = new_model(tokenizer, 0).eval()
     load_weights(given.run, model, "model.")
+    configure(model, load_compressor(given.run), {})
     model = model.to(device)
     compressor, inputs = model.model.compressor, AviotMethod._question_inputs
     config = compressor.config

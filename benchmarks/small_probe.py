@@ -21,7 +21,8 @@ from aviot_lab.demo_model.accuracy import accuracy
 from aviot_lab.demo_model.architecture import new_model
 from aviot_lab.demo_model.batches import BatchWriter
 from aviot_lab.demo_model.learning import answer, encode
-from aviot_lab.demo_model.state import load_weights
+from aviot_lab.demo_model.networks import configure
+from aviot_lab.demo_model.state import load_compressor, load_weights
 from aviot_lab.demo_model.tokenizer import tokenizer_of
 from aviot_lab.world import Scene, World, WorldConfig, descriptions, frame_descriptions
 from aviot_lab.world.description import SIZE_WORDS
@@ -50,6 +51,7 @@ def main() -> None:
     tokenizer, world = tokenizer_of(given.run), World(WorldConfig())
     model = new_model(tokenizer, 0).eval()
     load_weights(given.run, model, "model.")
+    configure(model, load_compressor(given.run), {})
     scenes = [world.scene("validation", number, given.frames) for number in range(given.scenes)]
     described = [(scene, turn) for scene in scenes for turn in descriptions(scene)[:2]]
     report("describe", words(model, tokenizer, described))
