@@ -45,7 +45,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
     Beside -n, the process of the command does so for all workers.
     """
-    if "coverage" in sys.modules and not hasattr(session.config, "workerinput"):
+    if running_coverage() is not None and not hasattr(session.config, "workerinput"):
         for package in (aviot.methods, aviot.ot):
             for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
                 with suppress(ModuleNotFoundError):  # Triton is for Linux alone
@@ -69,11 +69,17 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 def stop_tracing() -> list[Any]:
     """Stop all measurements of coverage; return them, the latest first."""
-    package, stopped = sys.modules.get("coverage"), []
-    while package is not None and (running := package.Coverage.current()) is not None:
+    stopped = []
+    while (running := running_coverage()) is not None:
         running.stop()
         stopped.append(running)
     return stopped
+
+
+def running_coverage() -> Any:
+    """Return the latest measurement of coverage that is running, or None."""
+    package = sys.modules.get("coverage")  # imported where there is one
+    return None if package is None else package.Coverage.current()
 
 
 def is_measured(item: pytest.Item) -> bool:
