@@ -24,7 +24,7 @@ __getattr__ = renamed(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusConfig:
-    """What is asked, of which checkpoint, and by how many workers.
+    """The questions of a batch, the checkpoint that answers them, and the number of workers.
 
     `budget` of None is the checkpoint's own. `address` is that of a Ray cluster, on each of whose machines the
     checkpoint and the videos have the same paths; None starts Ray on this machine alone. `workers` of None is one per
