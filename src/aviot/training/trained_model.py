@@ -1,4 +1,4 @@
-"""The model that a run trains and writes: whole, or as an adapter for another; the rest of training treats both alike."""
+"""The model that a run trains and writes: whole, or an adapter for another; the rest of training treats both alike."""
 
 import hashlib
 import json

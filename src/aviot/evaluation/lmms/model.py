@@ -152,7 +152,7 @@ class Aviot(lmms):
         return predict_videos(who, items, batch_by_video(items, Path(), (self._setting,), self._batch), frozenset())
 
     def _write_manifest(self, requests: Sequence[Instance], failed: Sequence[str]) -> None:
-        """The settings that ran, those of the first process; the harness's own results hold the replies."""
+        """Write what ran, from the first process; the harness's own results hold the replies."""
         if self._manifest is None or self.rank > 0:
             return
         told: Mapping[str, Any] = {
