@@ -1,9 +1,14 @@
 import importlib.util
 import os
+import pkgutil
 import signal
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +20,8 @@ from hypothesis import settings
 from safetensors.torch import load_file
 from torch import Tensor
 
+import aviot.methods
+import aviot.ot
 from aviot import Compression, Compressor, CompressorConfig
 from aviot.convert import compressor_weights
 
@@ -29,16 +36,61 @@ settings.load_profile("repeatable")
 collect_ignore = [] if importlib.util.find_spec("torchvision") else ["processors"]
 
 
-UNMEASURED = ("corpus", "data", "evaluation", "fuzz", "scenes", "serve", "video")
-"""Tests that `make test` does not trace: its report is about transport and methods, which these use as they are."""
+MEASURED = ("compressor", "methods", "models", "ot", "test_golden.py")
+"""Tests that `make test` traces: its gate is about transport and methods. `make test-all` traces all but `untraced`."""
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Import what is measured while it is traced: an untraced test that imported it first would hide its definitions.
+
+    Beside -n, the process of the command does so for all workers.
+    """
+    if running_coverage() is not None and not hasattr(session.config, "workerinput"):
+        for package in (aviot.methods, aviot.ot):
+            for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+                with suppress(ModuleNotFoundError):  # Triton is for Linux alone
+                    importlib.import_module(module.name)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Stop tracing for a test that is not measured and its fixtures, which takes up to half of their time.
+
+    pytest-cov's `no_cover` does not: beside -n, its own measurement of the worker lies on that of the command, which
+    goes on as soon as the upper one is stopped.
+    """
+    stopped = [] if is_measured(item) else stop_tracing()
+    try:
+        return (yield)
+    finally:
+        for each in reversed(stopped):
+            each.start()
+
+
+def stop_tracing() -> list[Any]:
+    """Stop all measurements of coverage; return them, the latest first."""
+    stopped = []
+    while (running := running_coverage()) is not None:
+        running.stop()
+        stopped.append(running)
+    return stopped
+
+
+def running_coverage() -> Any:
+    """Return the latest measurement of coverage that is running, or None."""
+    package = sys.modules.get("coverage")  # imported where there is one
+    return None if package is None else package.Coverage.current()
+
+
+def is_measured(item: pytest.Item) -> bool:
+    """Return whether a test counts for the coverage."""
+    if item.get_closest_marker("untraced"):
+        return False
+    return os.environ.get("COVER") == "all" or item.path.relative_to(Path(__file__).parent).parts[0] in MEASURED
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked gpu run only where there is one; the coverage of some is measured by `make test-all` alone."""
-    if os.environ.get("COVER") != "all":
-        for item in items:
-            if item.path.relative_to(Path(__file__).parent).parts[0] in UNMEASURED:
-                item.add_marker(pytest.mark.no_cover)
+    """Tests marked gpu run only where there is one."""
     if not torch.cuda.is_available():
         for item in items:
             if "gpu" in item.keywords:

@@ -54,8 +54,15 @@ def demo(*arguments):
     return runner.invoke(app, ["demo", *map(str, arguments)])
 
 
-def test_a_scene_and_its_two_questions(small, tmp_path):
-    done = demo("--model", small, "--output", tmp_path, "--scene", 3, "--json")
+@pytest.fixture(scope="module")
+def drawn(small, tmp_path_factory):
+    """Run the demo on a scene; return the result and the folder that it wrote."""
+    folder = tmp_path_factory.mktemp("drawn")
+    return demo("--model", small, "--output", folder, "--scene", 3, "--json"), folder
+
+
+def test_a_scene_and_its_two_questions(drawn):
+    done, folder = drawn
     assert done.exit_code == 0, done.output
     report = json.loads(done.stdout)
     assert (report["frames"], report["path"][-1]) == (64, 16)
@@ -71,15 +78,14 @@ def test_a_scene_and_its_two_questions(small, tmp_path):
     for one in report["asked"]:
         assert [sum(stage) for stage in one["budgets"]] == report["path"][1:]
         assert len(one["budgets"][0]) == len(report["spans"])
-    page = (tmp_path / "report.html").read_text()
+    page = (folder / "report.html").read_text()
     assert all(json.dumps(one.text)[1:-1] in page for one in questions)
 
 
-def test_a_video_of_ones_own(small, tmp_path):
+def test_a_video_of_ones_own(small, drawn, tmp_path):
     """Treat the file of a drawn scene like any video, and show the question verbatim."""
-    drawn = tmp_path / "drawn"
-    assert demo("--model", small, "--output", drawn, "--ratio", 30).exit_code == 0
-    done = demo("--model", small, "--output", tmp_path, "--video", drawn / "scene.mp4", "--ratio", 30, "-q", "[b]Why?")
+    video = drawn[1] / "scene.mp4"
+    done = demo("--model", small, "--output", tmp_path, "--video", video, "--ratio", 30, "-q", "[b]Why?")
     assert done.exit_code == 0, done.output
     assert "[b]Why?" in done.stdout
     assert "64 frames, compressed to 3" in " ".join(done.stdout.split())

@@ -68,6 +68,8 @@ def test_mistakes_are_found_before_anything_heavy_is_imported(clip, tmp_path):
     items, misspelt = tmp_path / "items.jsonl", tmp_path / "misspelt.jsonl"
     items.write_text('{"video": "v.mp4", "question": "Why?", "options": ["x", "y"], "answer": "A"}')
     misspelt.write_text('{"video": "v.mp4", "question": "Why?", "optoins": ["x", "y"], "answer": "A"}')
+    silent = tmp_path / "silent.jsonl"
+    silent.write_text('{"video": "v.mp4", "question": " "}')
     mistakes = {
         "nowhere is not a directory": ["evaluate", str(items), "--videos", "nowhere"],
         "no item has the column 'nothing'": ["evaluate", str(items), "--by", "nothing"],
@@ -94,6 +96,12 @@ def test_mistakes_are_found_before_anything_heavy_is_imported(clip, tmp_path):
         "/nowhere: no such folder": ["app", "-m", "/nowhere"],
         "/unpublished: no such folder": ["convert", "/unpublished", str(tmp_path / "ours")],
         "got 'vast'": ["reproduce", "--setting", "vast"],
+        "got 'lottery'": ["compare", video, *question, "--method", "lottery"],
+        "got 'lantern'": ["watch", str(tmp_path / "0.png"), *question, "--method", "lantern"],
+        "got 'ladder'": ["serve", "--method", "ladder"],
+        "got 'token'": ["batch", str(items), *output, "--method", "token"],
+        "line 1: question must be text": ["batch", str(silent), *output],
+        "got 0.375": ["watch", str(tmp_path / "0.png"), *question, "--budget", "0.375"],
     }
     said = probe(*mistakes.values())
     assert [sentence for sentence in mistakes if sentence not in said] == []

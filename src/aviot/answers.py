@@ -1,4 +1,4 @@
-"""What a session returns: answers and compressed videos, and the file that holds a compression."""
+"""Results of a session: answers and compressed videos, and the file that holds a compression."""
 
 import json
 from dataclasses import asdict, dataclass

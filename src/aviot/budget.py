@@ -125,6 +125,7 @@ class Budget:
 
     @property
     def _factor(self) -> float:
+        """The number of tokens before compression over that after, of a ratio or a share."""
         return self.ratio if self.ratio is not None else 1 / (self.keep or 1.0)
 
 

@@ -73,7 +73,7 @@ def describe(compressor, means):
             {"rounds": (1, 2), "transport": {"stabilizer": 0.01, "updates": 4}},
             True,
             id="misses one",
-            marks=pytest.mark.no_cover,  # the same lines as the first
+            marks=pytest.mark.untraced,  # the same lines as the first
         ),
         pytest.param(
             LONG, {"rounds": (2, 1), "granularities": "global", "transport": {"updates": 4}}, False, id="long"

@@ -1,5 +1,6 @@
 """NaN and infinity, wherever they occur, raise an error instead of giving an answer."""
 
+import copy
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -32,9 +33,15 @@ WEIGHTS = {
 }
 
 
-@pytest.fixture
-def model():
+@pytest.fixture(scope="module")
+def loaded():
     return AviotForConditionalGeneration.from_pretrained(GOLDEN).eval()
+
+
+@pytest.fixture
+def model(loaded):
+    """A copy that a test may spoil; reading the checkpoint takes as long as a short answer."""
+    return copy.deepcopy(loaded)
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ def make_colours(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.no_cover  # hundreds of passes over code that other tests cover
+@pytest.mark.untraced  # hundreds of passes over code that other tests cover
 def test_a_small_set_is_memorized(tmp_path):
     make_start(tmp_path / "start")
     make_colours(tmp_path / "set")

@@ -1,4 +1,4 @@
-"""How a checkpoint's weights are loaded: their type, the devices they are spread over, and quantisation."""
+"""Options for loading a checkpoint's weights: their type, the devices they are spread over, and quantisation."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -53,7 +53,7 @@ class LoadOptions:
 
     @property
     def recorded(self) -> dict[str, str]:
-        """What decides an answer, for records: options that were given, without the devices."""
+        """The options that decide an answer, for records: those that were given, without the devices."""
         given = {"dtype": self.dtype, "quantization": self.quantization}
         return {name: value for name, value in given.items() if value not in (None, AUTO)}
 

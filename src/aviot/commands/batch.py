@@ -118,10 +118,9 @@ def batch(
         )
         if find_spec("ray") is None:
             raise ModuleNotFoundError("no module named 'ray'", name="ray")
-        from aviot.corpus.answers import AnswersExistError, NoAnswersError
         from aviot.corpus.config import CorpusConfig
-        from aviot.corpus.run import answer_corpus
         from aviot.evaluation.item import Instructions
+        from aviot.evaluation.reading import read_items
         from aviot.video.checks import ReadLimits
 
         given = {"choice": choice_instruction, "open": open_instruction}
@@ -142,6 +141,10 @@ def batch(
             workers=workers,
             address=address,
         )
+        read_items(config.questions, videos=config.videos)  # finds unusable ones before torch and Ray are imported
+        from aviot.corpus.answers import AnswersExistError, NoAnswersError
+        from aviot.corpus.run import answer_corpus
+
         report = say if sys.stderr.isatty() else _silent
         existing = hints({AnswersExistError: "--resume", NoAnswersError: "without --resume"})
         with existing, redirect_stdout(sys.stderr):  # where Ray's own messages belong

@@ -213,7 +213,7 @@ def watch(
 
 @dataclass(frozen=True)
 class WatchPlan:
-    """What is asked when, and what is written where."""
+    """The questions, the seconds between two times to ask them, and the files for answers and state."""
 
     questions: tuple[str, ...]
     every: float

@@ -9,7 +9,6 @@ from aviot.backbones.loading import LoadOptions
 from aviot.budget import AutoBudget, Budget
 from aviot.evaluation.config import Setting
 from aviot.evaluation.item import Instructions
-from aviot.evaluation.manifest import weight_hashes
 from aviot.evaluation.reading import Items
 from aviot.methods import registry
 from aviot.request import MAX_NEW_TOKENS, check_sampling, checkpoint_folder
@@ -25,7 +24,7 @@ __getattr__ = renamed(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusConfig:
-    """What is asked, of which checkpoint, and by how many workers.
+    """The questions of a batch, the checkpoint that answers them, and the number of workers.
 
     `budget` of None is the checkpoint's own. `address` is that of a Ray cluster, on each of whose machines the
     checkpoint and the videos have the same paths; None starts Ray on this machine alone. `workers` of None is one per
@@ -67,6 +66,8 @@ class CorpusConfig:
 
     def identity(self, items: Items) -> dict[str, Any]:
         """Return everything that decides an answer; batches with the same can continue each other."""
+        from aviot.evaluation.manifest import weight_hashes  # imports torch, which finding mistakes need not wait for
+
         weights = json_text(weight_hashes(self.model)).encode()
         return {
             "questions": items.digest,

@@ -67,7 +67,7 @@ class VideoWork:
 
 @dataclass(frozen=True)
 class WorkerPlan:
-    """What a worker needs of a configuration, as plain data that every machine can read."""
+    """The parts of a configuration that a worker needs, as plain data that every machine can read."""
 
     model: str
     device: str

@@ -26,6 +26,8 @@ class Batch(TypedDict):
     """A micro batch: prompt i asks about video i, which `clips[i]` describes.
 
     `pixel_values` and `frame_counts` hold the videos whose features were not cached, and are absent if there are none.
+    `where` names the file and line of each prompt's record, `positions` its position in the run; `failures` are records
+    that could not be loaded and were replaced.
     `model_inputs` returns the arguments of `forward` for it.
     """
 

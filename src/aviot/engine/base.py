@@ -58,7 +58,7 @@ class Reducing:
 
     @property
     def record(self) -> Reduced:
-        """What became of each token."""
+        """The fate of each visual token."""
         assert self.reduced is not None  # the prefill has run
         return self.reduced
 

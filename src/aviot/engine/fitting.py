@@ -1,4 +1,4 @@
-"""Whether a method that acts inside a decoder fits the decoder and the prompt: found before anything runs."""
+"""Checks that a method that acts inside a decoder fits the decoder and the prompt, before anything runs."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What engines outside this process share: prompts are sent as embeddings, and answers come back token by token."""
+"""The common part of engines outside this process: prompts leave as embeddings, answers come back by tokens."""
 
 import asyncio
 import threading

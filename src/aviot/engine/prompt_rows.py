@@ -1,4 +1,4 @@
-"""What a decoder reads of each prompt, for engines that run the decoder elsewhere: embeddings, and positions of M-RoPE.
+"""Each prompt as the decoder reads it, for engines that run the decoder elsewhere: embeddings, and positions of M-RoPE.
 
 The model's own code merges text and visual tokens and is stopped where its decoder begins, so that every family sends
 exactly what it would read in this process.

@@ -1,4 +1,4 @@
-"""Which items share a batch and which rank asks them, as a function of the items and the configuration alone.
+"""Assignment of items to batches and of batches to ranks, as a function of the items and the configuration alone.
 
 Interruptions and the number of processes do not change which questions share a batch, and so change no answer.
 """

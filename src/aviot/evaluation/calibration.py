@@ -30,7 +30,7 @@ LEAST_QUESTIONS = 200
 
 @dataclass(frozen=True)
 class Point:
-    """What an automatic budget of one quality would have given: shares of right answers, and mean tokens read."""
+    """The outcome that an automatic budget of one quality would have had: share of right answers, mean tokens read."""
 
     quality: float
     accuracy: float

@@ -48,14 +48,14 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """As rows and tables write it: `aviot@4`, `aviot@keep0.1`, `none`."""
+        """The name in rows and tables: `aviot@4`, `aviot@keep0.1`, `none`."""
         if self.other is not None:
             return f"{self.method}@{parse_budget(self.other).label}"
         return self.method if self.ratio is None else f"{self.method}@{self.ratio:g}"
 
     @property
     def budget(self) -> Budget | AutoBudget:
-        """How much of a video the decoder reads."""
+        """The part of a video that the decoder reads."""
         if self.other is not None:
             return parse_budget(self.other)
         return Budget(keep=1.0) if self.ratio is None else Budget(ratio=self.ratio)
@@ -73,7 +73,9 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationConfig:
-    """What is asked, of which checkpoint, and how. Without `ratios` and `budgets` it is the checkpoint's own budget.
+    """The items of an evaluation, the checkpoint that answers them, and its settings.
+
+    Without `ratios` and `budgets` the budget is the checkpoint's own.
 
     `batch` questions of a video go through the decoder at a time. One is the default since then no answer can depend
     on its neighbours; more is faster on a GPU. `benchmark` says whose records `items` holds. `limit` takes the

@@ -77,7 +77,7 @@ class Prepared:
         return ExpectedRows(self.items.items, self.settings)
 
     def predictor(self, load: Load) -> Predictor:
-        """The model, and how it is asked."""
+        """Load the model, and return it with the settings of its answers."""
         how = self.config
         return Predictor(load(), how.instructions, how.max_new_tokens, how.sampling, how.limits)
 

@@ -1,4 +1,4 @@
-"""Where in time a compression spends its tokens, in the numbers and the sentence that people read first."""
+"""The moments on which a compression spends its tokens, in the numbers and the sentence that people read first."""
 
 from collections.abc import Sequence
 from itertools import accumulate

@@ -1,1 +1,1 @@
-"""Where in time something is: spans, times read from text, and the span that an answer rests on."""
+"""Grounding in time: spans, times read from text, and the span that an answer rests on."""

@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class FrameEvidence:
-    """What is known of a video's T frames: their times in seconds, each one's share of the visual tokens (they sum to
+    """Facts about a video's T frames: their times in seconds, each one's share of the visual tokens (they sum to
     one), its relevance to the question (a cosine), the video's duration, and the number of distinct times of tokens.
     """
 

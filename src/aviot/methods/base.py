@@ -202,7 +202,7 @@ class Method(ABC):
 
     @property
     def replay_key(self) -> tuple[Hashable, ...]:
-        """What a CUDA graph of a call depends on besides shapes and weights; a method with parameters adds them."""
+        """Values besides shapes and weights that a CUDA graph of a call depends on; a method adds its parameters."""
         return type(self), self.name
 
     @property

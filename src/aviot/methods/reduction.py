@@ -1,4 +1,4 @@
-"""What happens to visual tokens inside the decoder: the steps of a reduction, and the record of all of them."""
+"""Reduction of visual tokens inside the decoder: the steps of a reduction, and the record of all of them."""
 
 from dataclasses import dataclass, replace
 
@@ -131,7 +131,7 @@ def mix_groups(
 
 @dataclass(frozen=True)
 class Reduced:
-    """What became of each visual token that entered: its place among those left (-1: dropped) and its weight there."""
+    """The fate of each visual token that entered: its place among those left (-1: dropped) and its weight there."""
 
     place: Int[Tensor, "n"]
     weights: Float[Tensor, "n"]

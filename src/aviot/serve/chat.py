@@ -49,7 +49,7 @@ class StreamOptions(BaseModel):
 
 
 class AviotOptions(BaseModel):
-    """How the video is sampled and compressed, and what is told about it. Not part of OpenAI's protocol."""
+    """Options for sampling and compressing the video, and for what is told about it. Not part of OpenAI's protocol."""
 
     model_config = ConfigDict(extra="forbid")
 

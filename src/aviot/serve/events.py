@@ -1,4 +1,4 @@
-"""What happens to a request on its way to an answer, as the replies tell it."""
+"""Events of a request on its way to an answer, as the replies tell it."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ Emit = Callable[[Event], None]
 
 @dataclass(frozen=True)
 class AskedAbout:
-    """What an explanation of an answer needs: the video's key (None: a stream), and the question with its settings."""
+    """The data that explains an answer: the video's key (None: a stream), and the question with its settings."""
 
     video: Hashable | None
     question: str

@@ -29,7 +29,7 @@ class Page:
 
 
 class Explanations:
-    """What the latest answers were asked, by the numbers of their replies; pages are made when they are opened."""
+    """The questions of the latest answers, by the numbers of their replies; pages are made when they are opened."""
 
     def __init__(self, answerer: Answerer, most: int) -> None:
         self._answerer, self._most = answerer, most

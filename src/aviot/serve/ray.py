@@ -58,7 +58,7 @@ class Replicas(BaseModel, extra="forbid"):
 
 
 class Plan(BaseModel, extra="forbid"):
-    """What is deployed; paths are the same on every machine.
+    """The settings of a deployment; paths are the same on every machine.
 
     `engine` is `transformers` or `vllm`, which `decoders` run on the folder `decoder`, or the address of a vLLM server.
     `host` and `port` are where Ray Serve listens, and `names` other names under which clients reach it. Anything but a

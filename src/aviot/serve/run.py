@@ -47,7 +47,7 @@ def share_processors(lm: VideoLM) -> None:
 
 @dataclass(frozen=True)
 class At:
-    """Where to serve and for whom: an address, further names of it, and an API key if there is one."""
+    """The place and the clients of a server: an address, further names of it, and an API key if there is one."""
 
     host: str = "127.0.0.1"
     port: int = 8000

@@ -39,7 +39,7 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What the server answers with, and from where it takes videos; sizes in bytes.
+    """The model and method that the server answers with, and the sources of its videos; sizes in bytes.
 
     Videos are read below `media_folder`, if there is one, and fetched from other machines only with `allow_remote`.
     `feature_bytes` and `token_bytes` bound the encoder features and the compressed tokens that are kept in memory;

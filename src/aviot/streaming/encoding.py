@@ -23,7 +23,7 @@ BATCH = 8  # frames encoded at a time: few, so that answers are up to date; a CP
 
 @dataclass(frozen=True)
 class StreamShape:
-    """What all encoded frames of a stream have in common."""
+    """Properties that all encoded frames of a stream share."""
 
     grid: tuple[int, int]
     tokens_per_frame: int
@@ -34,7 +34,7 @@ class StreamShape:
 
 @dataclass(frozen=True)
 class ReadingDefaults:
-    """How a backbone reads videos: its scaling of frames, its rate, and the most frames that it samples."""
+    """A backbone's way to read videos: its scaling of frames, its rate, and the most frames that it samples."""
 
     transform: Callable[[Picture], Any]
     fps: float

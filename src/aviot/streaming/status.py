@@ -1,4 +1,4 @@
-"""What has become of a stream's frames."""
+"""Counts of a stream's frames, by what became of them."""
 
 from dataclasses import asdict, dataclass
 from typing import Any

@@ -32,7 +32,7 @@ class FamilyConversation:
 
 
 class FamilyProcessor:
-    """What reads and tokenizes as a backbone does, without its model.
+    """A backbone's reading and tokenizing, without its model.
 
     `square_tokens` is the number of tokens of a frame, of families whose frames are all scaled to one square.
     """

@@ -30,7 +30,7 @@ GRID, TIMES = "grid", "times"  # names of what is stored with cached features
 
 
 class AdaptedConfig(PreTrainedConfig):
-    """What the Trainer reads: the compressor and the weight of its objective."""
+    """The configuration that the Trainer reads: the compressor and the weight of its objective."""
 
     model_type = "aviot-adapter"
 

@@ -1,4 +1,4 @@
-"""What a run trains and writes: a whole model, or an adapter for one; the rest of training treats both alike."""
+"""The model that a run trains and writes: whole, or an adapter for another; the rest of training treats both alike."""
 
 import hashlib
 import json

@@ -1,1 +1,1 @@
-"""What servers over HTTP share: who may ask, how much they may send, and how long they may take."""
+"""The common part of servers over HTTP: who may ask, how much they may send, and how long they may take."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from aviot_lab.reproduce.plots import svg_of
 from aviot_lab.reproduce.size import FEWEST_FULL
-from aviot_lab.reproduce.tables import NOTHING, Section, Table, percent, signed, span
+from aviot_lab.reproduce.tables import NOTHING, Section, Table, facts_of_run, percent, signed, span
 from aviot_lab.reproduce.write import Document
 
 TITLE = "Budgets that choose themselves"
@@ -56,18 +56,13 @@ def lines_of(figures: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _about(report: Mapping[str, Any]) -> list[str]:
-    counts, place = report["questions"], report["machine"]
+    counts = report["questions"]
     return [
         f"{counts['asked']:,} questions of the test split about {counts['scenes']:,} videos of "
         f"{report['size']['frames']} frames, calibrated on {counts['calibration']:,} of the validation split; world of "
         f"seed {report['seed']}. Setting: {report['setting']}."
         + (" So few questions decide nothing." if counts["asked"] < FEWEST_FULL else ""),
-        f"Command: {report['command']}",
-        f"Weights (SHA-256): {report['sha256'][:12]}.",
-        f"Commit {report['commit'] or 'unknown'}; {place['device']}, {report['dtype']}; "
-        + ", ".join(f"{name} {number}" for name, number in report["versions"].items())
-        + ".",
-        f"Measured in {report['seconds']:,.0f} s.",
+        *facts_of_run(report, report["sha256"][:12]),
         "An answer is right if greedy decoding gives it exactly. Its probability is the geometric mean over its tokens "
         "without the end token. Intervals are 95 %, over scenes with all their questions where those reach further.",
     ]

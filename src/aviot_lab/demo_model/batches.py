@@ -61,7 +61,7 @@ class ConversationBatch:
 
     @property
     def whole(self) -> bool:
-        """Whether the decoder reads every token."""
+        """True if the decoder reads every token."""
         return self.ratio is None and self.kept is None
 
 

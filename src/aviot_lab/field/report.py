@@ -5,7 +5,7 @@ from typing import Any
 
 from aviot_lab.field.plots import draw_field
 from aviot_lab.reproduce.size import FEWEST_FULL
-from aviot_lab.reproduce.tables import NOTHING, Section, Table, percent, signed, span
+from aviot_lab.reproduce.tables import NOTHING, Section, Table, facts_of_run, percent, signed, span
 from aviot_lab.reproduce.write import Document
 
 TITLE = "Methods of the field on the same questions"
@@ -19,18 +19,13 @@ def document_of(report: Mapping[str, Any]) -> Document:
 
 
 def _about(report: Mapping[str, Any]) -> list[str]:
-    counts, place = report["questions"], report["machine"]
+    counts = report["questions"]
     models = ", ".join(f"{name}: {_weights(files)[:12]}" for name, files in report["models"].items())
     return [
         f"{counts['asked']:,} questions of the {report['split']} split about {counts['scenes']:,} videos of "
         f"{report['size']['frames']} frames; world of seed {report['seed']}. Setting: {report['setting']}."
         + (" So few questions decide nothing." if counts["asked"] < FEWEST_FULL else ""),
-        f"Command: {report['command']}",
-        f"Weights (SHA-256): {models}.",
-        f"Commit {report['commit'] or 'unknown'}; {place['device']}, {report['dtype']}; "
-        + ", ".join(f"{name} {number}" for name, number in report["versions"].items())
-        + ".",
-        f"Measured in {report['seconds']:,.0f} s.",
+        *facts_of_run(report, models),
         "A budget counts the visual tokens that enter the decoder, separators included; of methods inside the decoder, "
         "all tokens enter and the budget counts what is left. An answer is right if greedy decoding gives it exactly.",
         "Intervals are 95 %: Wilson's for a row, Agresti and Min's for a paired difference, or as far as percentiles "

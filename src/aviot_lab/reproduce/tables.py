@@ -109,21 +109,29 @@ def _beyond(figures: Mapping[str, Any] | None) -> Iterator[Section]:
     )
 
 
+def facts_of_run(report: Mapping[str, Any], weights: str) -> list[str]:
+    """Return sentences with a run's command, weights, commit, machine, versions and time."""
+    machine = report["machine"]
+    return [
+        f"Command: {report['command']}",
+        f"Weights (SHA-256): {weights}.",
+        f"Commit {report['commit'] or 'unknown'}; {machine['device']}, {report['dtype']}; "
+        + ", ".join(f"{name} {number}" for name, number in report["versions"].items())
+        + ".",
+        f"Measured in {report['seconds']:,.0f} s.",
+    ]
+
+
 def preamble(report: Mapping[str, Any]) -> list[str]:
     """Return sentences about a run: questions, command, weights, machine and intervals."""
-    counts, machine = report["questions"], report["machine"]
+    counts = report["questions"]
     models = ", ".join(f"{name}: {model['sha256'][:12]}" for name, model in report["models"].items())
     return [
         f"{counts['short']:,} questions of the {report['split']} split about {counts['scenes']:,} videos, and "
         f"{counts['long']:,} about {counts['long_scenes']:,} long ones; world of seed {report['seed']}. "
         f"Setting: {report['setting']}."
         + (" So few questions decide nothing." if counts["short"] < FEWEST_FULL else ""),
-        f"Command: {report['command']}",
-        f"Weights (SHA-256): {models}.",
-        f"Commit {report['commit'] or 'unknown'}; {machine['device']}, {report['dtype']}; "
-        + ", ".join(f"{name} {number}" for name, number in report["versions"].items())
-        + ".",
-        f"Measured in {report['seconds']:,.0f} s.",
+        *facts_of_run(report, models),
         "An answer is right if every token of it is what greedy decoding would say; open questions and such with "
         "options take turns. Intervals are 95 %: Wilson's for a row, Agresti and Min's for a difference of rows, whose "
         "questions are paired; or as far as the percentiles over scenes drawn anew reach beyond it.",

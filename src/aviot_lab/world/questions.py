@@ -12,7 +12,7 @@ from aviot_lab.world.story import Story
 
 @dataclass(frozen=True)
 class Family:
-    """How a family's plots are made; `temporal` if no single frame helps to answer, which tests check."""
+    """The rule that makes a family's plots; `temporal` if no single frame helps to answer, which tests check."""
 
     build: Callable[[Layout], Story]
     temporal: bool

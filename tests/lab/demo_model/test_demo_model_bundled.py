@@ -45,7 +45,7 @@ def test_the_documents_report_is_of_it():
     assert (report["setting"], report["split"]) == ("full", "test")
 
 
-@pytest.mark.no_cover  # encodes hundreds of frames
+@pytest.mark.untraced  # encodes hundreds of frames
 @pytest.mark.parametrize("scenes", [SCENES, pytest.param(MORE_SCENES, marks=pytest.mark.slow)])
 def test_most_questions_about_new_combinations_are_answered_right(scenes):
     """Of short videos, left as they are; guessing would be right about one time in three."""

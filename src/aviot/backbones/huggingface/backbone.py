@@ -1,4 +1,4 @@
-"""What the families of transformers' own video models share: loading, prompts, compression and placing of tokens.
+"""The common part of transformers' own video models: loading, prompts, compression and placing of tokens.
 
 A family encodes a video into projected tokens on a grid, and says how they are laid out in the prompt; the model's own
 `generate` takes them as `mm_encoder_outputs`, in the place of what its encoder would have computed.

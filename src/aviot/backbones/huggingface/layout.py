@@ -12,7 +12,7 @@ from torch import Tensor
 from aviot.methods.base import TIME_DIGITS, Compressed, grid_positions
 
 AfterVideo = Literal["grid", "maximum"]
-"""Where text continues after a video: past the longer side of its grid, or past its largest position."""
+"""Positions at which text continues after a video: past the longer side of its grid, or past its largest position."""
 
 WEIGHT_DIGITS = 7  # significant decimal digits of weights in float32
 TICK_ROUNDING = 1e-4  # of a tick, so that a time that is a whole number of them is not truncated to the one before

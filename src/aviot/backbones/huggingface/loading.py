@@ -24,9 +24,15 @@ from aviot.backbones.loading import LoadOptions
 logger = python_logging.getLogger(__name__)
 
 BITSANDBYTES = "bitsandbytes"
-SLACK, FREE_WEIGHTS, PACKED = 1.5, 2**20, 2
-"""Weights that a config may describe: this many times those of the checkpoint, and this many more, so that a few
-missing ones are still named; bitsandbytes packs two weights into one stored number."""
+SLACK = 1.5
+"""Most weights that a config may describe, as a multiple of those that the checkpoint stores."""
+
+FREE_WEIGHTS = 2**20
+"""Weights that it may describe beyond that multiple, so that a few missing ones of a tiny model are still named."""
+
+PACKED = 2
+"""Weights that bitsandbytes packs into one stored number."""
+
 # Sizes that decide how much is built, and upper bounds well above every published model.
 _BOUNDS = {
     **dict.fromkeys(("num_hidden_layers", "depth", "num_layers"), MOST_LAYERS),

@@ -13,7 +13,6 @@ from aviot.utils.values import as_whole
 
 Record = Mapping[str, Any]
 
-
 RECORDS = ("*.parquet", "*.arrow", "*.jsonl", "*.json")
 METADATA_FILES = frozenset({"dataset_infos.json", "dataset_dict.json", "dataset_info.json", "state.json"})
 VIDEOS = frozenset({".mp4", ".mkv", ".webm", ".avi", ".mov", ".m4v", ".gif"})
@@ -42,7 +41,11 @@ class Wording:
 
 @dataclass(frozen=True)
 class Question:
-    """A record's question. `listed` are the options as in the prompt, `options` those that replies are matched with."""
+    """A record's question.
+
+    `listed` are the options as the prompt lists them, with labels of their own in some benchmarks; `options` are the
+    bare texts, with which replies are compared. `answer` is an index or a text.
+    """
 
     text: str
     listed: Sequence[str]
@@ -79,7 +82,7 @@ class Benchmark:
         return next(part for part in self.parts if part.name == name)
 
     def item(self, record: Record, part: Part, number: str, video: str | None = None) -> Item:
-        """Return a record as an item; raise ItemError if it is not in the benchmark's format."""
+        """Return the item that a record describes; raise ItemError if it is not in the benchmark's format."""
         try:
             question = part.question(record)
             name, wording = video or self.video(record), part.wording(record)

@@ -34,7 +34,7 @@ NO_ANSWER = "-"
 
 @dataclass
 class SampleTokens(TokenCounts):
-    """What a sample logs beside its reply: the video's visual tokens, and how many of them the decoder read."""
+    """Values that a sample logs beside its reply: the video's visual tokens, and how many of them the decoder read."""
 
     tokens_before: int = 0
     tokens_after: int = 0
@@ -99,7 +99,7 @@ class Aviot(lmms):
 
     @property
     def device(self) -> torch.device:
-        """Where the model is, and where the harness gathers counts."""
+        """The device of the model, where the harness gathers counts too."""
         return self._device
 
     def generate_until(self, requests: list[Instance]) -> list[GenerationResult]:
@@ -152,7 +152,7 @@ class Aviot(lmms):
         return predict_videos(who, items, batch_by_video(items, Path(), (self._setting,), self._batch), frozenset())
 
     def _write_manifest(self, requests: Sequence[Instance], failed: Sequence[str]) -> None:
-        """What ran, of the first process; the harness's own results hold the replies."""
+        """Write what ran, from the first process; the harness's own results hold the replies."""
         if self._manifest is None or self.rank > 0:
             return
         told: Mapping[str, Any] = {

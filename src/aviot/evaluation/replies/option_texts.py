@@ -12,6 +12,8 @@ from aviot.evaluation.text import ARTICLES, LETTER, NO_ARTICLE, NUMBERS, UNSPACE
 
 Bound = Literal["none", "lower", "upper", "range", "part"]
 
+# Words around a number that say how it is meant. Names that end in BEFORE are searched for up to the number's start,
+# those that end in AFTER are matched at its end.
 _TENS = "twenty|thirty|forty|fifty|sixty|seventy|eighty|ninety"
 _NUMBER = rf"(?:\d+(?:[.,]\d+)*|\b(?:{'|'.join(NUMBERS)}|{_TENS}|once|twice|thrice)\b)"
 _LOWER = (
@@ -57,6 +59,7 @@ _TOTAL_AFTER = re.compile(r"(?:\s+[^\W\d_]+){0,2}?\s+(?:in\s+total|altogether|in
 _CACHED = 1024
 """Options whose patterns are cached; every setting of a run has the same ones."""
 
+# Options that are named together with another ("up, then down"), and counts in other spellings ("two times", "twice").
 _AND = r"\s*(?:,|/|\b(?:and|or|then|but)\b)(?:\s*(?:and|or|then|also|to|the|an?)\b)*\s*"
 _TIMES = re.compile(r"(?:(\d+)(?: times?)?|(once|twice|thrice))")
 _ADVERBS = {"1": "once", "2": "twice", "3": "thrice"}
@@ -94,6 +97,7 @@ def bound_at(text: str, start: int, end: int) -> Bound:
 
 
 def _between(text: str, first: int, start: int, end: int) -> bool:
+    """Return whether a number is one of the two in "between 3 and 5"; `first` is where its context begins."""
     low = _BETWEEN.search(text, first, start) and _AND_NUMBER.match(text, end)
     return bool(low or _BETWEEN_AND.search(text, first, start))
 
@@ -125,7 +129,7 @@ def mask_texts(text: str, options: Sequence[str]) -> tuple[str, list[Mention]]:
     clauses, masked, relations = Clauses(text), text, are_relations(options)
     for same in (group for group in groups if _is_common_or_count(options[group[0]])):
         bounds, is_number = _bounds(options, same[0]), starts_with_number(options[same[0]])
-        for start, end in _common_word(text, options[same[0]], clauses, relations=relations):
+        for start, end in _ranges_of_common_word(text, options[same[0]], clauses, relations=relations):
             if MASK not in masked[start:end] and bound_at(text, start, end) in bounds:
                 found += [Mention(i, start, end, "text", is_common_word=True, is_number=is_number) for i in same]
                 masked = masked[:start] + MASK * (end - start) + masked[end:]
@@ -170,7 +174,7 @@ def _is_common_or_count(option: str) -> bool:
     return is_common_word(fold(option)) or _number(option) is not None
 
 
-def _common_word(text: str, option: str, clauses: Clauses, *, relations: bool) -> Iterator[tuple[int, int]]:
+def _ranges_of_common_word(text: str, option: str, clauses: Clauses, *, relations: bool) -> Iterator[tuple[int, int]]:
     """Yield the ranges in which a common word, or a count in any spelling, means the option."""
     word = fold(option).casefold().strip(" .!")
     pattern = re.escape(word) + (r"(?:wards?)?" if word in _WAYS else "")

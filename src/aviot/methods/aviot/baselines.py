@@ -42,7 +42,7 @@ class FixedMixture:
 
 @dataclass(frozen=True)
 class Mixing:
-    """How frames become fewer: a rule for features like these, and the supports of each segment that it amounts to."""
+    """A way to mix frames into fewer: its rule for features like these, and the supports of each segment."""
 
     rule: Callable[[Float[Tensor, "B T S D"], int], Rule]
     budgets: tuple[int, ...]

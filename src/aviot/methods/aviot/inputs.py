@@ -54,7 +54,7 @@ def check_inputs(config: CompressorConfig, device: torch.device | None, finite: 
         check_features(motion, config, x.device, name="motion")
         if motion.shape != x.shape:
             raise ValueError(f"motion must have the features' shape {tuple(x.shape)}, got {tuple(motion.shape)}")
-    finite.enter("")
+    finite.enter("")  # no stage yet: messages name the input alone
     return Inputs(
         x=features,
         question=_companion(question, batch, dtype, finite, "the question is"),
@@ -99,7 +99,10 @@ def check_features(x: Any, config: CompressorConfig, device: torch.device | None
 
 
 def _check_companion(name: str, value: Any, x: Tensor, tail: tuple[int]) -> None:
-    """Raise unless a question or relevance is one vector for the video, or one for each of a batch."""
+    """Raise unless a question or relevance is one vector for all videos, or one per video of a batch.
+
+    `tail` is the shape of one vector.
+    """
     if value is None:
         return
     if not isinstance(value, Tensor) or not value.is_floating_point():
@@ -118,6 +121,7 @@ def _check_companion(name: str, value: Any, x: Tensor, tail: tuple[int]) -> None
 
 
 def _companion(value: Tensor | None, batch: int, dtype: torch.dtype, finite: FiniteCheck, what: str) -> Tensor | None:
+    """Return a question or relevance as one row per video [B,n], after a check that it is finite."""
     if value is None:
         return None
     finite.require(value, what)

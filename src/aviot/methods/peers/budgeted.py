@@ -1,4 +1,4 @@
-"""What published methods share as `TokenMethod`s: a count of tokens instead of a budget, and their own limits."""
+"""Common part of published methods as `TokenMethod`s: a count of tokens instead of a budget, and their own limits."""
 
 from abc import abstractmethod
 from collections.abc import Callable

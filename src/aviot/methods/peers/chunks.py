@@ -1,4 +1,4 @@
-"""How much of a long video is worked on at once, so that intermediate results do not grow with its length."""
+"""The part of a long video that is processed at once, so that intermediate results do not grow with its length."""
 
 ELEMENTS = 2**26
 """Elements of one intermediate result: 256 MB in float32."""

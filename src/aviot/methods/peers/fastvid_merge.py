@@ -1,4 +1,7 @@
-"""FastVID's merge: every other token of a segment joins the most similar anchor of each of its anchor frames."""
+"""FastVID's merge: every other token of a segment joins the most similar anchor of each of its anchor frames.
+
+Shapes: g spans, m anchor frames of each, k anchors of a frame, S sources (the tokens of a span), C channels.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -31,7 +34,7 @@ class Anchors(NamedTuple):
     spans: list[Span]
 
     def flat(self, patches: int) -> Int[Tensor, "A k"]:
-        """Return flat indices."""
+        """Return the anchors' indices in all tokens of the video, frame by frame."""
         return self.frames[:, None] * patches + self.patch
 
 
@@ -44,7 +47,11 @@ class SpanBatch(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Absorbed:
-    """The anchor of each anchor frame that a source joins, if it is usable; what joins an anchor, and its mean."""
+    """Sources assigned to anchors.
+
+    `choice` is the number of the anchor that a source joins in each anchor frame; it counts only where the source is
+    `usable` for that frame. `count` is the number of sources that join an anchor, `mean` their mean.
+    """
 
     choice: Int[Tensor, "g m S"]
     usable: Bool[Tensor, "g m S"]
@@ -110,11 +117,14 @@ def merge_into(
                 at_home = frames[:, None, :] == anchors.frames[numbers][..., None]  # [g,m,L]
                 usable = usable & ~(at_home[..., None] & own[frames][:, None]).flatten(2)
             valid = anchors.valid[numbers]
-            made = absorb(sources, targets, usable, valid)
-            weight = (1 / (made.count + 1).to(sources)).clamp_min(own_weight)
-            tokens[place[flat[numbers][valid]]] = torch.lerp(made.mean, targets, weight[..., None])[valid].to(x.dtype)
+            absorbed = absorb(sources, targets, usable, valid)
+            weight = (1 / (absorbed.count + 1).to(sources)).clamp_min(own_weight)
+            tokens[place[flat[numbers][valid]]] = torch.lerp(absorbed.mean, targets, weight[..., None])[valid].to(
+                x.dtype
+            )
             entries.append((place[flat[numbers][valid]], flat[numbers][valid], weight[valid]))
-            entries.append(_joined(made, place[flat[numbers]], frames, patches, (1 - weight) / made.count.clamp_min(1)))
+            share = (1 - weight) / absorbed.count.clamp_min(1)
+            entries.append(_joined(absorbed, place[flat[numbers]], frames, patches, share))
     return index, tokens, Sources(*(torch.cat(parts) for parts in zip(*entries, strict=True)))
 
 
@@ -128,9 +138,13 @@ def _chunks(batch: SpanBatch, patches: int, channels: int, most: int) -> Iterato
 
 
 def _joined(
-    made: Absorbed, place: Int[Tensor, "g m k"], frames: Int[Tensor, "g L"], patches: int, share: Float[Tensor, "g m k"]
+    absorbed: Absorbed,
+    place: Int[Tensor, "g m k"],
+    frames: Int[Tensor, "g L"],
+    patches: int,
+    share: Float[Tensor, "g m k"],
 ) -> tuple[Int[Tensor, "e"], Int[Tensor, "e"], Float[Tensor, "e"]]:
     """Return output, source and weight of every source that joins an anchor."""
     source = (frames[..., None] * patches + torch.arange(patches, device=frames.device)).flatten(1)
-    token, weight = place.gather(2, made.choice), share.gather(2, made.choice)
-    return token[made.usable], source[:, None].expand_as(made.usable)[made.usable], weight[made.usable]
+    token, weight = place.gather(2, absorbed.choice), share.gather(2, absorbed.choice)
+    return token[absorbed.usable], source[:, None].expand_as(absorbed.usable)[absorbed.usable], weight[absorbed.usable]

@@ -54,7 +54,7 @@ class HoliTomTokens:
 
 @dataclass(frozen=True, eq=False)
 class Static:
-    """What becomes of the static positions of each window.
+    """The static positions of each window after pruning.
 
     `centre` are those that stay, and `tokens` these, window by window. Position n joins the centre at `target[g, n]`,
     and its mean over time has the weight `share[g, n]` there: zero where it is not static or nothing stays.

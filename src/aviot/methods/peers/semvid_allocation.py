@@ -16,7 +16,7 @@ LEAST_WEIGHT = 1e-6  # of a segment, if none is relevant
 
 @dataclass(frozen=True, kw_only=True)
 class AnchorParameters:
-    """What the authors' program for Qwen2.5-VL adds; the defaults are those for grounding.
+    """Parameters that the authors' program for Qwen2.5-VL adds; the defaults are those for grounding.
 
     `boost` tokens more go to frames at the borders of segments, at the most relevant one and at both ends of the video.
     Of more than one context token, up to `uniform_context` lie on a regular grid. `corners` (2 or 4; 0: none) tokens

@@ -26,7 +26,7 @@ class NetworkRefusedError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """How a source is read.
+    """Options for reading a source.
 
     `follow` reads a file that is still being written, `raw` (width, height) takes standard input as RGB frames,
     `source_fps` is the rate of images and raw frames, `network` allows connections. `end_after` is the time in seconds

@@ -1,6 +1,7 @@
 """FlashVID's second stage: the tokens that the last token attends to most, once, in a late layer."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -21,20 +22,26 @@ class Parameters:
 
 
 @dataclass
-class _Pruning(Reduction):
+class OnceByAttention(Reduction):
+    """Keep `count` tokens from one layer on, by the last token's attention, averaged over heads.
+
+    `keep` takes the hidden states, that attention and the count.
+    """
+
     layer: int
     count: int
+    keep: Callable[[Tensor, Tensor, int], Kept]
 
     def queries(self, layer: int) -> int:
         """Return one, in the layer before."""
         return int(layer == self.layer - 1)
 
     def before(self, layer: int, hidden: Tensor, attention: Tensor | None) -> Kept | None:
-        """Rank by attention averaged over heads, once."""
+        """Reduce before the layer, once."""
         if layer != self.layer:
             return None
         assert attention is not None  # asked for
-        return Kept.best(attention[:, -1].float().mean(0), self.count)
+        return self.keep(hidden, attention[:, -1].float().mean(0), self.count)
 
 
 class LatePruning(InsideMethod):
@@ -54,4 +61,4 @@ class LatePruning(InsideMethod):
         p = self.parameters
         entering.check_layer(self.name, p.layer, attention=True)
         count = math.ceil(len(entering) * p.share) if entering.limit is None else entering.limit
-        return _Pruning(p.layer, count)
+        return OnceByAttention(p.layer, count, lambda _, importance, most: Kept.best(importance, most))

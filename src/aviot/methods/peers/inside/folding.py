@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from aviot.methods.inside import InsideMethod
+from aviot.methods.peers.inside.attention import OnceByAttention
 from aviot.methods.reduction import Entering, Kept, Reduction
 
 CHUNK = 1024  # tokens that are compared with all others at once
@@ -51,23 +52,6 @@ def _halvings(into: Tensor, stays: Tensor) -> Float[Tensor, "n"]:
     return weights
 
 
-@dataclass
-class _Folding(Reduction):
-    layer: int
-    count: int
-
-    def queries(self, layer: int) -> int:
-        """Return one, in the layer before."""
-        return int(layer == self.layer - 1)
-
-    def before(self, layer: int, hidden: Tensor, attention: Tensor | None) -> Kept | None:
-        """Fold once, by the last token's attention averaged over heads."""
-        if layer != self.layer:
-            return None
-        assert attention is not None  # asked for
-        return fold(hidden, attention[:, -1].float().mean(0), self.count)
-
-
 class Folding(InsideMethod):
     """The inner merge of HoliTom (NeurIPS 2025, arXiv 2505.21334), before layer 18, of half of the tokens.
 
@@ -84,4 +68,5 @@ class Folding(InsideMethod):
         """Return the reduction that folds once."""
         p, visual = self.parameters, len(entering)
         entering.check_layer(self.name, p.layer, attention=True)
-        return _Folding(p.layer, max(1, round(visual * (1 - p.folded)) if entering.limit is None else entering.limit))
+        count = round(visual * (1 - p.folded)) if entering.limit is None else entering.limit
+        return OnceByAttention(p.layer, max(1, count), fold)
