@@ -66,7 +66,8 @@ def page_data(path):
 @pytest.mark.parametrize("method", ["aviot", "low-resolution"])
 def test_the_explorer_shows_the_encoders_grid_and_times(stored, family, method, clip, tmp_path):
     model, page, data = stored(family), tmp_path / "page.html", tmp_path / "data.safetensors"
-    run("explain", clip, *ASKED, "-r", "2", "-m", model, "--method", method, "-o", page, "--export", data)
+    how = ("-r", "2", "-m", model, "--method", method, "--against", "aviot:4")
+    run("explain", clip, *ASKED, *how, "-o", page, "--export", data)
     session = aviot.VideoLM.from_pretrained(model).open(clip)
     shown = page_data(page)
     assert shown["times"] == pytest.approx(session.encoded.times)
@@ -75,6 +76,9 @@ def test_the_explorer_shows_the_encoders_grid_and_times(stored, family, method, 
     assert shown["views"][0]["path"][0] == len(shown["times"])
     assert shown["tokens"]["before"] == session.encoded.tokens_before
     assert shown["views"][0]["checks"]["rebuilt"] < 1e-5
+    ran, title = ("aviot-free", "AVIOT, training-free") if method == "aviot" else (method, "low resolution")
+    assert (shown["method"], shown["title"], shown["whole_frames"]) == (ran, title, False)
+    assert [other["title"] for other in shown["alternatives"]] == ["AVIOT (as aviot-free)"]
     exported = load_file(data)
     assert exported["boxes"].shape == (session.encoded.grid[0] * session.encoded.grid[1], 4)
     assert exported["times"].tolist() == pytest.approx(session.encoded.times)
@@ -159,6 +163,7 @@ def test_the_app_answers(stored, clip):
         report = videos.ask(key, "clip", ["Why?"], 2.0)
         session, _ = videos._find(key)
         assert report["times"] == session.encoded.times
+        assert (report["method"], report["whole_frames"]) == ("aviot-free", False)
         assert len(report["pictures"]) == len(report["times"])
         asked = session.ask("Why?", budget=2, max_new_tokens=3).text
         assert readable(asked) in {condition["answer"] for condition in report["conditions"]}

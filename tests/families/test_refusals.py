@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 import torch
@@ -74,6 +75,10 @@ def unread(monkeypatch):
         ({"model_type": "gemma4"}, "which no family can read yet"),
         ({"model_type": "some\u001b[31mthing"}, "which no family can read"),
         ({"model_type": None}, "which no family can read"),
+        (
+            {"model_type": "internvl_chat", "auto_map": {"AutoModel": "modeling.Chat"}},
+            "take this model's checkpoint in the layout of transformers, often named -hf",
+        ),
         ({"model_type": "qwen9_vl", "transformers_version": "99.1.0"}, "by the newer 99.1.0: upgrade transformers"),
     ],
 )
@@ -104,6 +109,11 @@ def test_a_tokenizer_of_another_family(unread, video, stored, copied, family):
         ("qwen3-vl", {"patch_size": 14}, "it has patch_size 14 (the encoder has 16); use the processor of the model's"),
         ("qwen2.5-vl", {"temporal_patch_size": 1}, "it has temporal_patch_size 1 (the encoder has 2)"),
         ("video-llama3", {"patch_size": 16}, "it has patch_size 16 (the encoder has 14)"),
+        ("video-llama3", {"temporal_patch_size": 2}, "it has temporal_patch_size 2 (the encoder has 1)"),
+        ("video-llama3", {"size": {"height": 48, "width": 48}}, "model: the video processor's size must have shortest"),
+        ("qwen3-vl", {"size": {"height": 48, "width": 48}}, "model: the video processor's size must have shortest"),
+        ("qwen2.5-vl", {"resample": 4}, "resample must be one of 1 (lanczos), 2 (bilinear), 3 (bicubic), got 4; copy"),
+        ("internvl", {"resample": 0}, "resample must be one of 1 (lanczos), 2 (bilinear), 3 (bicubic), got 0; copy"),
         ("internvl", {"size": {"height": 448, "width": 448}}, "scales frames to 448x448, and the encoder"),
         ("smolvlm", {"max_image_size": {"longest_edge": 512}}, "scales frames to 512x512, and the encoder"),
         ("internvl", {"size": "large"}, "model: "),
@@ -210,6 +220,27 @@ def test_damaged_configs(unread, video, copied):
         assert sentence in refused(video, folder)
     config.write_text("{")
     assert "not JSON" in refused(video, folder)
+
+
+def test_a_broken_torchvision(stored, video, tmp_path):
+    """PyPI's torchvision cannot be imported beside a CPU's torch, and transformers imports it if it is there."""
+    (tmp_path / "torchvision").mkdir()
+    (tmp_path / "torchvision" / "__init__.py").write_text("raise RuntimeError('operator torchvision::nms is missing')")
+    about = tmp_path / "torchvision-0.28.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: torchvision\nVersion: 0.28.0\n")
+    paths = os.pathsep.join((str(tmp_path), str(Path(aviot.__file__).parents[1])))
+    done = subprocess.run(
+        [sys.executable, "-m", "aviot", "answer", str(video), "-q", "Why?", "-m", str(stored("qwen3-vl"))],
+        env=os.environ | {"PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    (line,) = done.stderr.strip().splitlines()
+    assert done.returncode == 2
+    assert "a package that transformers imports is broken here" in line
+    assert "(RuntimeError: operator torchvision::nms is missing); install its version for the torch" in line
 
 
 HUB = {

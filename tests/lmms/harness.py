@@ -111,4 +111,4 @@ def lmms_eval(folder: Path, out: Path, model_args: str, *words: str, processes: 
     rows = sorted(map(json.loads, samples.read_text().splitlines()), key=lambda row: row["doc_id"])
     score = json.loads(results.read_text())["results"]["aviot_local"]["accuracy,none"]
     tokens = [row["token_counts"][0] for row in rows]
-    return {"score": score, "replies": [row["filtered_resps"][0] for row in rows], "tokens": tokens, "said": said}
+    return {"score": score, "replies": [row["filtered_resps"] for row in rows], "tokens": tokens, "said": said}

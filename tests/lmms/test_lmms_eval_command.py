@@ -1,12 +1,17 @@
 """The real `lmms-eval` command, offline, on real mp4 files, beside `aviot evaluate` on the same items."""
 
 import json
+import sys
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("lmms_eval", reason="lmms-eval wants an environment of its own: make test-lmms-eval")
 from harness import lmms_eval, make_task, write_task
 from typer.testing import CliRunner
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "families"))
+import folders
 
 from aviot.cli import app
 
@@ -56,6 +61,23 @@ def test_scores_and_replies_are_those_of_aviot_evaluate(local, evaluated, tmp_pa
     assert {counts["output_tokens"] for counts in found["tokens"]} == {1}
     assert 0 < found["score"] < 1, "a score that any model would have shows nothing"
     assert len(set(found["replies"])) > 2
+
+
+@pytest.mark.parametrize("family", ["qwen2.5-vl", "internvl"])
+def test_other_families(local, tmp_path, family):
+    """Frames are scaled by torch there, in the process that reads a video: with the packages of this environment."""
+    folder, items = local
+    model = folders.save(family, tmp_path / "model")
+    told = ["-m", str(model), "-r", "4", "--max-new-tokens", "1", "--out", str(tmp_path / "ours")]
+    done = CliRunner().invoke(app, ["evaluate", str(folder / "items.jsonl"), *told])
+    assert done.exit_code == 0, done.output
+    rows = list(map(json.loads, (tmp_path / "ours" / "results.jsonl").read_text().splitlines()))
+    found = lmms_eval(folder, tmp_path / "out", f"pretrained={model},ratio=4")
+    assert found["replies"] == [row["prediction"] for row in rows]
+    assert len(found["replies"]) == len(items)
+    counts = [(counts["tokens_before"], counts["tokens_after"]) for counts in found["tokens"]]
+    assert counts == [(row["tokens_before"], row["tokens_after"]) for row in rows]
+    assert all(before > after > 0 for before, after in counts)
 
 
 def test_settings_differ(evaluated):

@@ -293,6 +293,15 @@ def test_the_commands_train_and_answer(folder, tmp_path):
     told = json.loads(answered.stdout)
     assert told["tokens_after"] < told["tokens_before"]
     assert told["method"] == "aviot"
+    counted = [
+        CliRunner().invoke(app, ["account", "--frames", "8", "--json", "--model", str(model)])
+        for model in (last, folder / "internvl")
+    ]
+    assert counted[0].exit_code == 0, counted[0].output
+    assert counted[0].stdout == counted[1].stdout
+    refused = CliRunner().invoke(app, ["account", "--base", str(folder / "internvl")])
+    assert refused.exit_code == 2
+    assert "name the adapter with --model" in refused.output.replace("\n", " ")
     refused = CliRunner().invoke(app, [*words, "--base", str(folder / QWEN2)])
     assert refused.exit_code == 2
     assert "was trained for the family internvl" in refused.output.replace("\n", " ")

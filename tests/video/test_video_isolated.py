@@ -18,7 +18,17 @@ from bombs import BOMBS, slow
 from clips import encode, numbered
 from PIL import Image
 
-from aviot.video import ReadLimits, Scaling, Video, VideoError, isolated, read_isolated, read_video, stop_reading
+from aviot.video import (
+    PatchScaling,
+    ReadLimits,
+    Scaling,
+    Video,
+    VideoError,
+    isolated,
+    read_isolated,
+    read_video,
+    stop_reading,
+)
 from aviot.video.worker import InvalidReply, describe_video, parse_header, rebuild_video, unpack_prefix
 
 
@@ -131,6 +141,16 @@ def test_error_messages_are_the_same(tmp_path, clip):
         assert error_of(source, **options) == str(here.value)
     with pytest.raises(TypeError, match="must be a Scaling"):
         read_isolated(clip, transform=lambda frame: frame)
+
+
+def test_scaling_by_torch_where_dill_is_installed(clip, tmp_path, monkeypatch):
+    """torch imports dill, which Hugging Face's datasets brings, and dill asks for a temporary folder."""
+    (tmp_path / "dill.py").write_text("import tempfile\n\ntempfile.gettempdir()\nextend = dict\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    scaling = PatchScaling(size=(28, 56))
+    assert same(read_isolated(clip, transform=scaling), read_video(clip, transform=scaling))
+    maps = Path(f"/proc/{pid_of(readers()[0])}/maps").read_text()
+    assert "torch" in maps  # so the reader imported it
 
 
 def test_a_reader_is_used_again_and_never_imports_torch(clip):

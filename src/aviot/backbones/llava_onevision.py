@@ -12,7 +12,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from aviot.backbones.attention import attention_modules, cached, in_use, pooling_of
 from aviot.backbones.base import EncodedVideo, VideoInPrompt
 from aviot.backbones.huggingface.backbone import HuggingFaceBackbone
-from aviot.backbones.huggingface.processing import FILTERS, Normalisation, frames_of
+from aviot.backbones.huggingface.processing import Normalisation, frames_of
 from aviot.methods.features import Structure
 from aviot.video import PatchScaling, Video
 
@@ -50,7 +50,7 @@ class SquareFrames(HuggingFaceBackbone):
                 f"do_center_crop {self.settings.get('do_center_crop')}; copy video_preprocessor_config.json from the "
                 "model's own checkpoint"
             )
-        return PatchScaling(size=(size["height"], size["width"]), filter=FILTERS[self.settings["resample"]])
+        return PatchScaling(size=(size["height"], size["width"]), filter=self.filter)
 
     @property
     def patches(self) -> tuple[int, int]:

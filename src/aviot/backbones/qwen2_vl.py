@@ -17,7 +17,6 @@ from aviot.backbones.base import EncodedVideo
 from aviot.backbones.huggingface.layout import AfterVideo, TokenLayout, rope_positions, ticks
 from aviot.backbones.huggingface.patches import PatchedFrames
 from aviot.backbones.huggingface.processing import (
-    FILTERS,
     Processing,
     merged_times,
     pixel_limits,
@@ -91,7 +90,7 @@ class Qwen2VL(QwenEncoding):
             limit="frame-capped" if self.settings["cap_pixels_per_frame"] else "frame",
             most_tokens=self.settings["max_video_tokens"],
             temporal=self.settings["temporal_patch_size"],
-            filter=FILTERS[self.settings["resample"]],
+            filter=self.filter,
         )
 
     def temporal_axis(self, video: Video) -> list[float]:

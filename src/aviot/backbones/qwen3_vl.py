@@ -14,7 +14,7 @@ from transformers.models.qwen3_vl.modeling_qwen3_vl import BaseModelOutputWithDe
 
 from aviot.backbones.base import VideoInPrompt
 from aviot.backbones.huggingface.layout import TokenLayout, rope_positions
-from aviot.backbones.huggingface.processing import FILTERS, pixel_limits
+from aviot.backbones.huggingface.processing import pixel_limits
 from aviot.backbones.qwen2_vl import QwenEncoding
 from aviot.video import PatchScaling, Video
 
@@ -51,7 +51,7 @@ class Qwen3VL(QwenEncoding):
             limit="video-capped" if self.settings["cap_pixels_per_frame"] else "video",
             most_tokens=self.settings["max_video_tokens"],
             temporal=self.settings["temporal_patch_size"],
-            filter=FILTERS[self.settings["resample"]],
+            filter=self.filter,
         )
 
     def frame_texts(self, times: Sequence[float], video: Video) -> list[str]:

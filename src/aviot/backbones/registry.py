@@ -10,7 +10,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aviot.backbones.base import Backbone, StoredBackbone
+from aviot.backbones.base import Backbone, StoredBackbone, VideoShape
 from aviot.backbones.checkpoints.adapter import Adapter, is_adapter
 from aviot.backbones.checkpoints.folder import CheckpointError, read_json, resolve_folder
 from aviot.backbones.checkpoints.unknown import why_unknown
@@ -105,6 +105,15 @@ def stored(folder: Path, *, base: str | Path | None = None) -> StoredBackbone:
     found = family_of(place).stored(place)
     sampled = {"fps": adapter.sampling.fps, "max_frames": adapter.sampling.max_frames}
     return replace(found, sampling=found.sampling | sampled)
+
+
+def shape_of(folder: Path, frames: int, size: tuple[int, int], *, base: str | Path | None = None) -> VideoShape:
+    """Return a checkpoint's numbers of tokens for a video, or those of an adapter's base model, without weights."""
+    if is_adapter(folder):
+        folder = _base_folder(folder, Adapter.read(folder), base, {})
+    else:
+        _refuse_base(folder, base)
+    return family_of(folder).shape_of(folder, frames, size)
 
 
 def _base_folder(folder: Path, adapter: Adapter, base: str | Path | None, origin: Mapping[str, Any]) -> Path:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from aviot.backbones.attention import attention_modules, mean_of_squares
 from aviot.backbones.base import EncodedVideo
-from aviot.backbones.huggingface.processing import FILTERS, Processing
+from aviot.backbones.huggingface.processing import Processing
 from aviot.backbones.llava_onevision import SquareFrames
 from aviot.video import PatchScaling, Video
 
@@ -61,7 +61,7 @@ class SmolVLM(SquareFrames):
                 "video_preprocessor_config.json from the model's own checkpoint"
             )
         by_way = min(by_way, LARGEST_SIDE)
-        return PatchScaling(size=(side, side), by_way=by_way, filter=FILTERS[self.settings["resample"]])
+        return PatchScaling(size=(side, side), by_way=by_way, filter=self.filter)
 
     def grid_of(self, size: tuple[int, int]) -> tuple[int, int]:
         """Return the shuffled patches along each side."""

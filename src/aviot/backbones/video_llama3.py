@@ -16,7 +16,6 @@ from aviot.backbones.attention import attention_modules
 from aviot.backbones.base import EncodedVideo
 from aviot.backbones.huggingface.patches import PatchedFrames
 from aviot.backbones.huggingface.processing import (
-    FILTERS,
     Processing,
     pixel_limits,
 )
@@ -56,7 +55,7 @@ class VideoLlama3(PatchedFrames):
 
     def __init__(self, model: Any, processing: Processing) -> None:
         super().__init__(model, processing)
-        self.check_settings(patch_size=model.config.vision_config.patch_size)
+        self.check_settings(patch_size=model.config.vision_config.patch_size, temporal_patch_size=1)
 
     def scaling(self) -> PatchScaling:
         """Return multiples of a merged patch's side; the frames share the largest number of pixels."""
@@ -66,7 +65,7 @@ class VideoLlama3(PatchedFrames):
             least=least,
             most=most,
             limit="shared",
-            filter=FILTERS[self.settings["resample"]],
+            filter=self.filter,
         )
 
     def encode_one(self, video: Video, pixels: tuple[Tensor, Tensor]) -> EncodedVideo:

@@ -12,7 +12,7 @@ from rich.table import Table
 from aviot.accounting import Account, Backbone
 from aviot.accounting import account as account_rows
 from aviot.commands.model import ModelChoice
-from aviot.commands.options import Download, Json
+from aviot.commands.options import Base, Download, Json
 from aviot.commands.terminal import mistakes
 from aviot.utils.printing import SafeConsole
 
@@ -35,6 +35,7 @@ def account(
             show_default=False,
         ),
     ] = None,
+    base: Base = None,
     download: Download = False,
     video_size: Annotated[
         str, typer.Option(help="Width and height of the video's frames; the tokens of some models depend on it.")
@@ -64,10 +65,12 @@ def account(
             layers=layers, width=width, feed_forward=feed_forward, grid=(rows, columns), pool_stride=pool_stride
         )
         merged = frames
+        if model is None and base is not None:
+            raise ValueError("--base is the model below an adapter; name the adapter with --model")
         if model is not None:
             if backbone != _PAPER:
                 raise ValueError("--model has its own shape; leave out the options for layers, sizes and pooling")
-            backbone, merged = _shape_of(ModelChoice.of(model, "cpu", download=download), frames, size)
+            backbone, merged = _shape_of(ModelChoice.of(model, "cpu", download=download, base=base), frames, size)
         accounts = account_rows(backbone, merged, ratio)
     if as_json:
         print(json.dumps([asdict(row) for row in accounts], indent=2))
@@ -82,9 +85,9 @@ def _shape_of(model: ModelChoice, frames: int, size: tuple[int, int]) -> tuple[B
     """Return a checkpoint's shape for videos of this size, and the number of frames that its encoder makes."""
     if frames < 1:
         raise ValueError(f"frames must be at least 1, got {frames}")
-    from aviot.backbones.registry import family_of
+    from aviot.backbones.registry import shape_of
 
-    found = family_of(model.folder).shape_of(model.folder, frames, size)
+    found = shape_of(model.folder, frames, size, base=model.base)
     return found.decoder, found.frames
 
 

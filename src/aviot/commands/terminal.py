@@ -64,7 +64,7 @@ def mistakes(*, silent: bool = False) -> Iterator[None]:
     except KeyboardInterrupt as stopped:  # the entry point prints the message
         raise typer.Exit(INTERRUPTED) from stopped
     except ModuleNotFoundError as error:
-        refuse(f"{error.name} is not installed; {_how_to_install(error.name or '')}")
+        refuse(_not_importable(error))
     except Exception as error:
         sentence = _sentence(error)
         if sentence is None:
@@ -100,6 +100,19 @@ def _sentence(error: Exception) -> str | None:
     if torch is not None and isinstance(error, torch.OutOfMemoryError):
         return "the GPU's memory is full; sample fewer frames, or use --device cpu"
     return None
+
+
+def _not_importable(error: ModuleNotFoundError) -> str:
+    """Return which module is missing; transformers reports so too if a package that it imports is broken."""
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    if isinstance(cause, ModuleNotFoundError) and cause.name is not None:
+        return f"{cause.name} is not installed; {_how_to_install(cause.name)}"
+    return (
+        f"a package that transformers imports is broken here ({type(cause).__name__}: {cause}); install its version "
+        "for the torch that is installed, or uninstall it (torchvision is not needed)"
+    )
 
 
 def _how_to_install(module: str) -> str:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,7 @@ def build_report(
     session: VideoSession, pictures: Pictures, asking: Asking, *others: Callable[[View], None]
 ) -> tuple[Study, dict[str, Any]]:
     """Return the study and the page's data; `others` are called with every view too."""
+    asking = replace(asking, method=session.backbone.method(asking.method).name)  # the stand-in's if that one runs
     moments = by_moment(pictures, session.video, session.encoded.times)
     page = PageViews(len(asking.conditioning), moments, session.backbone.patch_cover)
 

@@ -309,6 +309,7 @@ def _alternative(
     spans, tokens, spent = view.spans, (reply.tokens_before, reply.tokens_after), tuple(view.spent.tolist())
     return replace(
         entry,
+        title=entry.title if reply.method == method.name else f"{entry.title} (as {reply.method})",
         answer=reply.text,
         tokens=tokens,
         spent=spent,

@@ -2,7 +2,8 @@
 
 Requests arrive on stdin, one JSON object per line; replies leave on stdout as a JSON header and raw pixels. A malicious
 file may have taken over the reader, so the parent validates everything that it sends, and never unpickles any of it.
-The process does not import torch: it starts in a tenth of a second and leaves the memory to the decoder.
+The process imports torch only if frames are scaled by it (`PatchScaling`): otherwise it starts in a tenth of a second
+and leaves the memory to the decoder.
 """
 
 import json
@@ -12,6 +13,7 @@ import os
 import select
 import signal
 import sys
+import tempfile
 import threading
 from dataclasses import asdict
 from typing import Any
@@ -163,9 +165,9 @@ def _answer(request: dict[str, Any]) -> tuple[dict[str, Any], NDArray[np.uint8]]
     signal.alarm(min(math.ceil(request["seconds"]) + GRACE_SECONDS, MAX_ALARM))
     limits = ReadLimits(**request["limits"])
     _limit_memory(limits.memory)
-    scaling = None if request["scaling"] is None else _scaling(**request["scaling"])
     no_pixels = np.zeros(0, np.uint8)
     try:
+        scaling = None if request["scaling"] is None else _scaling(**request["scaling"])
         os.chdir(request["folder"])
         video = read_video(request["source"], transform=scaling, limits=limits, **request["sampling"])
         return {"video": describe_video(video)}, np.ascontiguousarray(video.frames).reshape(-1)
@@ -184,6 +186,8 @@ def _scaling(**given: dict[str, Any]) -> Scaling | PatchScaling:
 
 
 def _patch_scaling(*, size: list[int] | None, **numbers: Any) -> PatchScaling:
+    tempfile.tempdir = os.sep  # dill, which torch imports if it is there, asks for one, and none can be written to
+
     import torch
 
     torch.set_num_threads(1)  # the process is limited in memory, and each thread takes some

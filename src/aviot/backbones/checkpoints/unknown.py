@@ -16,6 +16,11 @@ def why_unknown(config: Mapping[str, Any]) -> str:
 
     kind = config.get("model_type")
     name = f"config.json has model_type {shown(json.dumps(kind))}"
+    if "auto_map" in config:
+        return (
+            f"{name} and names code of its own to run (auto_map), which is never run here; take this model's "
+            f"checkpoint in the layout of transformers, often named -hf, or {ENDING}"
+        )
     if not isinstance(kind, str) or kind not in CONFIG_MAPPING:
         version = newer_version(config)
         if version is None:

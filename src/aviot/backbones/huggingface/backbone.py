@@ -35,7 +35,7 @@ from aviot.backbones.huggingface.compiled import compile_layers, eagerly
 from aviot.backbones.huggingface.loading import execution_device, load_model, read_config, upgrade_advice
 from aviot.backbones.huggingface.packed_attention import use_packed_attention
 from aviot.backbones.huggingface.placing import TokenPlacing
-from aviot.backbones.huggingface.processing import Processing
+from aviot.backbones.huggingface.processing import FILTERS, Processing
 from aviot.backbones.loading import LoadOptions
 from aviot.budget import Budget, one_per_prompt
 from aviot.methods.aviot.method import frame_relevance
@@ -73,6 +73,18 @@ class HuggingFaceBackbone(TokenPlacing):
                 f"the tokenizer has {len(self.tokenizer):,} tokens, and this {self.family} model knows {most:,}; load "
                 "both from one checkpoint"
             )
+
+    @property
+    def filter(self) -> str:
+        """The name of the filter that frames are scaled with."""
+        number = self.settings["resample"]
+        if number not in FILTERS:
+            known = ", ".join(f"{number} ({name})" for number, name in FILTERS.items())
+            raise ValueError(
+                f"the video processor's resample must be one of {known}, got {number!r}; copy "
+                "video_preprocessor_config.json from the model's own checkpoint"
+            )
+        return FILTERS[number]
 
     def check_settings(self, **expected: int) -> None:
         """Refuse a processor whose patches are not those of the model's encoder."""

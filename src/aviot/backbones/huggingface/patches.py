@@ -1,5 +1,7 @@
 """Families whose frames keep their shape: patches in merged blocks, and one token per block."""
 
+from typing import Any
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -7,7 +9,7 @@ from torch import Tensor
 from aviot.backbones.attention import mean_of_blocks
 from aviot.backbones.base import EncodedVideo
 from aviot.backbones.huggingface.backbone import HuggingFaceBackbone
-from aviot.backbones.huggingface.processing import Normalisation, frames_of, in_patches
+from aviot.backbones.huggingface.processing import Normalisation, Processing, frames_of, in_patches
 from aviot.video import Video
 
 
@@ -16,6 +18,10 @@ class PatchedFrames(HuggingFaceBackbone):
 
     Its settings have `patch_size` and `merge_size`, the side of a block in patches.
     """
+
+    def __init__(self, model: Any, processing: Processing) -> None:
+        super().__init__(model, processing)
+        self.scaling()  # refuses settings that it cannot follow, before weights are read
 
     def grid_of(self, size: tuple[int, int]) -> tuple[int, int]:
         """Return the blocks of patches along each side."""
