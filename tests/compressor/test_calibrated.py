@@ -9,6 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from aviot.config import AllocationConfig
 from aviot.methods.aviot.allocation import evidence_of, running_threshold
+from aviot.methods.aviot.method import AviotMethod
 from aviot.methods.aviot.reference import compress_reference
 
 STRONG = 3.0  # a relevance weight that moves many supports
@@ -159,6 +160,16 @@ def test_gating_reads_nothing_from_the_device():
             compressor(**asked(), ratio=4)
         counts.append(reads.count)
     assert len(set(counts)) == 1
+
+
+def test_another_threshold_is_another_graph():
+    """A captured graph has the threshold that it was captured with, and training moves it."""
+    method = AviotMethod(calibrated(0.1), torch.nn.Linear(6, 6))
+    keys = [hash(method.replay_key)]
+    for threshold in (0.2, 0.1):
+        method.compressor.config = method.compressor.config.switched(allocation={"evidence_threshold": threshold})
+        keys.append(hash(method.replay_key))
+    assert keys[0] == keys[2] != keys[1]
 
 
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 1e3])

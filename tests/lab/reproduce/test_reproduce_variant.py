@@ -57,6 +57,15 @@ def test_a_variant_shares_weights_and_leaves_its_model_alone(model, own):
     assert torch.equal(tokens(model), own)
 
 
+def test_a_variants_allocation_keeps_the_models_other_constants(model):
+    known = variant(model, allocation={"evidence_threshold": 2.5, "relevance_weight": 0.5})
+    calibrated = variant(known, allocation="calibrated")
+    constants = calibrated.model.compressor.config.allocation
+    assert (constants.rule, constants.evidence_threshold, constants.relevance_weight) == ("calibrated", 2.5, 0.5)
+    assert torch.equal(tokens(calibrated), tokens(variant(model, question_allocation=False)))  # no cosines range so far
+    assert not torch.equal(tokens(calibrated), tokens(known))
+
+
 def test_what_needs_other_weights_is_no_variant(model):
     with pytest.raises(ValueError, match=r"a variant changes question_cost, .*, got cost_dim; build a model"):
         variant(model, cost_dim=16)
