@@ -14,7 +14,7 @@ import bombs
 import numpy as np
 import pytest
 from serving import ask, chat, eventually, post, request, serving, upload
-from showing import CHECKPOINT, PHONE, clip, serious_faults
+from showing import CHECKPOINT, CHROMIUM, PHONE, clip, serious_faults
 from typer.testing import CliRunner
 
 from aviot.bundled import FOREIGN
@@ -323,14 +323,16 @@ def test_progress_is_shown_and_reading_can_be_cancelled(app, tab, tmp_path):
 
 
 def test_encoding_tells_its_progress_and_can_be_cancelled(app, video, tab, monkeypatch):
-    """Hold the encoder before each of its layers."""
-    encode, stop = videos.watched_encoder, threading.Event()
+    """Hold the encoder before its second layer."""
+    encode, go_on = videos.watched_encoder, threading.Event()
 
     @contextmanager
     def slowly(backbone, frames, tell):
         def told(share):
+            time.sleep(0.3)
             tell(share)
-            stop.wait(0.6)
+            while share and not go_on.wait(0.05):
+                tell(share)
 
         with encode(backbone, frames, told):
             yield
@@ -345,7 +347,7 @@ def test_encoding_tells_its_progress_and_can_be_cancelled(app, video, tab, monke
     page.click("#cancel")
     page.wait_for_selector("#status:has-text('Cancelled')")
     assert eventually(lambda: not app.service.answerer.videos.progress, 1.0)
-    stop.set()
+    go_on.set()
     assert app.encoded == 0
     page.set_input_files("#file", [])
     page.set_input_files("#file", str(video))
@@ -433,6 +435,37 @@ def test_the_budget_can_be_automatic_and_the_method_another(app, video, tab):
     page.wait_for_selector(".reply:nth-of-type(2) [aria-pressed=true]:text-is('Where from')")
     assert "uniform · ratio 4" in shown_reply(shown)
     assert shown.complaints == []
+
+
+def test_a_camera_is_watched_and_asked(app, browser):
+    """Chromium's fake camera stands in for one."""
+    args = ["--no-sandbox", "--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]
+    chromium = browser.browser_type.launch(executable_path=str(CHROMIUM), args=args)
+    page, said = chromium.new_page(), []
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    try:
+        page.goto(app.url)
+        page.click("#camera")
+        page.wait_for_selector("#stage:text-matches('Watching · [3-9] frames seen')")
+        assert page.locator("#preview").is_visible()
+        (held,) = app.service.answerer.streams._held.values()
+        assert eventually(lambda: held.session.status().encoded > 0)
+        page.fill("#question", "What is shown?")
+        page.click("#submit")
+        page.wait_for_selector(".reply .how:has-text('tokens')")
+        assert page.locator(".reply .text").inner_text() != ""
+        assert page.locator(".failed").count() == page.locator("text=Where from").count() == 0
+        page.click("#cancel")
+        page.wait_for_selector("#submit:disabled")
+        assert eventually(lambda: len(app.service.answerer.streams) == 0)
+        page.click("#camera")
+        page.wait_for_selector("#stage:has-text('Watching')")
+        page.goto("about:blank")
+        assert eventually(lambda: len(app.service.answerer.streams) == 0)
+    finally:
+        chromium.close()
+    assert said == []
 
 
 def test_a_video_that_is_not_kept_any_more_is_said(app, video, tab):

@@ -11,7 +11,7 @@ from aviot.scenes import scene_with_questions, stored_numbers
 from aviot.video import VIDEO_SUFFIXES
 
 SAMPLES = 4  # scenes that the page offers to try
-SCRIPTS = ("session.js", "requests.js", "turns.js", "app.js")
+SCRIPTS = ("session.js", "requests.js", "turns.js", "camera.js", "app.js")
 
 
 @dataclass(frozen=True)

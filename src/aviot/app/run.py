@@ -21,7 +21,7 @@ REQUEST_BYTES = 16_000_000  # of a question, or of a stream's frames; uploads ha
 PATIENT_SECONDS = 3600.0  # of one answer by a large model on a CPU; whoever asks can stop it
 LONGEST_SECONDS = 1e6  # of a video
 PICTURE_SIDE = 480
-TOKEN_BYTES = 100_000_000
+KEPT_BYTES = 20_000_000  # of compressed tokens, and of explanations: one tab asks for the latest again at most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,8 @@ class AppSettings:
             limits=limits,
             method=self.method,
             max_new_tokens=self.max_new_tokens,
-            token_bytes=TOKEN_BYTES,
+            token_bytes=KEPT_BYTES,
+            report_bytes=KEPT_BYTES,
             thumbnail=PICTURE_SIDE,
         )
 

@@ -16,6 +16,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingRes
 
 from aviot.app.page import AppPage
 from aviot.app.uploads import UploadLibrary, Uploads
+from aviot.bundled import FOREIGN
 from aviot.explain.page import described_model, readable
 from aviot.explain.study import ModelInfo
 from aviot.scenes import save, scene_with_questions, stored_numbers
@@ -49,6 +50,7 @@ class AppService(Service):
                 "upload_bytes": upload_bytes,
                 "ratio": lm.backbone.default_budget.ratio,
                 "method": settings.method,
+                "notice": FOREIGN if self.info.bundled else None,  # of what a camera sees
                 "model": described_model(self.info) | {"id": settings.name},
             }
         )

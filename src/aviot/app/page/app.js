@@ -2,12 +2,12 @@
 
 const page = Object.fromEntries(["form", "file", "report", "drop", "samples", "preview", "progress", "bar", "stage", "cancel", "status",
   "notice", "turns", "problem", "question", "submit", "stop", "method", "kind", "ratio", "ratio-number", "ratio-choice", "model",
-  "explaining", "explaining-words", "stop-explaining", "saving", "save", "explorer"].map((id) => [id, document.getElementById(id)]));
+  "others", "camera", "explaining", "explaining-words", "stop-explaining", "saving", "save", "explorer"].map((id) => [id, document.getElementById(id)]));
 const STAGES = { upload: "Uploading", wait: "Waiting for its turn", decode: "Decoding", encode: "Encoding" };
 const BROKEN_OFF = "The page was closed before the answer was complete.";
 
 const state = stored();
-let source = null, opening = null, answering = null, explaining = null, explored = null;
+let source = null, opening = null, camera = null, answering = null, explaining = null, explored = null;
 
 const say = (text) => { page.status.textContent = text; };
 const complain = (text) => { page.problem.textContent = text; };
@@ -38,7 +38,7 @@ const attempt = async (work) => {
 
 // The video
 
-const describe = (video) => `“${video.name}” is ready: ${video.frames} ${video.frames === 1 ? "frame" : "frames"} of ${video.duration.toFixed(1)} s. Ask as many questions as you like; it is not encoded again.`;
+const describe = (video) => `“${video.name}” is ready: ${video.frames} ${video.frames === 1 ? "frame" : "frames"} of ${video.duration.toFixed(1)} s, encoded once for all questions.`;
 
 const progress = ({ stage, share, left }) => {
   const known = stage !== "wait" && share > 0;
@@ -47,17 +47,31 @@ const progress = ({ stage, share, left }) => {
   page.stage.textContent = STAGES[stage] + (known ? ` · ${Math.round(100 * share)} %` : "") + (left != null ? ` · about ${Math.max(1, Math.ceil(left))} s left` : "");
 };
 
+// Forgets the file that the browser plays.
+const forget = () => {
+  if (source) URL.revokeObjectURL(source);
+  source = null;
+  page.preview.removeAttribute("src");
+};
+
 // The browser plays the chosen file itself, before it is read: nothing is sent for that.
 const preview = (file) => {
-  if (source) URL.revokeObjectURL(source);
+  forget();
   source = URL.createObjectURL(file);
   page.preview.hidden = false;
   page.preview.onerror = () => { page.preview.hidden = true; };
   page.preview.src = source;
 };
 
+const endCamera = () => {
+  camera?.end();
+  camera = null;
+  page.progress.hidden = true;
+};
+
 const clear = () => {
   answering?.abort();
+  endCamera();
   hideReport();
   Object.assign(state, { video: null, turns: [] });
   warn(null);
@@ -77,6 +91,7 @@ const open = (file) => attempt(async () => {
     const video = await sendVideo(file, (step) => { if (opening === mine) progress(step); }, mine.signal);
     state.video = video;
     if (before?.video === video.video) state.turns = turns; // the same video again: go on
+    page.others.open = false;
     warn(video.notice);
     say(describe(video));
   } finally {
@@ -94,6 +109,43 @@ const sample = ({ number, question }) => attempt(async () => {
   await open(new File([await reply.blob()], `scene ${number}.mp4`, { type: "video/mp4" }));
   if (state.video && !page.question.value) page.question.value = question;
 });
+
+const watch = () => attempt(async () => {
+  opening?.abort();
+  clear();
+  forget();
+  page.preview.hidden = false;
+  const counts = ({ seen, dropped }) => {
+    page.progress.hidden = false;
+    page.bar.removeAttribute("value");
+    page.stage.textContent = `Watching · ${seen} ${seen === 1 ? "frame" : "frames"} seen, ${dropped} dropped`;
+  };
+  try {
+    camera = await openCamera(page.preview, counts, (error) => { endCamera(); complain(error.message); });
+  } catch (error) {
+    page.preview.hidden = true;
+    throw error;
+  }
+  state.video = { stream: camera.id, name: "the camera" };
+  page.others.open = false;
+  warn(settings.notice);
+  say("The camera is watched; ask about now or about before. It is forgotten when it ends.");
+  draw();
+  ready();
+});
+
+const cancel = () => {
+  opening?.abort();
+  if (camera) Object.assign(state, { video: null });
+  endCamera();
+  page.preview.hidden = page.others.open = true;
+  page.file.value = "";
+  say("Cancelled.");
+  draw();
+  ready();
+};
+
+const addressOf = (video) => (video.stream ? `stream:${video.stream}` : `upload:${video.video}`);
 
 const reopen = (file) => attempt(async () => {
   const report = await savedReport(file);
@@ -129,10 +181,10 @@ const ask = (turn) => attempt(async () => {
   const writing = draw();
   writing?.scrollIntoView({ block: "nearest" });
   try {
-    const asked = { model: settings.model.id, messages: messagesOf(state.video.video, state.turns, turn), aviot: { method: reply.method, budget } };
+    const asked = { model: settings.model.id, messages: messagesOf(addressOf(state.video), state.turns, turn), aviot: { method: reply.method, budget } };
     const told = await sendQuestion(asked, (text) => { reply.text += text; if (writing) writing.textContent = reply.text; }, mine.signal);
     const { before, after, read } = told.usage.visual_tokens;
-    Object.assign(reply, { number: told.id, before, after, read, steps: told.about.steps?.length, done: true });
+    Object.assign(reply, { number: told.id, before, after, read, steps: told.about.steps?.length, explained: Boolean(told.about.explain), done: true });
     if (told.about.steps) reply.budget = `automatic budget: ${told.about.budget}`;
   } catch (error) {
     reply.failed = stopped(error) ? "Stopped." : error.message;
@@ -142,7 +194,7 @@ const ask = (turn) => attempt(async () => {
     draw();
     ready();
   }
-  if (reply.done) await explain({ number: reply.number, also: [] });
+  if (reply.explained) await explain({ number: reply.number, also: [] });
 });
 
 // The explanation
@@ -207,14 +259,16 @@ const save = () => attempt(async () => {
 page.form.addEventListener("submit", (event) => { event.preventDefault(); if (page.question.value.trim()) ask(null); else complain("Type a question first."); });
 page.file.addEventListener("change", () => { if (page.file.files[0]) take(page.file.files[0]); });
 page.report.addEventListener("change", () => { if (page.report.files[0]) reopen(page.report.files[0]); page.report.value = ""; });
-page.cancel.addEventListener("click", () => { opening?.abort(); page.preview.hidden = true; page.file.value = ""; say("Cancelled."); });
+page.cancel.addEventListener("click", cancel);
+page.camera.addEventListener("click", watch);
+page.camera.hidden = !hasCamera();
 page.stop.addEventListener("click", () => answering?.abort());
 page["stop-explaining"].addEventListener("click", () => explaining?.abort());
 page.save.addEventListener("click", save);
 page.ratio.addEventListener("input", () => { page["ratio-number"].value = page.ratio.value; });
 page["ratio-number"].addEventListener("input", () => { page.ratio.value = page["ratio-number"].value; });
 page.kind.addEventListener("change", () => { page["ratio-choice"].hidden = page.kind.value === "auto"; });
-addEventListener("pagehide", () => draw());
+addEventListener("pagehide", () => { draw(); camera?.end(); });
 for (const kind of ["dragover", "drop", "dragleave"])
   document.addEventListener(kind, (event) => {
     event.preventDefault();
@@ -234,6 +288,8 @@ page.question.value = state.draft;
 for (const { replies } of state.turns)
   for (const reply of replies)
     if (!reply.finished) Object.assign(reply, { finished: true, failed: BROKEN_OFF });
+if (state.video?.stream) state.video = null; // a camera ends with its page
+page.others.open = !state.video;
 if (state.video) {
   warn(state.video.notice);
   say(describe(state.video));

@@ -1,6 +1,7 @@
 // The conversation: each question with its answers, one for each setting that it was asked with.
 
 const MOST_COMPARED = 4;
+const MOST_EARLIER = 16; // turns that a question is asked after
 
 const settingsOf = ({ method, budget }) => `${method} · ${budget}`;
 
@@ -10,9 +11,9 @@ const howOf = (reply) => {
   return settingsOf(reply) + tokens + read;
 };
 
-// The earlier turns of a question, each with its latest complete answer.
+// The turns before a question, each with its latest complete answer; of a long conversation the latest ones.
 const historyOf = (turns, turn) =>
-  turns.slice(0, turns.indexOf(turn)).flatMap((each) => {
+  turns.slice(0, turns.indexOf(turn)).slice(-MOST_EARLIER).flatMap((each) => {
     const reply = each.replies.findLast(({ done }) => done);
     return reply ? [{ role: "user", text: each.question }, { role: "assistant", text: reply.text }] : [];
   });
@@ -21,7 +22,7 @@ const messagesOf = (video, turns, turn) => {
   const said = [...historyOf(turns, turn), { role: "user", text: turn.question }];
   return said.map(({ role, text }, n) => ({
     role,
-    content: n ? text : [{ type: "video_url", video_url: { url: `upload:${video}` } }, { type: "text", text }],
+    content: n ? text : [{ type: "video_url", video_url: { url: video } }, { type: "text", text }],
   }));
 };
 
@@ -29,7 +30,7 @@ const replyElement = (state, turn, reply, does) => {
   const text = el("p", { class: "text", dir: "auto" }, reply.text || (reply.done ? "(an empty answer)" : ""));
   const shown = state.shown, own = shown?.number === reply.number;
   const among = shown?.also.includes(reply.number), full = (shown?.also.length ?? 0) + 1 >= MOST_COMPARED;
-  const buttons = reply.number ? [
+  const buttons = reply.explained ? [
     el("button", { type: "button", "aria-pressed": String(own), onclick: () => does.show(reply) }, "Where from"),
     ...(shown && !own && (among || !full) ? [el("button", { type: "button", "aria-pressed": String(among), onclick: () => does.compare(reply) }, "Compare")] : []),
   ] : [];
