@@ -49,7 +49,7 @@ class AppService(Service):
             {
                 "upload_bytes": upload_bytes,
                 "ratio": lm.backbone.default_budget.ratio,
-                "method": settings.method,
+                "method": lm.backbone.method(settings.method).name,  # the stand-in's if that one runs
                 "notice": FOREIGN if self.info.bundled else None,  # of what a camera sees
                 "model": described_model(self.info) | {"id": settings.name},
             }
