@@ -6,6 +6,7 @@ tiny one with random weights unless --model names another. The pictures in the d
 """
 
 import argparse
+import json
 import resource
 import tempfile
 import threading
@@ -14,14 +15,14 @@ from pathlib import Path
 
 from PIL import Image
 
+from aviot.app.run import AppSettings, ServingApp
 from aviot.budget import Budget
 from aviot.explain.outputs import Outputs, explain
 from aviot.explain.pictures import open_with_pictures
-from aviot.explain.server import App, Limits
 from aviot.explain.study import Asking, Setting
-from aviot.explain.videos import Videos
 from aviot.methods.registry import DEFAULT
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
+from aviot.serve.run import At
 from aviot.session import VideoLM, VideoSession
 from aviot_lab.world import World, WorldConfig, save
 
@@ -80,7 +81,7 @@ def measure(options, folder):
     print(f"besides the model: {spent[0]:.1f} s on the clock, {spent[1]:.1f} s of CPU; {peak():.0f} MiB in all")
     print(f"page: {page.stat().st_size / 1e6:.2f} MB")
     if options.screenshots is not None:
-        photograph_app(Videos(lm, 16), video, questions[0], options.screenshots)
+        photograph_app(lm, video, questions, options.screenshots)
     return page
 
 
@@ -92,24 +93,29 @@ def keep(what, path):
         few.save(path, optimize=True)
 
 
-def photograph_app(videos, video, question, out):
-    """The app after a question was asked."""
+def photograph_app(lm, video, questions, out):
+    """The app after two questions were asked."""
     from playwright.sync_api import sync_playwright
 
-    with App(("127.0.0.1", 0), videos, Limits(10**9), print) as server, sync_playwright() as playwright:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    app = ServingApp(lm, AppSettings(max_new_tokens=16), At(port=0))
+    serving = threading.Thread(target=app.run, daemon=True)
+    serving.start()
+    with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 960, "height": 1000}, color_scheme="light")
-        page.goto(server.url)
+        page = browser.new_page(viewport={"width": 1200, "height": 900}, color_scheme="light")
+        page.set_default_timeout(600_000)
+        page.goto(app.url)
         page.set_input_files("#file", str(video))
-        page.fill("#question", question)
-        page.wait_for_selector("#submit:enabled", timeout=600_000)
-        page.click("#submit")
-        page.wait_for_selector("#explorer[data-ready]", timeout=600_000)
+        for question in questions:
+            page.wait_for_selector("#submit:visible:enabled")
+            page.fill("#question", question)
+            page.click("#submit")
+            page.wait_for_selector(f".turn.shown .question:text-is({json.dumps(question)})")
         page.wait_for_timeout(500)
         keep(page, out / "app.png")
         browser.close()
-        server.shutdown()
+    app.end()
+    serving.join()
 
 
 def photograph(page, out):

@@ -115,9 +115,9 @@ class VideoLM:
             (encoded,) = self.backbone.encode([video])
         return VideoSession(self, encoded, watch)
 
-    def resume(self, encoded: EncodedVideo) -> "VideoSession":
-        """Return a session with a video that this model encoded before."""
-        return VideoSession(self, encoded, Stopwatch(self.backbone.device))
+    def resume(self, encoded: EncodedVideo, report: Report = lambda _: None) -> "VideoSession":
+        """Return a session with a video that this model encoded before; `report` hears of each step as it begins."""
+        return VideoSession(self, encoded, Stopwatch(self.backbone.device, report))
 
     def ask_all(
         self,
@@ -326,7 +326,12 @@ class VideoSession:
         ]
 
     def compress(
-        self, question: str | None, *, budget: Budget | float | None = None, method: str | Method = DEFAULT
+        self,
+        question: str | None,
+        *,
+        budget: Budget | float | None = None,
+        method: str | Method = DEFAULT,
+        history: History = (),
     ) -> ConditionedVideo:
         """Compress for a question (None: unconditioned), with provenance; `answer` takes the result."""
         found = methods.get(method)
@@ -334,15 +339,17 @@ class VideoSession:
             raise ValueError(f"method {found.name!r} drops tokens inside the decoder; ask a question with it instead")
         limit = self.backbone.default_budget if budget is None else Budget.of(budget)
         self.report("compress")
-        prompt = self.prompt("-" if question is None else question)
+        prompt = self.prompt("-" if question is None else question, history=history)
         prompt = prompt if question is not None else replace(prompt, question=None)
         request = CompressionRequest(limit, found, times=self._times)
         (video,) = self._compress([prompt], request)
         return ConditionedVideo(question, video, self.backbone.method(found).name)
 
-    def answer(self, question: str, read: ConditionedVideo, *, max_new_tokens: int = MAX_NEW_TOKENS) -> Answer:
+    def answer(
+        self, question: str, read: ConditionedVideo, *, max_new_tokens: int = MAX_NEW_TOKENS, history: History = ()
+    ) -> Answer:
         """Answer a question from the result of `compress`, which may be for another question."""
-        prompt = self.prompt(question)
+        prompt = self.prompt(question, history=history)
         watch = Stopwatch(self.backbone.device, self.report)
         inputs = self._place([prompt], [read.video], max_new_tokens)
         (reply,) = self.lm.engine.generate_scored(inputs, max_new_tokens, watch)

@@ -154,16 +154,29 @@ def test_account_counts_what_the_model_reads(stored, family, clip):
 
 
 def test_the_app_answers(stored, clip):
+    pytest.importorskip("fastapi")
+    from fastapi.testclient import TestClient
+
+    from aviot.app.run import AppSettings
+    from aviot.app.service import AppService
     from aviot.explain.page import readable
-    from aviot.explain.videos import Videos
 
     for family in (*THREE, "llava-onevision"):
-        videos = Videos(aviot.VideoLM.from_pretrained(stored(family)), 3)
-        key = videos.add(clip, "clip")["video"]
-        report = videos.ask(key, "clip", ["Why?"], 2.0)
-        session, _ = videos._find(key)
-        assert report["times"] == session.encoded.times
+        lm = aviot.VideoLM.from_pretrained(stored(family))
+        service = AppService(lm, AppSettings(max_new_tokens=3).served, 10**7)
+        with TestClient(service.app) as client:
+            kind = {"Content-Type": "application/octet-stream"}
+            key = client.post("/videos", content=clip.read_bytes(), headers=kind).json()["video"]
+            video = {"type": "video_url", "video_url": {"url": f"upload:{key}"}}
+            messages = [{"role": "user", "content": [video, {"type": "text", "text": "Why?"}]}]
+            given = {"model": "aviot", "messages": messages, "aviot": {"budget": 2}}
+            reply = client.post("/v1/chat/completions", json=given).json()
+            report = client.get(f"{reply['aviot']['explain']}/data").json()
+        (opened,) = (held for held, _ in service.answerer.videos.kept._held.values())
+        service.close()
+        assert tuple(report["times"]) == opened.session.encoded.times
         assert (report["method"], report["whole_frames"]) == ("aviot-free", False)
         assert len(report["pictures"]) == len(report["times"])
-        asked = session.ask("Why?", budget=2, max_new_tokens=3).text
+        asked = opened.session.ask("Why?", budget=2, max_new_tokens=3).text
+        assert asked == reply["choices"][0]["message"]["content"]
         assert readable(asked) in {condition["answer"] for condition in report["conditions"]}

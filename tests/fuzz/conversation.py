@@ -11,10 +11,11 @@ from fuzz.target import Broken, require
 PORT = b"@PORT@"
 """Stands for the server's port, which is not known when a case is written."""
 
-PATIENCE = 20.0
+PATIENCE, QUIET = 20.0, 0.2
 ENDS = ("read", "read", "read", "read", "close", "reset", "pieces")
 """What a client does after its request: read the answer, close, reset; or send the beginning in pieces."""
 
+_LENGTH = re.compile(rb"\r\ncontent-length: (\d+)", re.IGNORECASE)
 Exchange = dict[str, Any]
 
 
@@ -42,14 +43,21 @@ def converse(port: int, exchange: Exchange) -> int:
     require(status < 500 or status in (501, 505, 507), f"status {status}, {body[:200]!r}, to {asked}")
     require(not exchange["foreign"] or status >= 400, f"status {status} to a foreign host or origin: {asked}")
     require(not exchange["statuses"] or status in exchange["statuses"], f"status {status}, {body[:200]!r}, to {asked}")
-    length = re.search(rb"\r\nContent-Length: (\d+)", match[0])
+    length = _LENGTH.search(match[0])
     is_head = data.startswith(b"HEAD")
     require(length is None or is_head or len(body) >= int(length[1]), f"{len(body)} bytes of {length}: {asked}")
     return status
 
 
+def _is_complete(answer: bytes) -> bool:
+    """Return whether the first response has arrived as a whole; the connection may stay open for another request."""
+    head, parted, body = answer.partition(b"\r\n\r\n")
+    length = _LENGTH.search(head + b"\r\n")
+    return bool(parted) and (body.endswith(b"0\r\n\r\n") if length is None else len(body) >= int(length[1]))
+
+
 def _talk(port: int, data: bytes, end: str) -> bytes:
-    """Send bytes, then read, close or reset; a server may close first."""
+    """Send bytes, then read the answer, close or reset; a server may close first."""
     answer = b""
     with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as client:
         try:
@@ -63,7 +71,6 @@ def _talk(port: int, data: bytes, end: str) -> bytes:
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             if end in ("reset", "close"):
                 return b""
-            client.shutdown(socket.SHUT_WR)
         except (BrokenPipeError, ConnectionResetError):
             pass
         except OSError as error:
@@ -71,8 +78,11 @@ def _talk(port: int, data: bytes, end: str) -> bytes:
         try:
             while piece := client.recv(2**16):
                 answer += piece
+                client.settimeout(QUIET if _is_complete(answer) else PATIENCE)
         except ConnectionResetError:
             pass
         except TimeoutError:
+            if _is_complete(answer):
+                return answer
             raise Broken(f"no answer, and no end, in {PATIENCE:.0f} s to {data[:200]!r}") from None
     return answer

@@ -7,8 +7,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from logging import ERROR, Handler, LogRecord, getLogger
 from pathlib import Path
 from random import Random
+from typing import Any
 from urllib.parse import quote
 
 from fuzz.conversation import ENDS, PORT, Exchange, converse, exchange_of
@@ -19,14 +21,19 @@ from fuzz.videos import EXACT_X264
 VIDEO_TESTS = Path(__file__).parents[1] / "video"
 EXCHANGES = 10
 SOON = 5.0
-"""Seconds in which the threads of requests whose connections are closed must end."""
+"""Seconds in which requests whose connections are closed must end, and then the app."""
 
+ASK = "/v1/chat/completions"
 METHODS = ("GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE", "CONNECT", "get", "G\0T", "GET" * 3000, "é", "")
 PATHS = (
     *(
         "/",
         "/status",
-        "/ask",
+        "/v1/chat/completions",
+        "/v1/streams",
+        "/v1/streams/x/frames",
+        "/explain/x/data",
+        "/samples/x",
         "/videos",
         "/x",
         "//",
@@ -45,7 +52,7 @@ PATHS = (
         "http://[",
         "/" + "a" * 70_000,
         "/;x",
-        "/ask/",
+        "/videos/",
         "/%",
         "/%00",
         "/?token=" + "x" * 100,
@@ -125,10 +132,9 @@ def prepare(sources: Path) -> None:
 def control(sources: Path, folder: Path) -> None:
     """Upload the clip and ask about it, as the page does."""
     clip = (sources / "clip.mp4").read_bytes()
-    asked = {"video": hashlib.sha256(clip).hexdigest(), "name": "x", "questions": ["Why?"], "ratio": 2}
     own = {"Host": OWN_HOSTS[0]}
     upload = _request("POST", "/videos", own | {"Content-Type": TYPES[0], "X-File-Name": "a.mp4"}, clip)
-    ask = _request("POST", "/ask", own | {"Content-Type": TYPES[1]}, json.dumps(asked).encode())
+    ask = _request("POST", ASK, own | {"Content-Type": TYPES[1]}, json.dumps(_asked(clip)).encode())
     _write(folder, [exchange_of(upload, statuses=[200]), exchange_of(ask, statuses=[200])])
 
 
@@ -201,12 +207,16 @@ def _make_upload(rng: Random, clip: bytes) -> Exchange:
 
 def _make_ask(rng: Random, clip: bytes) -> Exchange:
     headers, foreign = _headers(rng)
-    asked = {"video": hashlib.sha256(clip).hexdigest(), "name": "x", "questions": ["Why?"], "ratio": 2}
-    body = mutate_json(rng, asked, ("video", "name", "questions", "ratio"))[0]
+    body = mutate_json(rng, _asked(clip), ("model", "messages", "aviot", "stream", "max_tokens"))[0]
     headers |= {"Content-Type": TYPES[1] if rng.random() < 0.8 else rng.choice(TYPES)}
-    return exchange_of(
-        _request("POST", "/ask", _with_length(rng, headers), body), end=rng.choice(ENDS), foreign=foreign
-    )
+    return exchange_of(_request("POST", ASK, _with_length(rng, headers), body), end=rng.choice(ENDS), foreign=foreign)
+
+
+def _asked(clip: bytes) -> dict[str, Any]:
+    """Return a question about the clip as the page asks it."""
+    video = {"type": "video_url", "video_url": {"url": f"upload:{hashlib.sha256(clip).hexdigest()}"}}
+    messages = [{"role": "user", "content": [video, {"type": "text", "text": "Why?"}]}]
+    return {"model": "aviot", "messages": messages, "aviot": {"budget": 2}}
 
 
 def _with_length(rng: Random, headers: dict[str, str]) -> dict[str, str]:
@@ -238,35 +248,50 @@ def check(folder: Path) -> str:
     """Serve the bundled model, send the requests, and check every answer and that the server is as before."""
     from transformers.utils import logging
 
+    from aviot.app.run import AppSettings, ServingApp
     from aviot.bundled import embedded_model
-    from aviot.explain.server import App, Limits
-    from aviot.explain.videos import Videos
+    from aviot.serve.run import At
     from aviot.session import VideoLM
+    from aviot.web import body
+    from aviot.web import server as web
 
     logging.disable_progress_bar()
+    web.HEAD_SECONDS, body.BODY_SECONDS, body.SLOWEST_BYTES = 1.0, 2.0, 10**9  # before the client loses its patience
     lm = VideoLM.from_pretrained(embedded_model(), device="cpu")
-    said: list[str] = []
-    with App(("127.0.0.1", 0), Videos(lm, 2), Limits(2_000_000), said.append) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-        thread.start()
-        before = threading.active_count()
-        statuses = [
-            converse(server.server_address[1], each) for each in json.loads((folder / "exchanges.json").read_text())
-        ]
-        alive = converse(server.server_address[1], exchange_of(_request("GET", "/status", {"Host": OWN_HOSTS[0]})))
-        require(alive == 200, f"after these requests /status gives {alive}")
-        _wait_for_threads(before)
-        server.shutdown()
-        thread.join()
-    require(not said, f"the terminal was told {said[:1]!r:.1500}")
+    said = _Said()
+    getLogger().addHandler(said)
+    server = ServingApp(lm, AppSettings(upload_bytes=2_000_000, max_new_tokens=2), At(port=0))
+    port = server.listener.getsockname()[1]
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    statuses = [converse(port, each) for each in json.loads((folder / "exchanges.json").read_text())]
+    alive = converse(port, exchange_of(_request("GET", "/status", {"Host": OWN_HOSTS[0]})))
+    require(alive == 200, f"after these requests /status gives {alive}")
+    _wait_until_idle(server.service)
+    server.end()
+    thread.join(SOON)
+    require(not thread.is_alive(), "the app did not end")
+    require(not said.lines, f"the terminal was told {said.lines[:1]!r:.1500}")
     return " ".join(map(str, statuses))
 
 
-def _wait_for_threads(before: int) -> None:
-    limit = time.monotonic() + SOON
-    while threading.active_count() > before:
+class _Said(Handler):
+    """Collects the errors that the app logs."""
+
+    def __init__(self) -> None:
+        super().__init__(ERROR)
+        self.lines: list[str] = []
+
+    def emit(self, record: LogRecord) -> None:
+        self.lines.append(self.format(record))
+
+
+def _wait_until_idle(service: Any) -> None:
+    """Wait until nothing is held of requests whose connections are closed."""
+    decoder, videos, limit = service.answerer.decoder, service.answerer.videos, time.monotonic() + SOON
+    while decoder.waiting or decoder.running or videos.progress or service.room.used:
         if time.monotonic() > limit:
-            raise Broken(f"{threading.active_count() - before} requests are still served {SOON:.0f} s after their end")
+            raise Broken(f"requests are still served {SOON:.0f} s after their end")
         time.sleep(0.02)
 
 
@@ -278,7 +303,7 @@ TARGET = Target(
     check=check,
     errors=tuple,
     modules=(
-        *("aviot.explain.server", "aviot.explain.videos", "aviot.bundled", "aviot.video.files", "clips"),
+        *("aviot.app.run", "aviot.serve.videos", "aviot.bundled", "aviot.video.files", "clips"),
         *("transformers.models.qwen2.modeling_qwen2", "transformers.models.siglip.modeling_siglip"),
         *("transformers.models.auto.tokenization_auto", "aviot.session"),
     ),

@@ -64,7 +64,7 @@ def test_the_openai_client_raises_its_own_errors(server, clip):
         ({"aviot": {"budget": 0.5}}, "ratio must be a finite number above 1"),
         ({"aviot": {"budget": {"keep": 0.5, "tokens": 5}}}, "exactly one of ratio, keep, supports and tokens"),
         ({"aviot": {"budget": {"share": 1}}}, "got 'share'"),
-        ({"aviot": {"budget": "much"}}, "a budget here is a ratio such as 4"),
+        ({"aviot": {"budget": "most"}}, "a budget here is a ratio such as 4"),
         ({"aviot": {"budget": "auto:quality=2"}}, "quality"),
         ({"aviot": {"frames": 0}}, "frames must be a whole number"),
         ({"aviot": {"budgets": 4}}, "aviot.budgets"),

@@ -29,6 +29,7 @@ from aviot.video import (
     read_video,
     stop_reading,
 )
+from aviot.video.isolated import Reader
 from aviot.video.worker import InvalidReply, describe_video, parse_header, rebuild_video, unpack_prefix
 
 
@@ -181,6 +182,23 @@ def test_a_file_that_nobody_waits_for_is_abandoned(endless, clip):
         read_isolated(endless, transform=Scaling(8), abandoned=lambda: time.monotonic() - start > 0.3)
     assert time.monotonic() - start < 20, "long before its deadline"
     assert len(read_isolated(clip)) == 5
+
+
+def test_the_share_of_the_frames_that_are_read_is_told(endless, clip):
+    shares = []
+    with pytest.raises(VideoError, match="nobody waits"):
+        read_isolated(endless, transform=Scaling(8), progress=shares.append, abandoned=lambda: len(shares) > 2)
+    assert 0 < shares[0] < shares[1] < shares[2] <= 1
+    shares.clear()
+    assert same(read_isolated(clip, progress=shares.append), read_video(clip))
+    assert shares[0] == 0.2  # of five frames; further messages come only after some time
+    assert shares == sorted(shares)
+
+
+def test_a_reader_that_only_tells_of_progress_is_given_up(endless, monkeypatch):
+    """A reader that a file has taken over may send progress without end."""
+    monkeypatch.setattr(Reader, "_receive", lambda self, selector, reading, ends, count: np.zeros(count, np.uint8))
+    assert "was not read within" in error_of(endless, transform=Scaling(8), limits=ReadLimits(seconds=0.3))
 
 
 def test_a_file_that_takes_too_much_memory_is_abandoned(endless):

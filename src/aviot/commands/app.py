@@ -1,5 +1,6 @@
 """`aviot app`."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -57,6 +58,10 @@ def app(
     Example: aviot app --model checkpoints/aviot-7b
     """
     with mistakes(), working() as report:
+        import fastapi  # noqa: F401  # found missing before the model is loaded
+        import prometheus_client  # noqa: F401
+        import uvicorn  # noqa: F401
+
         from aviot.request import check_compresses
         from aviot.web.access import EXPOSED, Access, resolve
 
@@ -76,22 +81,26 @@ def app(
         Access.of(host, port, allow_host)
         with serving_at(host, port):
             resolve(host, port)
-        from aviot.explain.server import App, Limits
-        from aviot.explain.videos import Videos
+        from aviot.app.run import AppSettings, ServingApp
+        from aviot.serve.run import At
         from aviot.training.shutdown import end_process
         from aviot.video.checks import ReadLimits
 
-        limits = Limits(max_upload * 1_000_000)
+        settings = AppSettings(
+            name="aviot" if model is None else Path(model).resolve().name,
+            upload_bytes=max_upload * 1_000_000,
+            method=method,
+            max_new_tokens=max_new_tokens,
+            read=ReadLimits(seconds=read_timeout),
+        )
         lm = chosen.load(report)
         lm.backbone.method(method)
-        videos = Videos(lm, max_new_tokens, ReadLimits(seconds=read_timeout), method)
         with serving_at(host, port):
-            server = App((host, port), videos, limits, say, allow_host)
-    info = server.videos.info
+            server = ServingApp(lm, settings, At(host, port, allow_host))
+    info = server.service.info
     say(f"answers come from {info.name} ({info.facts})")
     if server.access.token is not None:
         say(EXPOSED)
-    print(server.url, flush=True)
-    server.serve_until_signal()
+    server.run(lambda: print(server.url, flush=True))
     say("ended")
     end_process()  # without finalisation, which would abort in a thread that still answers a request

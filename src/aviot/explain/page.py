@@ -7,7 +7,7 @@ import json
 import re
 from dataclasses import asdict, dataclass, field
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from aviot import methods
 from aviot.explain.blends import blended
@@ -18,10 +18,6 @@ from aviot.explain.spending import sentence
 from aviot.explain.study import ModelInfo, Study
 from aviot.explain.view import View
 from aviot.methods.aviot.analysis import TOP_SHARE
-from aviot.video import VIDEO_SUFFIXES
-
-if TYPE_CHECKING:
-    from aviot.explain.videos import Videos
 
 FORMAT = 1
 ALTERNATIVE_BYTES = 300_000  # of the pictures of what a page compares with
@@ -171,31 +167,6 @@ def page_of(report: dict[str, Any]) -> str:
     return page.replace(POLICY_PLACE, CLOSED.format(script=script_hash(page)), 1)
 
 
-@dataclass(frozen=True)
-class AppPage:
-    """The app's page and its content security policy."""
-
-    html: bytes
-    policy: str
-
-    @classmethod
-    def of(cls, upload_bytes: int, videos: "Videos") -> "AppPage":
-        """Return the page for a model and a largest upload."""
-        settings = {
-            "accept": ",".join(("video/*", *VIDEO_SUFFIXES)),
-            "upload_bytes": upload_bytes,
-            "ratio": videos.lm.backbone.default_budget.ratio,
-            "model": described_model(videos.info),
-        }
-        parts = {
-            "style": resource("explorer.css") + resource("app.css"),
-            "script": explorer_script() + resource("app.js"),
-            "data": embedded(settings),
-        }
-        page = filled(resource("app.html"), parts)
-        return cls(page.encode(), POLICY.format(script=script_hash(page)))
-
-
 def script_hash(page: str) -> str:
     """Return the source expression of a page's one script, for its content security policy."""
     script = page[page.index("<script>") + len("<script>") : page.rindex("</script>")]
@@ -203,9 +174,10 @@ def script_hash(page: str) -> str:
 
 
 def explorer_script() -> str:
-    """Return the explorer's script, which defines `explore(root, data)` and nothing else."""
+    """Return the explorer's script, which defines `explore(root, data)`, and `el` and `whole` for other scripts."""
     inner = "\n".join(resource(name) for name in SCRIPTS)
-    return f'"use strict";\nconst explore = (() => {{\n{inner}\nreturn explore;\n}})();\n'
+    names = "{ explore, el, whole }"
+    return f'"use strict";\nconst {names} = (() => {{\n{inner}\nreturn {names};\n}})();\n'
 
 
 def resource(name: str) -> str:

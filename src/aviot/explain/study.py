@@ -1,7 +1,7 @@
 """Questions about a video, answered from compressions for each question, for another one and for none."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from aviot import methods
 from aviot.accounting import Backbone as DecoderShape
-from aviot.backbones.base import Backbone
+from aviot.backbones.base import Backbone, History
 from aviot.budget import Budget
 from aviot.bundled import FOREIGN, NAME, is_drawn, is_embedded
 from aviot.explain.blends import blended
@@ -164,7 +164,8 @@ class Study:
 class Asking:
     """Questions about one video and the settings of its compression; a budget of None is the checkpoint's own.
 
-    `also` has other methods and budgets that the same questions are asked with, for comparison.
+    `also` has other methods and budgets that the same questions are asked with, for comparison. `histories` has the
+    earlier turns of questions that were asked in a conversation.
     """
 
     questions: tuple[str, ...]
@@ -172,6 +173,11 @@ class Asking:
     method: str
     max_new_tokens: int
     also: tuple[Setting, ...] = ()
+    histories: Mapping[str, History] = field(default_factory=dict)
+
+    def history(self, question: str) -> History:
+        """Return the earlier turns of a question's conversation."""
+        return self.histories.get(question, ())
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "questions", check_questions(self.questions))
@@ -268,12 +274,23 @@ def _answers(
     asked, method = asking.questions, methods.get(asking.method)
     if method.inside is not None:
         assert number is not None  # its one question
-        reply = session.ask(asked[number], budget=asking.budget, method=method, max_new_tokens=asking.max_new_tokens)
+        reply = session.ask(
+            asked[number],
+            budget=asking.budget,
+            method=method,
+            max_new_tokens=asking.max_new_tokens,
+            history=asking.history(asked[number]),
+        )
         assert reply.compressed is not None  # `ask` keeps the record
         return reply.compressed, [reply]
-    read = session.compress(None if number is None else asked[number], budget=asking.budget, method=method)
+    about = None if number is None else asked[number]
+    earlier = () if about is None else asking.history(about)
+    read = session.compress(about, budget=asking.budget, method=method, history=earlier)
     return read.made, [
-        session.answer(asked[question], read, max_new_tokens=asking.max_new_tokens) for question in questions
+        session.answer(
+            asked[question], read, max_new_tokens=asking.max_new_tokens, history=asking.history(asked[question])
+        )
+        for question in questions
     ]
 
 
@@ -298,7 +315,11 @@ def _alternative(
     session.report(method.name)
     try:
         reply = session.ask(
-            asking.questions[question], budget=budget, method=method, max_new_tokens=asking.max_new_tokens
+            asking.questions[question],
+            budget=budget,
+            method=method,
+            max_new_tokens=asking.max_new_tokens,
+            history=asking.history(asking.questions[question]),
         )
     except ValueError as error:
         return replace(entry, refused=str(error))

@@ -64,12 +64,19 @@ class _Tokens:
         return self.video.tokens.nbytes
 
 
+def _asked_about(chat: Chat, video: Hashable | None, budget: Budget) -> AskedAbout:
+    """Return what an explanation of a request's answer needs."""
+    return AskedAbout(video, chat.question, chat.method, budget, chat.max_new_tokens, chat.history)
+
+
 class Answerer:
     """One model, its engine, and the caches; answers requests on one event loop."""
 
-    def __init__(self, lm: VideoLM, settings: Settings, metrics: Metrics, room: BodyRoom) -> None:
+    def __init__(
+        self, lm: VideoLM, settings: Settings, metrics: Metrics, room: BodyRoom, library: Library | None = None
+    ) -> None:
         self.lm, self.settings, self.metrics, self.room = lm, settings, metrics, room
-        self.library = Library(settings)
+        self.library = library or Library(settings)
         self.fetcher = Fetcher(settings.limits.upload_bytes)
         self.videos, self.streams = Videos(lm, settings, metrics), Streams(lm, settings, metrics)
         self.tokens: ByteCache[_Tokens] = ByteCache(settings.token_bytes, lambda tokens: tokens.nbytes)
@@ -213,7 +220,7 @@ class Answerer:
             opened = await turn.enter_async_context(self.videos.opened(media, chat.sampling))
             await turn.enter_async_context(self._turns)
             return await self._first_try(chat, budget, opened.session, video, None)
-        asked = AskedAbout(video, chat.question, chat.method, budget, chat.max_new_tokens)
+        asked = _asked_about(chat, video, budget)
         key = (asked.video, chat.question, chat.history, chat.method, budget)
         keeps = chat.provenance is None and method.inside is None
         kept = self.tokens.get(key) if keeps else None
@@ -255,7 +262,7 @@ class Answerer:
                 return await self.compressor(self._compressed, chat, step, session, chat.provenance is not None)
 
         first = auto.steps(len(session.encoded.times), session.encoded.tokens_per_frame)[0]
-        asked = AskedAbout(video, chat.question, chat.method, first, chat.max_new_tokens)
+        asked = _asked_about(chat, video, first)
         return _Ready(await prepared(first), session, asked, moment, prepared)
 
     async def _prepared_stream(
@@ -273,7 +280,7 @@ class Answerer:
             return await self._first_try(chat, budget, session, None, moment)
         with self.metrics.stage("compress"):
             ready = await self.compressor(self._compressed, chat, budget, session, chat.provenance is not None)
-        asked = AskedAbout(None, chat.question, chat.method, budget, chat.max_new_tokens)
+        asked = _asked_about(chat, None, budget)
         return _Ready(ready, session.without_features(), asked, moment)
 
     async def _keep(self, key: Hashable, chat: Chat, budget: Budget, opened: Opened) -> _Tokens:

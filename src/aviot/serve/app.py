@@ -1,41 +1,39 @@
 """The server's routes."""
 
-import asyncio
-import json
-import logging
-from collections.abc import AsyncIterator
-from contextlib import suppress
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
 
-import torch
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 import aviot
-from aviot.engine.base import EngineUnavailable
+from aviot.request import MOST_QUESTIONS
 from aviot.serve import metrics as formats
 from aviot.serve.answering import Answerer
-from aviot.serve.chat import Chat, ChatRequest, check_model, parse
+from aviot.serve.chat import ChatRequest, check_model, parse
 from aviot.serve.documents import document_page
-from aviot.serve.events import Begun, Ended, Event
 from aviot.serve.explanations import Explanations
+from aviot.serve.media import Library
 from aviot.serve.metrics import Metrics
-from aviot.serve.replies import Reply, error_body
+from aviot.serve.replies import error_body
+from aviot.serve.sending import LEFT, SentAnswer, failure
 from aviot.serve.settings import Settings
 from aviot.serve.stream_requests import JSON_TYPE, PICTURES, FramesRequest, StreamRequest, parse_frames, parse_open
 from aviot.session import VideoLM
 from aviot.web.body import BodyRoom, Headers, header, read_body
+from aviot.web.gate import Scope
+from aviot.web.leaving import while_connected
 from aviot.web.refusal import Disconnected, Refused
 
-logger = logging.getLogger(__name__)
-
-LEFT = 499  # status in the metrics of requests whose client left
 OPEN = ("/health", "/docs", "/openapi.json", "/explain/")
 """Paths that need no API key: nothing of anybody's is there, or its address cannot be guessed."""
+
+
+Also = Annotated[tuple[str, ...], Query(max_length=MOST_QUESTIONS - 1)]
+Name = Annotated[str, Query(max_length=300)]
 
 
 def _body(model: type[BaseModel], *more: str, required: bool = True) -> dict[str, Any]:
@@ -52,15 +50,15 @@ FRAMES_BODY = _body(FramesRequest, *PICTURES, "video/*")
 class Service:
     """The application: one model behind the OpenAI protocol. Make it on the event loop's thread."""
 
-    def __init__(self, lm: VideoLM, settings: Settings) -> None:
+    def __init__(self, lm: VideoLM, settings: Settings, library: Library | None = None) -> None:
         self.lm, self.settings, self.metrics = lm, settings, Metrics()
         self.room = BodyRoom(settings.limits.upload_bytes, settings.limits.uploads_bytes)
-        self.answerer = Answerer(lm, settings, self.metrics, self.room)
+        self.answerer = Answerer(lm, settings, self.metrics, self.room, library)
         self.explanations = Explanations(self.answerer, settings.explanations)
         self.metrics.gauge("upload_bytes", "Bytes of requests that are held.", lambda: self.room.used)
         self.ending = False
         self.app = FastAPI(title="AVIOT", version=aviot.__version__, docs_url=None, redoc_url=None)
-        self._add_routes()
+        self.add_routes()
 
     def close(self) -> None:
         """Free the threads and the engine."""
@@ -68,7 +66,12 @@ class Service:
         self.answerer.close()
         self.lm.engine.close()
 
-    def _add_routes(self) -> None:
+    def refusal(self, refused: Refused, scope: Scope) -> Response:
+        """Return the response of a refusal."""
+        return refused_response(refused, scope)
+
+    def add_routes(self) -> None:
+        """Add the routes to the application."""
         app = self.app
         app.post("/v1/chat/completions", summary="Answer a question about a video", openapi_extra=BODY)(self.chat)
         app.post("/v1/streams", summary="Open a stream", status_code=201, openapi_extra=STREAM_BODY)(self.open_stream)
@@ -80,11 +83,13 @@ class Service:
         app.get("/health", summary="Tell whether requests are answered")(self.health)
         app.get("/metrics", summary="Metrics in Prometheus' format")(self.metrics_page)
         app.get("/explain/{number}", summary="Show where an answer came from")(self.explain)
+        app.get("/explain/{number}/data", summary="Return the data of that page")(self.explain_data)
         app.get("/docs", include_in_schema=False)(self.documents)
-        app.add_exception_handler(Refused, _refused)
-        app.add_exception_handler(HTTPException, _not_routed)
-        app.add_exception_handler(RequestValidationError, _not_routed)
-        app.add_exception_handler(Exception, _unexpected)
+        app.add_exception_handler(Refused, self._refused)
+        app.add_exception_handler(Disconnected, _ended)
+        app.add_exception_handler(HTTPException, self._not_routed)
+        app.add_exception_handler(RequestValidationError, self._not_routed)
+        app.add_exception_handler(Exception, self._refused)
 
     async def chat(self, request: Request) -> Response:
         """Answer one question about one video, at once or as a stream of server-sent events."""
@@ -92,7 +97,7 @@ class Service:
             reply = await self._chat(request)
         except Disconnected:
             self.metrics.requests.labels(LEFT).inc()
-            return Response(status_code=int(HTTPStatus.BAD_REQUEST))
+            raise
         except Refused as refused:
             self.metrics.requests.labels(int(refused.status)).inc()
             raise
@@ -100,7 +105,7 @@ class Service:
 
     async def _chat(self, request: Request) -> Response:
         headers = request.scope["headers"]
-        kind = _content_type(headers)
+        kind = content_type(headers)
         if kind != JSON_TYPE:
             sentence = f"expected a body of type {JSON_TYPE}, got {kind[:80] or 'none'}"
             raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, sentence, code="wrong_type")
@@ -108,7 +113,7 @@ class Service:
             body = await read_body(headers, request.receive, held)
             chat = await self.answerer.helpers(parse, body, self.settings)
             del body
-            answer = _Answer(self, chat, request)
+            answer = SentAnswer(self, chat, request)
             events = await answer.begin()  # from here on the video's data is not held any more
         if chat.stream:
             return StreamingResponse(answer.sent(events), media_type="text/event-stream")
@@ -132,7 +137,7 @@ class Service:
         """
         self.answerer.streams.find(number)
         headers = request.scope["headers"]
-        kind = _content_type(headers)
+        kind = content_type(headers)
         with self.room.reserved() as held:
             body = await read_body(headers, request.receive, held)
             answerer = self.answerer
@@ -163,143 +168,46 @@ class Service:
         """Return the metrics."""
         return Response(self.metrics.page(), media_type=formats.KIND)
 
-    async def explain(self, number: str) -> HTMLResponse:
-        """Return the page of an answer; its number is secret, so that nothing else is needed to open it."""
-        page = await self.explanations.page(number)
+    async def explain(self, request: Request, number: str, also: Also = (), name: Name = "") -> HTMLResponse:
+        """Return the page of an answer; its number is secret, so that nothing else is needed to open it.
+
+        `also` has the numbers of other answers about the same video, to compare with, and `name` a title.
+        """
+        page = await while_connected(request.receive, self.explanations.page(number, also, name))
         return HTMLResponse(page.html, headers={"Content-Security-Policy": page.policy})
+
+    async def explain_data(self, request: Request, number: str, also: Also = (), name: Name = "") -> Response:
+        """Return the data that an answer's page shows."""
+        data = await while_connected(request.receive, self.explanations.report(number, also, name))
+        return Response(data, media_type=JSON_TYPE)
 
     async def documents(self) -> HTMLResponse:
         """Return the documentation of all routes; it loads nothing from a network."""
         policy = "default-src 'none'; style-src 'unsafe-inline'"
         return HTMLResponse(document_page(self.app.openapi()), headers={"Content-Security-Policy": policy})
 
+    async def _refused(self, request: Request, error: Exception) -> Response:
+        return self.refusal(error if isinstance(error, Refused) else failure(error), request.scope)
 
-class _Answer:
-    """The answer to one request: its work, which ends when the client leaves, and its events."""
-
-    def __init__(self, service: Service, chat: Chat, request: Request) -> None:
-        self.service, self.chat = service, chat
-        self.reply = Reply(chat, service.settings.name)
-        self._events: asyncio.Queue[Event | None] = asyncio.Queue()
-        self._work = asyncio.create_task(self._run())
-        self._watch = asyncio.create_task(self._left(request))
-
-    async def _run(self) -> None:
-        try:
-            await self.service.answerer.run(self.chat, self._events.put_nowait)
-        finally:
-            self._events.put_nowait(None)
-
-    async def _left(self, request: Request) -> None:
-        """End the work when the client leaves."""
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-        self._work.cancel()
-
-    async def _each(self) -> AsyncIterator[Event]:
-        """Yield the events; raise Refused, or Disconnected if the client has left."""
-        try:
-            while (event := await self._events.get()) is not None:
-                if isinstance(event, Begun):
-                    self.reply.begun = event
-                if isinstance(event, Ended):
-                    self.reply.ended = event
-                    self.service.explanations.add(self.reply.number, event.asked)
-                yield event
-            await self._finished()
-        finally:
-            self._watch.cancel()
-            self._work.cancel()
-
-    async def _finished(self) -> None:
-        try:
-            await self._work
-        except asyncio.CancelledError:
-            raise Disconnected from None
-        except Refused:
-            raise
-        except Exception as error:
-            raise _failure(error) from error
-
-    async def whole(self, events: AsyncIterator[Event]) -> dict[str, Any]:
-        """Return the whole answer."""
-        text = "".join([event async for event in events if isinstance(event, str)])
-        self.service.metrics.requests.labels(int(HTTPStatus.OK)).inc()
-        return self.reply.completion(text)
-
-    async def begin(self) -> AsyncIterator[Event]:
-        """Wait until the answer begins, so that a refusal still has a status of its own; return the other events."""
-        events = self._each()
-        await anext(events)
-        return events
-
-    async def sent(self, events: AsyncIterator[Event]) -> AsyncIterator[str]:
-        """Yield the answer as server-sent events."""
-        requests = self.service.metrics.requests
-        try:
-            yield _sent(self.reply.first())
-            async for event in events:
-                if isinstance(event, str):
-                    yield _sent(self.reply.text(event))
-            yield _sent(self.reply.last())
-            if self.chat.include_usage:
-                yield _sent(self.reply.counts())
-            yield "data: [DONE]\n\n"
-            requests.labels(int(HTTPStatus.OK)).inc()
-        except Disconnected:
-            requests.labels(LEFT).inc()
-        except Refused as refused:
-            requests.labels(int(refused.status)).inc()
-            yield _sent(error_body(refused))
-        except (asyncio.CancelledError, GeneratorExit):
-            requests.labels(LEFT).inc()
-            raise
-        finally:
-            with suppress(Exception):
-                await events.aclose()  # type: ignore[attr-defined]
+    async def _not_routed(self, request: Request, error: Exception) -> Response:
+        status = HTTPStatus(getattr(error, "status_code", HTTPStatus.BAD_REQUEST))
+        sentence = f"{request.method} {request.url.path[:200]}: {status.phrase.lower()}; /docs lists what there is"
+        return self.refusal(Refused(status, sentence, code=status.name.lower()), request.scope)
 
 
-def _content_type(headers: Headers) -> str:
+def content_type(headers: Headers) -> str:
+    """Return a request's media type without parameters; empty if it has none."""
     return (header(headers, b"content-type") or "").partition(";")[0].strip().lower()
 
 
-def _sent(data: dict[str, Any]) -> str:
-    return f"data: {json.dumps(data, ensure_ascii=False, separators=(',', ':'))}\n\n"
-
-
-def _failure(error: Exception) -> Refused:
-    """Return the refusal for an error of the engine or of this program, which the log has in full."""
-    if isinstance(error, EngineUnavailable):
-        return Refused(HTTPStatus.SERVICE_UNAVAILABLE, str(error), code="engine_unavailable", retry=5)
-    if isinstance(error, torch.OutOfMemoryError):
-        sentence = "the device's memory is full; choose a smaller budget or fewer frames, or send it again later"
-        return Refused(HTTPStatus.INSUFFICIENT_STORAGE, sentence, code="out_of_memory")
-    if isinstance(error, ValueError):
-        return Refused(HTTPStatus.UNPROCESSABLE_ENTITY, str(error), code="not_answerable")
-    logger.error("a request failed", exc_info=error)
-    return Refused(
-        HTTPStatus.INTERNAL_SERVER_ERROR, "an unexpected error occurred; the server's log has it", code="unexpected"
-    )
-
-
-def refusal_response(refused: Refused) -> JSONResponse:
-    """Return the response of a refusal."""
+def refused_response(refused: Refused, scope: Scope) -> Response:
+    """Return the response of a refusal as JSON."""
     headers = dict(refused.headers)
     if refused.status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
     return JSONResponse(error_body(refused), int(refused.status), headers)
 
 
-async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Refused)
-    return refusal_response(error)
-
-
-async def _unexpected(request: Request, error: Exception) -> Response:
-    return refusal_response(_failure(error))
-
-
-async def _not_routed(request: Request, error: Exception) -> Response:
-    status = HTTPStatus(getattr(error, "status_code", HTTPStatus.BAD_REQUEST))
-    sentence = f"{request.method} {request.url.path[:200]}: {status.phrase.lower()}; /docs lists what there is"
-    return refusal_response(Refused(status, sentence, code=status.name.lower()))
+async def _ended(request: Request, error: Exception) -> Response:
+    """Return what nobody reads."""
+    return Response(status_code=int(HTTPStatus.BAD_REQUEST))

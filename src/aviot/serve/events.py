@@ -46,3 +46,4 @@ class AskedAbout:
     method: str
     budget: Budget
     max_new_tokens: int
+    history: tuple[tuple[str, str], ...] = ()

@@ -28,7 +28,8 @@ _NO_FILE = "there is no such video in the server's media folder"
 class Media:
     """The bytes of a video, or the path of its file, with the hash of its content.
 
-    `frames` are pictures that were sampled before. `name` stands for the video in messages.
+    `frames` are pictures that were sampled before. `name` stands for the video in messages. A video with neither data
+    nor frames nor path is known by its hash alone.
     """
 
     digest: str
@@ -36,6 +37,11 @@ class Media:
     data: bytes | None = None
     frames: tuple[bytes, ...] = ()
     path: Path | None = None
+
+    @property
+    def is_known_by_hash(self) -> bool:
+        """True if the video's content is not here, so that it cannot be read again."""
+        return self.data is None and not self.frames and self.path is None
 
     @contextmanager
     def as_path(self) -> Iterator[Path]:

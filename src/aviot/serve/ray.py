@@ -25,7 +25,7 @@ from aviot.engine.outside import OutsideEngine
 from aviot.engine.prompt_rows import PromptRow
 from aviot.methods.registry import DEFAULT
 from aviot.request import MAX_NEW_TOKENS, checkpoint_folder
-from aviot.serve.app import OPEN, Service, refusal_response
+from aviot.serve.app import OPEN, Service, refused_response
 from aviot.serve.settings import Settings
 from aviot.web.access import Access
 from aviot.web.gate import Application, Gate, Keys
@@ -96,7 +96,7 @@ class Plan(BaseModel, extra="forbid"):
         access, key = Access.of(self.host, self.port, self.names), os.environ.get(KEY_VARIABLE)
         if access.token is not None and not key:
             raise ValueError(f"{self.host} can be reached by others, which needs an API key in {KEY_VARIABLE}")
-        return Gate(application, access, Keys(key, OPEN), refusal_response)
+        return Gate(application, access, Keys(key, OPEN), refused_response)
 
 
 class RayEngine(OutsideEngine):

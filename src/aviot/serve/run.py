@@ -10,7 +10,7 @@ import torch
 
 from aviot.engine.choice import TRANSFORMERS, engine_of
 from aviot.engine.continuous import ContinuousEngine
-from aviot.serve.app import OPEN, Service, refusal_response
+from aviot.serve.app import OPEN, Service
 from aviot.serve.settings import Settings
 from aviot.session import VideoLM
 from aviot.web.access import Access, resolve
@@ -64,18 +64,30 @@ class Serving:
             host, port = self.listener.getsockname()[:2]
             self.access = Access.of(str(host), port, at.names)
             self.key = at.key or self.access.token  # an address that others can reach always has one
-            self.service = Service(lm, settings)
+            self.service = self.make_service(lm, settings)
         except BaseException:
             self.listener.close()
             raise
-        gate = Gate(self.service.app, self.access, Keys(self.key, OPEN), refusal_response)
-        seconds = settings.limits.answer_seconds + ENDING_MARGIN
-        self._server = WebServer(gate, ending_seconds=seconds, before_end=self._note_end)
+        gate = self.make_gate(self.access)
+        self._server = WebServer(gate, ending_seconds=self.ending_seconds, before_end=self._note_end)
 
     @property
     def url(self) -> str:
         """The address for clients."""
         return self.access.url.partition("?")[0]
+
+    @property
+    def ending_seconds(self) -> float:
+        """Seconds after the first signal in which requests are finished."""
+        return self.service.settings.limits.answer_seconds + ENDING_MARGIN
+
+    def make_service(self, lm: VideoLM, settings: Settings) -> Service:
+        """Return the application."""
+        return Service(lm, settings)
+
+    def make_gate(self, access: Access) -> Gate:
+        """Return the gate in front of the application."""
+        return Gate(self.service.app, access, Keys(self.key, OPEN), self.service.refusal)
 
     def run(self, ready: Callable[[], None] = lambda: None) -> None:
         """Answer requests; return when all that were taken are finished. `ready` is called when signals are handled."""

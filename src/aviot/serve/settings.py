@@ -46,7 +46,8 @@ class Settings:
     `feature_folder` keeps features on disk too, up to `disk_bytes`. `method` and `max_new_tokens` are those of requests
     that name none. `ahead` is the number of videos that are opened while the engine is busy with others. At most
     `streams` streams are open, each with a memory of at most `stream_bytes`; one is given up when it was neither fed
-    nor asked for `stream_seconds`.
+    nor asked for `stream_seconds`. `report_bytes` bounds the explanations that are kept, `thumbnail` is the longer side
+    of their pictures in pixels.
     """
 
     name: str
@@ -61,6 +62,8 @@ class Settings:
     disk_bytes: int = 20_000_000_000
     ahead: int = 4
     explanations: int = 1000
+    report_bytes: int = 100_000_000
+    thumbnail: int = 192
     streams: int = 8
     stream_bytes: int = 500_000_000
     stream_seconds: float = 600.0
@@ -68,7 +71,7 @@ class Settings:
     def __post_init__(self) -> None:
         registry.check_name(self.method)
         require_whole(self, "max_new_tokens", "feature_bytes", "token_bytes", "disk_bytes", "ahead", "explanations")
-        require_whole(self, "stream_bytes")
+        require_whole(self, "stream_bytes", "report_bytes", "thumbnail")
         require_positive(self, "stream_seconds")
         if as_whole(self.streams) is None or self.streams < 0:
             raise ValueError(f"streams must be a whole number, 0 for none, got {self.streams!r}")

@@ -5,27 +5,32 @@ import threading
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from typing import Any, TypeVar
 
+from aviot.backbones.encoding import watched_encoder
 from aviot.explain.pictures import Pictures, split_thumbnails
 from aviot.serve.cache import ByteCache, SharedWork
 from aviot.serve.disk import FeatureDisk
 from aviot.serve.media import Media
 from aviot.serve.metrics import Metrics
 from aviot.serve.opened import Opened
+from aviot.serve.progress import DECODING, ENCODING, Progress
 from aviot.serve.settings import Settings
-from aviot.session import VideoLM
+from aviot.session import VideoLM, VideoSession
 from aviot.video import Video, VideoError, read_isolated
 from aviot.web.refusal import Refused
 
 READERS = 2  # processes at a time; each may take as much memory as its limits allow
-THUMBNAIL = 192  # pixels of the longer side of the pictures in explanations
-
 MOST_STORING = 2  # videos that wait to be written to disk; further ones are not written
 
 T = TypeVar("T")
+
+
+class Abandoned(Exception):
+    """Raised inside work that nobody waits for any more."""
 
 
 class Worker:
@@ -57,6 +62,8 @@ class Videos:
         self._shared: SharedWork[Opened] = SharedWork(settings.ahead)
         self._readers, self._encoder, self._storer = Worker("read", READERS), Worker("encode"), Worker("store")
         self._storing: set[asyncio.Task[None]] = set()
+        self.progress: dict[Hashable, Progress] = {}  # of the videos that are being opened
+        self.encoded = 0  # number of videos that the encoder has run on
         folder = settings.feature_folder
         self._disk = None if folder is None else FeatureDisk(lm, folder, settings.disk_bytes)
 
@@ -83,14 +90,14 @@ class Videos:
     async def _open(self, key: Hashable, media: Media, sampling: Mapping[str, Any]) -> Opened:
         opened = None if self._disk is None else await self._storer(self._disk.get, key)
         if opened is None:
-            with self.metrics.stage("decode"):
-                left = threading.Event()  # set once nobody waits, so that the reader's place is free
-                try:
-                    video, thumbnails = await self._readers(self._read, media, sampling, left.is_set)
-                finally:
-                    left.set()
-            with self.metrics.stage("encode"):
-                opened = Opened(await self._encoder(self.lm.open, video), thumbnails)
+            if media.is_known_by_hash:
+                raise Refused(
+                    HTTPStatus.NOT_FOUND,
+                    "this video is not kept any more; upload it again",
+                    code="video_not_kept",
+                    field="messages",
+                )
+            opened = await self._made(key, media, sampling)
             if self._disk is not None and len(self._storing) < MOST_STORING:
                 task = asyncio.create_task(self._storer(self._disk.put, key, opened))
                 self._storing.add(task)
@@ -98,16 +105,44 @@ class Videos:
         self.kept.put(key, opened)
         return opened
 
+    async def _made(self, key: Hashable, media: Media, sampling: Mapping[str, Any]) -> Opened:
+        """Read and encode a video; both end soon once nobody waits, so that their places are free."""
+        progress, left = Progress(), threading.Event()
+        self.progress[key] = progress
+        try:
+            with self.metrics.stage("decode"):
+                video, thumbnails = await self._readers(self._read, media, sampling, progress, left.is_set)
+            with self.metrics.stage("encode"):
+                session = await self._encoder(self._encode, video, progress, left.is_set)
+        finally:
+            left.set()
+            if self.progress.get(key) is progress:
+                del self.progress[key]
+        self.encoded += 1
+        return Opened(session, thumbnails)
+
+    def _encode(self, video: Video, progress: Progress, left: Callable[[], bool]) -> VideoSession:
+        def tell(share: float) -> None:
+            if left():
+                raise Abandoned
+            progress.tell(share)
+
+        progress.begin(ENCODING)
+        with watched_encoder(self.lm.backbone, len(video), tell):
+            return self.lm.open(video)
+
     def _read(
-        self, media: Media, sampling: Mapping[str, Any], left: Callable[[], bool]
+        self, media: Media, sampling: Mapping[str, Any], progress: Progress, left: Callable[[], bool]
     ) -> tuple[Video, Pictures | None]:
         backbone, limits = self.lm.backbone, self.settings.limits
-        reader = partial(read_isolated, limits=limits.read, abandoned=left)
+        reader = partial(read_isolated, limits=limits.read, abandoned=left, progress=progress.tell)
         side = backbone.image_size
-        transform = None if side is None else backbone.with_thumbnails(THUMBNAIL)
+        transform = None if side is None else backbone.with_thumbnails(self.settings.thumbnail)
+        progress.begin(DECODING)
         with media.as_path() as path:
             try:
                 video = backbone.read(path, transform=transform, reader=reader, **sampling)
+                video = replace(video, name=media.name)
             except VideoError as error:
                 sentence = str(error).replace(str(path), media.name)
                 raise Refused(

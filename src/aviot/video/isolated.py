@@ -27,7 +27,14 @@ from aviot.video.frames import Scaling, Video
 from aviot.video.patch_scaling import PatchScaling
 from aviot.video.read import VideoSource, read_video
 from aviot.video.sampling import DEFAULT_FPS, DEFAULT_MAX_FRAMES, Sampling, check_rate
-from aviot.video.worker import PREFIX_BYTES, InvalidReply, parse_header, rebuild_video, unpack_prefix
+from aviot.video.worker import (
+    PREFIX_BYTES,
+    PROGRESS_STEPS,
+    InvalidReply,
+    parse_header,
+    rebuild_video,
+    unpack_prefix,
+)
 
 START_CODE = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from aviot.video.worker import main; main()"
 
@@ -69,12 +76,16 @@ class Reader:
         self._files += 1
         with selectors.DefaultSelector() as selector:
             selector.register(self._replies, selectors.EVENT_READ)
-            receive = partial(self._receive, selector, reading, time.monotonic() + request["seconds"])
+            ends = time.monotonic() + request["seconds"]
+            receive = partial(self._receive, selector, reading, ends)
             try:
                 self._requests.write(json.dumps(request).encode() + b"\n")
             except BrokenPipeError as error:
                 raise ReaderExited from error
             header, pixels = unpack_prefix(receive(PREFIX_BYTES).tobytes(), reading.limits.memory)
+            while not header:  # a message of progress
+                reading.note(pixels / PROGRESS_STEPS, ends)
+                header, pixels = unpack_prefix(receive(PREFIX_BYTES).tobytes(), reading.limits.memory)
             return parse_header(receive(header).tobytes()), receive(pixels)
 
     def _receive(
@@ -96,8 +107,8 @@ class Reader:
                 raise reading.limits.too_large(reading.path)
             if remaining and now > ends:
                 raise reading.limits.too_slow(reading.path)
-            if remaining and reading.abandoned():
-                raise VideoError(f"{reading.path} was not read: nobody waits for it any more")
+            if remaining:
+                reading.check_wanted()
         return data
 
     @property
@@ -154,11 +165,24 @@ class Reader:
 
 @dataclass(frozen=True)
 class Reading:
-    """One file to read: its limits, and a function that tells when nobody waits for it any more."""
+    """One file to read: its limits, and functions that tell when nobody waits for it any more, and hear of progress."""
 
     path: Path
     limits: ReadLimits
     abandoned: Callable[[], bool]
+    progress: Callable[[float], None]
+
+    def check_wanted(self) -> None:
+        """Raise VideoError if nobody waits any more."""
+        if self.abandoned():
+            raise VideoError(f"{self.path} was not read: nobody waits for it any more")
+
+    def note(self, share: float, ends: float) -> None:
+        """Pass progress on; VideoError after the deadline, however often a reader tells of progress."""
+        self.check_wanted()
+        if time.monotonic() > ends:
+            raise self.limits.too_slow(self.path)
+        self.progress(min(1.0, share))
 
 
 class ReaderPool:
@@ -226,12 +250,14 @@ def read_isolated(
     source_fps: float | None = None,
     limits: ReadLimits = DEFAULT_LIMITS,
     abandoned: Callable[[], bool] = lambda: False,
+    progress: Callable[[float], None] = lambda _: None,
 ) -> Video:
     """Read a video like `read_video`, with the same result, in a process of limited time and memory.
 
     `transform` is a scaling or None, since a function cannot be sent to another process. Frames in memory are read in
-    this process. `abandoned` is called while a file is read; the process ends once it returns True. Raises VideoError
-    with the cause if a file is too slow, takes too much memory or crashes the decoder.
+    this process. `abandoned` is called while a file is read; the process ends once it returns True. `progress` is
+    called now and then with the share of the frames that are read. Raises VideoError with the cause if a file is too
+    slow, takes too much memory or crashes the decoder.
     """
     sampling = Sampling(fps=fps, max_frames=max_frames, frames=frames)
     rate = None if source_fps is None else check_rate("source_fps", source_fps)
@@ -256,7 +282,7 @@ def read_isolated(
         "seconds": limits.deadline(path),
         "limits": asdict(limits),
     }
-    return _request_video(request, Reading(path, limits, abandoned))
+    return _request_video(request, Reading(path, limits, abandoned, progress))
 
 
 def _working_directory() -> str:

@@ -15,6 +15,8 @@ import signal
 import sys
 import tempfile
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
@@ -22,12 +24,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from aviot.video.checks import ReadLimits, VideoError, VideoTooLarge
-from aviot.video.frames import Damage, Scaling, Video
+from aviot.video.frames import Damage, Picture, Scaling, Transform, Video
 from aviot.video.patch_scaling import PatchScaling
 from aviot.video.read import read_video
 
 PREFIX_BYTES = 16
 """Size of a reply's prefix: the lengths of its header and of its pixels, eight bytes each."""
+
+PROGRESS_STEPS = 1000
+"""A prefix without a header tells progress: the second number is the share of the frames that are read, in thousandths.
+"""
+
+PROGRESS_SECONDS = 0.1
+"""Least time between two messages of progress."""
 
 MAX_HEADER_BYTES = 2**26
 """Size of the largest accepted header: two million frames with their times."""
@@ -143,6 +152,31 @@ class LogCollector(logging.Handler):
         self.lines.append((record.name, record.levelno, record.getMessage()))
 
 
+class CountingTransform:
+    """A transform that tells the share of the frames that have passed through it, now and then."""
+
+    def __init__(self, inner: Transform | None, tell: Callable[[float], None]) -> None:
+        self._inner, self._tell = inner, tell
+        self._size = self._seen = 0
+        self._next = 0.0
+
+    def for_frames(self, size: int) -> "CountingTransform":
+        """Expect this number of frames from now on."""
+        for_frames = getattr(self._inner, "for_frames", None)
+        made = CountingTransform(self._inner if for_frames is None else for_frames(size), self._tell)
+        made._size = size
+        return made
+
+    def __call__(self, picture: Picture) -> Any:
+        """Transform a frame."""
+        made = picture if self._inner is None else self._inner(picture)
+        self._seen += 1
+        if self._size and (now := time.monotonic()) >= self._next:
+            self._next = now + PROGRESS_SECONDS
+            self._tell(min(1.0, self._seen / self._size))
+        return made
+
+
 def main() -> None:
     """Answer requests, one JSON object per line, until stdin ends."""
     replies = os.dup(1)
@@ -153,14 +187,18 @@ def main() -> None:
     logging.getLogger(LOGGER).addHandler(collector)
     for line in sys.stdin.buffer:
         collector.lines.clear()
-        header, pixels = _answer(json.loads(line))
+        header, pixels = _answer(json.loads(line), lambda share: _tell_progress(replies, share))
         data = json.dumps(header | {"warnings": collector.lines}).encode()
         for part in (pack_prefix(data, pixels.size), data, pixels.data):
             _write(replies, memoryview(part).cast("B"))
         signal.alarm(0)
 
 
-def _answer(request: dict[str, Any]) -> tuple[dict[str, Any], NDArray[np.uint8]]:
+def _tell_progress(replies: int, share: float) -> None:
+    _write(replies, memoryview(pack_prefix(b"", round(PROGRESS_STEPS * share))))
+
+
+def _answer(request: dict[str, Any], tell: Callable[[float], None]) -> tuple[dict[str, Any], NDArray[np.uint8]]:
     """Read the requested video; return the reply's header and pixels."""
     signal.alarm(min(math.ceil(request["seconds"]) + GRACE_SECONDS, MAX_ALARM))
     limits = ReadLimits(**request["limits"])
@@ -169,7 +207,8 @@ def _answer(request: dict[str, Any]) -> tuple[dict[str, Any], NDArray[np.uint8]]
     try:
         scaling = None if request["scaling"] is None else _scaling(**request["scaling"])
         os.chdir(request["folder"])
-        video = read_video(request["source"], transform=scaling, limits=limits, **request["sampling"])
+        counting = CountingTransform(scaling, tell)
+        video = read_video(request["source"], transform=counting, limits=limits, **request["sampling"])
         return {"video": describe_video(video)}, np.ascontiguousarray(video.frames).reshape(-1)
     except (MemoryError, VideoTooLarge):
         return {"too_large": True}, no_pixels

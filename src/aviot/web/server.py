@@ -1,5 +1,7 @@
 """A uvicorn server that ends connections which hold it up, and ends itself without dropping what it took."""
 
+import asyncio
+import logging
 import signal
 import socket
 import threading
@@ -11,11 +13,14 @@ from typing import Any
 import uvicorn
 
 from aviot.web.access import Bound
+from aviot.web.protocol import Protocol
 
 CONNECTIONS = 1000  # open at a time; requests on further ones are refused with status 503
 HEAD_SECONDS = 20.0  # for a request's line and headers, and between two requests
 STALLED_SECONDS = 120.0  # that a client may take to read what waits for it
 SWEEP_TICKS = 10  # of a tenth of a second between two looks at the connections
+CUT_SECONDS = 1.0  # in which requests that are cut off must end
+LOGGER = "uvicorn.error"  # of the server
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -45,7 +50,7 @@ class WebServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http="h11",  # bounds the size of headers, which httptools does not
+                http=Protocol,  # on h11, which bounds the size of headers; httptools does not
                 loop="asyncio",
                 ws="none",
                 lifespan="off",
@@ -74,6 +79,18 @@ class WebServer(uvicorn.Server):
         """Begin to serve."""
         await super().startup(sockets)
         self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End; what is cut off after `ending_seconds` is not reported as an error."""
+        log = logging.getLogger(LOGGER)
+        before = log.level
+        log.setLevel(logging.CRITICAL)
+        try:
+            await super().shutdown(sockets)
+            if cut := list(self.server_state.tasks):
+                await asyncio.wait(cut, timeout=CUT_SECONDS)
+        finally:
+            log.setLevel(before)
 
     def end(self) -> None:
         """Begin to end; a second call ends at once."""

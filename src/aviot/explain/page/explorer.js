@@ -48,9 +48,8 @@ const explore = async (root, report, options = {}) => {
     el("section", { id: "numbers", "aria-labelledby": "numbers-title" }, el("h2", { id: "numbers-title" }, "All the numbers"),
       el("p", { class: "lead" }, "For those who want to check: every chart has its table, and every number here is the library's. Frames, rows and columns are counted from 0, as in the paper's figures."),
       facts(report), bar, map, frame, budgets(report, views), compare, checksPanel(report, views)));
-  globalThis.addEventListener("hashchange", () => {
-    if (root.contains(start)) choose(readLink(report));
-  });
-  await choose(options.linked === false ? {} : readLink(report));
+  const linked = options.linked !== false;
+  if (linked) globalThis.addEventListener("hashchange", () => choose(readLink(report)));
+  await choose(linked ? readLink(report) : {});
   return { choose, player: first.player };
 };

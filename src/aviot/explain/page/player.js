@@ -12,7 +12,8 @@ class Player {
     this.turn = 0;
     const aspect = report.size[0] / report.size[1];
     this.element = el("div", { class: "player", style: `--aspect:${aspect.toFixed(4)}` });
-    const whole = source ?? (report.clip ? blobOf(report.clip.data, "video/mp4") : null);
+    this.own = source || !report.clip ? null : blobOf(report.clip.data, "video/mp4");
+    const whole = source ?? this.own;
     if (whole) this.withVideo(whole);
     else this.withPictures();
   }
@@ -36,6 +37,14 @@ class Player {
 
   playButton() {
     return el("button", { type: "button", class: "play", "aria-label": "Play the video", onclick: () => this.toggle() });
+  }
+
+  // Stops, and frees the copy of the video.
+  end() {
+    this.video?.pause();
+    if (this.timer) cancelAnimationFrame(this.timer);
+    this.timer = null;
+    if (this.own) URL.revokeObjectURL(this.own);
   }
 
   get playing() {
