@@ -169,7 +169,7 @@ def _answer(request: dict[str, Any]) -> tuple[dict[str, Any], NDArray[np.uint8]]
     try:
         scaling = None if request["scaling"] is None else _scaling(**request["scaling"])
         os.chdir(request["folder"])
-        video = read_video(request["source"], transform=scaling, limits=limits, **request["sampling"])
+        video = read_video(request["source"], transform=scaling, limits=limits, decoder="cpu", **request["sampling"])
         return {"video": describe_video(video)}, np.ascontiguousarray(video.frames).reshape(-1)
     except (MemoryError, VideoTooLarge):
         return {"too_large": True}, no_pixels
