@@ -53,7 +53,9 @@ def main() -> None:
     first_token = partial(ask, lm, Budget(ratio=given.ratio))
 
     def overlapped(trace: Trace) -> None:
-        first_token(open_video(lm.backbone, partial(traced, read, trace), Stopwatch(device), trace), trace)
+        first_token(
+            open_video(lm.backbone, partial(traced, read, trace), partial(encode, lm), Stopwatch(device), trace), trace
+        )
 
     def in_turn(trace: Trace) -> None:
         first_token(encode(lm, traced(read, trace), trace), trace)
@@ -98,8 +100,8 @@ def traced(read: Callable[..., Video], trace: Trace, progress: Callable | None =
         return read(progress=progress)
 
 
-def encode(lm: VideoLM, video: Video, trace: Trace) -> EncodedVideo:
-    with trace.span("encode", lm.backbone.device):
+def encode(lm: VideoLM, video: Video, trace: Trace | None = None) -> EncodedVideo:
+    with (trace or Trace()).span("encode", lm.backbone.device):
         (encoded,) = lm.backbone.encode([video])
     return encoded
 

@@ -115,7 +115,7 @@ class VideoLM:
         watch = Stopwatch(self.backbone.device, report)
         if isinstance(source, Video):
             with watch.part("encode"):
-                (encoded,) = self.backbone.encode([source])
+                encoded = self._encode(source)
             return VideoSession(self, encoded, watch)
         follows = reports_progress(reader)
 
@@ -123,7 +123,11 @@ class VideoLM:
             how = partial(reader, progress=progress) if follows else reader
             return self.backbone.read(source, transform=transform, reader=how, **sampling)
 
-        return VideoSession(self, open_video(self.backbone, read, watch, trace), watch)
+        return VideoSession(self, open_video(self.backbone, read, self._encode, watch, trace), watch)
+
+    def _encode(self, video: Video) -> EncodedVideo:
+        (encoded,) = self.backbone.encode([video])
+        return encoded
 
     def resume(self, encoded: EncodedVideo) -> "VideoSession":
         """Return a session with a video that this model encoded before."""

@@ -46,15 +46,19 @@ class Trace:
 
 
 def open_video(
-    backbone: Backbone, read: Callable[..., Video], watch: Stopwatch, trace: Trace | None = None
+    backbone: Backbone,
+    read: Callable[..., Video],
+    encode: Callable[[Video], EncodedVideo],
+    watch: Stopwatch,
+    trace: Trace | None = None,
 ) -> EncodedVideo:
-    """Read a video by `read`, which takes `progress`, and encode it meanwhile.
+    """Read a video by `read`, which takes `progress`, and encode it meanwhile; by `encode` where it has no chunks.
 
     The watch's "decode" lasts until the last frame has arrived, "encode" from then until the last is encoded.
     """
     start = watch.now()
     watch.report("decode")
-    chunks = _Chunks(backbone, trace)
+    chunks = _Chunks(backbone, encode, trace)
     with BackgroundReading(read) as reading:
         frames, count, ended = None, 0, False
         while not ended:
@@ -73,8 +77,8 @@ def open_video(
 class _Chunks:
     """The features of a video's first frames, as far as they have been encoded."""
 
-    def __init__(self, backbone: Backbone, trace: Trace | None) -> None:
-        self._backbone, self._trace = backbone, trace or Trace(waits=False)
+    def __init__(self, backbone: Backbone, encode: Callable[[Video], EncodedVideo], trace: Trace | None) -> None:
+        self._backbone, self._encode_whole, self._trace = backbone, encode, trace or Trace(waits=False)
         self._at_once = backbone.frames_at_once
         self._frames: Frames | None = None
         self._done: list[torch.Tensor] = []
@@ -97,8 +101,7 @@ class _Chunks:
         """Return the features of the whole video."""
         if self._at_once is None:
             with self._trace.span("encode", self._backbone.device):
-                (encoded,) = self._backbone.encode([video])
-            return encoded
+                return self._encode_whole(video)
         self.encode(video.frames, len(video))
         if (first := len(self._done) * self._at_once) < len(video):
             self._append(video.frames[first:])
