@@ -12,7 +12,6 @@ from aviot.methods.aviot.metric import Linear
 from aviot.methods.aviot.numerics import working_dtype
 
 FRAMES_AT_ONCE = 32  # per chunk that is cast to the precision of the solve
-CPU_FRAMES_AT_ONCE = 2  # whose averages over one side stay in a CPU's cache
 DESCRIPTOR_EPS = 1e-5  # of the affine-free layer norm on region means (published weights were trained with it)
 
 
@@ -46,20 +45,18 @@ class Partition:
         return (row[:, None] * coarser.cells[1] + column).flatten()
 
     def mean(self, x: Float[Tensor, "B N S D"]) -> Float[Tensor, "B R N D"]:
-        """Average the patches of each region in the precision of the solve, in chunks of frames where that pays."""
-        dtype, on_cpu = working_dtype(x.dtype), x.device.type == "cpu"
+        """Average the patches of each region in the precision of the solve, in chunks of frames if a cast is needed."""
+        dtype = working_dtype(x.dtype)
         if self.count == 1:
             return x.mean(2, dtype=dtype)[:, None]
-        if x.dtype == dtype and not on_cpu:
+        if x.dtype == dtype:
             return self._mean(x)
-        chunks = x.split(CPU_FRAMES_AT_ONCE if on_cpu else FRAMES_AT_ONCE, 1)
-        return torch.cat([self._mean(some.to(dtype)).transpose(1, 2) for some in chunks], 1).transpose(1, 2)
+        return torch.cat([self._mean(some.to(dtype)) for some in x.split(FRAMES_AT_ONCE, 1)], 2)
 
     def _mean(self, x: Float[Tensor, "B N S D"]) -> Float[Tensor, "B R N D"]:
-        """Average one axis after the other, first the one whose product has long rows."""
-        rows = self._averaging(0, x) @ x.unflatten(2, self.grid).flatten(3)  # [B,N,rows,W D]
-        cells = self._averaging(1, x) @ rows.unflatten(-1, (self.grid[1], x.shape[-1]))
-        return cells.flatten(2, 3).transpose(1, 2)
+        """Average one axis after the other."""
+        rows = self._averaging(0, x) @ (self._averaging(1, x) @ x.unflatten(2, self.grid)).flatten(3)  # [B,N,rows,:]
+        return rows.unflatten(-1, (self.cells[1], x.shape[-1])).flatten(2, 3).transpose(1, 2)
 
     def sizes(self, device: torch.device) -> Float[Tensor, "R"]:
         """Return the number of patches in each region."""
@@ -75,7 +72,7 @@ class Partition:
 
     def coarsen(self, coarser: "Partition", means: Float[Tensor, "B R N D"]) -> Float[Tensor, "B r N D"]:
         """Return the coarser regions' means from these, weighted by their patches; the partitions must nest."""
-        return (self._share(coarser, means) @ means.transpose(1, 2)).transpose(1, 2)  # means lie frame by frame
+        return torch.einsum("cr,brnd->bcnd", self._share(coarser, means), means)
 
     def _share(self, coarser: "Partition", like: Tensor) -> Float[Tensor, "r R"]:
         """Return the fraction of each coarser region's patches that each region holds."""
