@@ -23,6 +23,7 @@ from aviot.commands.explain import explain
 from aviot.commands.reproduce import reproduce
 from aviot.commands.serve import serve
 from aviot.commands.train import TrainCommand, train
+from aviot.commands.warmup import warmup
 from aviot.commands.watch import watch
 from aviot.utils.printing import guard_output, printable
 
@@ -77,6 +78,7 @@ VERBS: tuple[Callable[..., None], ...] = (
     calibrate,
     batch,
     serve,
+    warmup,
     bench,
     train,
     convert,

@@ -11,6 +11,7 @@ from aviot.methods import registry
 from aviot.utils.machine import check_device_name
 from aviot.utils.values import as_whole, require_whole
 from aviot.video.checks import DEFAULT_LIMITS, ReadLimits, check_source
+from aviot.video.options import check_decoder
 from aviot.video.sampling import Sampling, check_rate
 
 MAX_NEW_TOKENS = 64
@@ -40,6 +41,8 @@ class Request:
     max_frames: int | None = None
     frames: int | None = None
     source_fps: float | None = None
+    sampling_mode: str = "times"
+    decoder: str = "auto"
     read_timeout: float = DEFAULT_LIMITS.seconds
     device: str = "auto"
 
@@ -48,6 +51,7 @@ class Request:
         registry.check_name(self.method)
         require_whole(self, "max_new_tokens")
         check_sampling(self.sampling)
+        check_decoder(self.decoder)
         ReadLimits(seconds=self.read_timeout)
         check_device_name(self.device)
         check_source(self.video, source_fps=self.source_fps)
@@ -63,21 +67,25 @@ class Request:
     def sampling(self) -> dict[str, Any]:
         """The sampling options that were given, as arguments of `read_video`."""
         names = ("fps", "max_frames", "frames", "source_fps")
-        return {name: value for name in names if (value := getattr(self, name)) is not None}
+        given = {name: value for name in names if (value := getattr(self, name)) is not None}
+        return given if self.sampling_mode == "times" else given | {"sampling": self.sampling_mode}
 
     @property
     def reading(self) -> dict[str, Any]:
-        """The arguments of `VideoLM.open` for this video: its sampling, and a reader with the time limit."""
+        """The arguments of `VideoLM.open` for this video: its sampling, and a reader with time limit and decoder."""
         from aviot.video import read_video
 
-        return self.sampling | {"reader": partial(read_video, limits=ReadLimits(seconds=self.read_timeout))}
+        how: dict[str, Any] = {"limits": ReadLimits(seconds=self.read_timeout)}
+        if self.decoder != "auto":
+            how["decoder"] = self.decoder
+        return self.sampling | {"reader": partial(read_video, **how)}
 
 
 def check_sampling(chosen: Mapping[str, Any]) -> None:
     """Raise ValueError for invalid rates or numbers of frames; None stands for the checkpoint's own."""
     given = {name: value for name, value in chosen.items() if value is not None}
-    source_fps = given.pop("source_fps", None)
-    Sampling(**given)
+    source_fps, mode = given.pop("source_fps", None), given.pop("sampling", "times")
+    Sampling(**given, mode=mode)
     if source_fps is not None:
         check_rate("source_fps", source_fps)
 

@@ -6,6 +6,7 @@ benchmarks use `VideoSession`.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypedDict, Unpack, overload
 
@@ -23,6 +24,7 @@ from aviot.backbones import registry as backbones
 from aviot.backbones.base import Backbone, CompressionRequest, EncodedVideo, History, Prompt, VideoInPrompt
 from aviot.backbones.checkpoints.folder import ORIGIN, resolve_folder
 from aviot.backbones.loading import LoadOptions
+from aviot.backbones.pipeline import Trace, open_video
 from aviot.budget import AutoBudget, Budget, as_budget
 from aviot.engine.base import DecoderInput, Engine, Generated, Reducing, Report, Stopwatch
 from aviot.engine.transformers import TransformersEngine
@@ -33,6 +35,8 @@ from aviot.methods.registry import DEFAULT
 from aviot.request import MAX_NEW_TOKENS, check_history, check_max_new_tokens, check_question, check_questions
 from aviot.utils.machine import device_named
 from aviot.video import Transform, Video, read_video
+from aviot.video.background import reports_progress
+from aviot.video.frames import Progress
 
 AnyBudget = Budget | AutoBudget | float | Literal["auto"]
 """A fixed budget, its ratio, or one that is chosen for each question by how sure the answer is."""
@@ -99,21 +103,31 @@ class VideoLM:
         report: Report = lambda _: None,
         transform: Transform | None = None,
         reader: Callable[..., Video] = read_video,
+        trace: Trace | None = None,
         **sampling: Any,
     ) -> "VideoSession":
         """Read and encode a video: a file, a folder of images, an array, or a `Video` that was read before.
 
-        `sampling` takes `fps`, `max_frames`, `frames` and `source_fps`; the defaults are the checkpoint's. `report` is
-        called with the name of each step as it begins.
+        `sampling` takes `fps`, `max_frames`, `frames`, `source_fps` and `sampling`; the defaults are the checkpoint's.
+        Frames are encoded while later ones are decoded, where model and reader allow that. `report` is called with the
+        name of each step as it begins; `trace` records what ran when.
         """
         watch = Stopwatch(self.backbone.device, report)
-        video = source
-        if not isinstance(source, Video):
-            with watch.part("decode"):
-                video = self.backbone.read(source, transform=transform, reader=reader, **sampling)
-        with watch.part("encode"):
-            (encoded,) = self.backbone.encode([video])
-        return VideoSession(self, encoded, watch)
+        if isinstance(source, Video):
+            with watch.part("encode"):
+                encoded = self._encode(source)
+            return VideoSession(self, encoded, watch)
+        follows = reports_progress(reader)
+
+        def read(progress: Progress) -> Video:
+            how = partial(reader, progress=progress) if follows else reader
+            return self.backbone.read(source, transform=transform, reader=how, **sampling)
+
+        return VideoSession(self, open_video(self.backbone, read, self._encode, watch, trace), watch)
+
+    def _encode(self, video: Video) -> EncodedVideo:
+        (encoded,) = self.backbone.encode([video])
+        return encoded
 
     def resume(self, encoded: EncodedVideo, report: Report = lambda _: None) -> "VideoSession":
         """Return a session with a video that this model encoded before; `report` hears of each step as it begins."""

@@ -24,7 +24,7 @@ from aviot.methods.aviot.finite import FiniteFlags
 from aviot.methods.base import Compressed, Method
 from aviot.methods.features import NO_STRUCTURE, Structure, VideoFeatures
 from aviot.methods.registry import DEFAULT
-from aviot.video import Scaling, Transform, Video, read_video
+from aviot.video import Frames, Scaling, Transform, Video, read_video
 
 logger = logging.getLogger(__name__)
 
@@ -258,6 +258,22 @@ class Backbone(ABC):
     @abstractmethod
     def encode(self, videos: Sequence[Video], pixels: Any = None) -> list[EncodedVideo]:
         """Return the encoder features of each video; pass the result of `pixels` if there is one already."""
+
+    @property
+    def frames_at_once(self) -> int | None:
+        """The number of frames of the chunks that `encode` works in; None if it encodes a video as a whole.
+
+        With a number, `encode_chunk` and `encoded_from` give the same features as `encode`.
+        """
+        return None
+
+    def encode_chunk(self, frames: Frames) -> Tensor:
+        """Return the features of `frames_at_once` frames of a video, or of the fewer last ones."""
+        raise NotImplementedError(f"{self.family} encodes videos as a whole")
+
+    def encoded_from(self, video: Video, chunks: Sequence[Tensor]) -> EncodedVideo:
+        """Return a video with the features of all of its chunks."""
+        raise NotImplementedError(f"{self.family} encodes videos as a whole")
 
     @abstractmethod
     def prompt(

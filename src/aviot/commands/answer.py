@@ -9,6 +9,7 @@ from aviot.commands.model import ModelChoice
 from aviot.commands.options import (
     Base,
     BudgetText,
+    DecoderOption,
     Device,
     DeviceMap,
     Download,
@@ -26,6 +27,7 @@ from aviot.commands.options import (
     Questions,
     ReadTimeout,
     Revision,
+    SamplingModeOption,
     SourceFps,
     VideoPath,
     any_budget,
@@ -60,6 +62,8 @@ def answer(
     max_frames: MaxFrames = None,
     frames: Frames = None,
     source_fps: SourceFps = None,
+    sampling: SamplingModeOption = "times",
+    decoder: DecoderOption = "auto",
     read_timeout: ReadTimeout = DEFAULT_LIMITS.seconds,
     device: Device = "auto",
     dtype: Dtype = "auto",
@@ -89,6 +93,8 @@ def answer(
             max_frames=max_frames,
             frames=frames,
             source_fps=source_fps,
+            sampling_mode=sampling,
+            decoder=decoder,
             read_timeout=read_timeout,
             device=device,
         )
@@ -105,9 +111,10 @@ def answer(
         from aviot.video.files import check_opens
 
         check_opens(video)
-        lm = chosen.load(report)
-        lm.backbone.method(method)  # refuses one that needs parts which this model does not have
-        session = lm.open(video, report=report, **request.reading)
+        with chosen.reading(request) as reading:
+            lm = chosen.load(report)
+            lm.backbone.method(method)  # refuses one that needs parts which this model does not have
+            session = lm.open(video, report=report, **reading)
         answers = [
             session.ask(each, budget=request.budget, method=method, max_new_tokens=max_new_tokens, grounding=when)
             for each in question

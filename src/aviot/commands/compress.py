@@ -9,6 +9,7 @@ import typer
 from aviot.commands.model import ModelChoice
 from aviot.commands.options import (
     Base,
+    DecoderOption,
     Device,
     DeviceMap,
     Download,
@@ -25,6 +26,7 @@ from aviot.commands.options import (
     Question,
     ReadTimeout,
     Revision,
+    SamplingModeOption,
     SourceFps,
     VideoPath,
     chosen_budget,
@@ -51,6 +53,8 @@ def compress(
     max_frames: MaxFrames = None,
     frames: Frames = None,
     source_fps: SourceFps = None,
+    sampling: SamplingModeOption = "times",
+    decoder: DecoderOption = "auto",
     read_timeout: ReadTimeout = DEFAULT_LIMITS.seconds,
     device: Device = "auto",
     dtype: Dtype = "auto",
@@ -81,6 +85,8 @@ def compress(
             max_frames=max_frames,
             frames=frames,
             source_fps=source_fps,
+            sampling_mode=sampling,
+            decoder=decoder,
             read_timeout=read_timeout,
             device=device,
         )
@@ -99,11 +105,12 @@ def compress(
         from aviot.video.files import check_opens
 
         check_opens(video)
-        lm = chosen.load(report)
-        lm.backbone.method(method)  # refuses one that needs parts which this model does not have
+        with chosen.reading(request) as reading:
+            lm = chosen.load(report)
+            lm.backbone.method(method)  # refuses one that needs parts which this model does not have
+            session = lm.open(video, report=report, **reading)
         from aviot.answers import save_compression
 
-        session = lm.open(video, report=report, **request.reading)
         made = session.compress(question, budget=request.fixed_budget, method=method)
         save_compression(output, session.video, made)
     if as_json:

@@ -105,6 +105,23 @@ Frames = Annotated[
 SourceFps = Annotated[
     float | None, typer.Option(help="Frame rate of an image folder. Default: the images are already sampled.")
 ]
+SamplingModeOption = Annotated[
+    str,
+    typer.Option(
+        "--sampling",
+        help="times: the frames at the sampled times; keyframes: the keyframes nearest to them, which hours-long files "
+        "give much faster, each at its own time.",
+        metavar="MODE",
+    ),
+]
+DecoderOption = Annotated[
+    str,
+    typer.Option(
+        "--decoder",
+        help="Where a file is decoded: auto, cpu, or cuda (an NVIDIA GPU's decoder); the frames are the same.",
+        metavar="NAME",
+    ),
+]
 ReadTimeout = Annotated[
     float,
     typer.Option(

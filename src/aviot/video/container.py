@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 import av
 from av.container import InputContainer
@@ -22,6 +23,9 @@ from aviot.video.checks import (
     reason,
 )
 from aviot.video.mp4_tables import check_sample_counts
+
+if TYPE_CHECKING:
+    from av.codec.hwaccel import HWAccel
 
 FORMATS = (
     "3g2,3gp,aac,ac3,aiff,amr,apng,asf,au,av1,avi,caf,dv,eac3,flac,flv,gif,h264,hevc,ivf,m4v,matroska,mjpeg,mov,mp3,mp4,"
@@ -59,12 +63,24 @@ class VideoContainer:
 
     `unclean` collects the timestamps of packets and frames that did not decode cleanly; `truncated` is set when the
     container cannot be read any further. VideoError is raised at the first packet after the deadline of `limits`.
+
+    `hardware` decodes on a device, and raises VideoError where that is not possible. `threads` are those of the decoder
+    (default: what suits the machine and the size of the pictures).
     """
 
-    def __init__(self, path: Path, limits: ReadLimits = DEFAULT_LIMITS) -> None:
+    def __init__(
+        self,
+        path: Path,
+        limits: ReadLimits = DEFAULT_LIMITS,
+        *,
+        hardware: "HWAccel | None" = None,
+        threads: int | None = None,
+    ) -> None:
         check_file(path)
         self._deadline = limits.begin(path)
         check_sample_counts(path)
+        self.hardware = hardware
+        self._threads = threads
         self.path = path
         self.damaged = False
         self.truncated = False
@@ -76,6 +92,12 @@ class VideoContainer:
         self._allowed_pixels = FREE_PIXELS + PIXELS_PER_BYTE * path.stat().st_size
         self.container, self.stream = self._open()
 
+    def again(self, threads: int) -> "VideoContainer":
+        """Open the same file once more, under the same deadline, with a decoder of its own."""
+        other = VideoContainer(self.path, threads=threads)
+        other._deadline = self._deadline
+        return other
+
     def _open(self) -> tuple[InputContainer, VideoStream]:
         try:
             # FFmpeg never takes an absolute path for a protocol, whatever colons it has. Options go to the container
@@ -85,6 +107,7 @@ class VideoContainer:
                 container_options={"protocol_whitelist": PROTOCOLS, "format_whitelist": FORMATS},
                 metadata_errors="replace",
                 timeout=(TIMEOUT, TIMEOUT),
+                **self._acceleration,
             )
         except (av.FFmpegError, ValueError, OSError, MemoryError) as error:
             raise VideoError(f"{self.path} is not a video that FFmpeg can read ({reason(error)})") from error
@@ -93,6 +116,11 @@ class VideoContainer:
         except VideoError:
             container.close()
             raise
+
+    @property
+    def _acceleration(self) -> dict[str, Any]:
+        """The argument that PyAV decodes on a device with, which versions before 14 do not know."""
+        return {} if self.hardware is None else {"hwaccel": self.hardware}
 
     def _prepare(self, container: InputContainer) -> VideoStream:
         stream = _video_stream(container)
@@ -109,8 +137,8 @@ class VideoContainer:
             )
         codec.options = {"max_pixels": str(MAX_PIXELS)}
         codec.thread_type = "AUTO"
-        threads = min(_cpu_count(), MAX_THREADS, THREADED_PIXELS // max(1, pixels))
-        codec.thread_count = 1 if self.damaged else max(1, threads)
+        threads = self._threads or min(cpu_count(), MAX_THREADS, THREADED_PIXELS // max(1, pixels))
+        codec.thread_count = 1 if self.damaged or self.hardware is not None else max(1, threads)
         return stream
 
     def rewind(self) -> None:
@@ -232,5 +260,6 @@ def _is_cover(container: InputContainer, stream: VideoStream) -> bool:
     return still and bool(container.streams.audio) and not stream.average_rate
 
 
-def _cpu_count() -> int:
+def cpu_count() -> int:
+    """Return the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -84,6 +84,17 @@ class SeekingDecoder:
                 retry = DecodeRun(self._index.before(run.start), run.end, run.wanted)
                 yield from self._decode_run(retry, missing, last=True)
 
+    def decode_cleanly(self, run: DecodeRun) -> Iterator[tuple[int, av.VideoFrame]]:
+        """Yield each sampled frame of one run; raise SeekError unless every packet of it decodes without an error."""
+        missing = dict(run.wanted)
+        self._source.begin(int(self._index.pts[run.start]), headless=False)
+        for frame in self._decode_packets(run, decode_all=False):
+            if frame.pts in missing:
+                yield missing.pop(frame.pts), frame
+        self._source.flush()
+        if missing or self._source.unclean or self._source.truncated:
+            raise SeekError
+
     def _decode_run(
         self, run: DecodeRun, missing: dict[int, int], last: bool = False
     ) -> Iterator[tuple[int, av.VideoFrame]]:

@@ -10,12 +10,15 @@ from pathlib import Path
 import av
 import numpy as np
 
-from aviot.video.checks import DEFAULT_LIMITS, ReadLimits, VideoError
+from aviot.video.checks import VideoError
 from aviot.video.container import NO_PTS, VideoContainer
 from aviot.video.damage import find_damage
 from aviot.video.decode import RgbConverter, SeekError, SeekingDecoder
-from aviot.video.frames import FrameBuffer, Transform, Video
+from aviot.video.frames import FrameBuffer, Video
+from aviot.video.hardware import decode_on_gpu, open_on_gpu, wants_gpu
+from aviot.video.options import ReadOptions
 from aviot.video.packets import PacketIndex, constant_timeline, index_packets
+from aviot.video.parallel import THREAD_SAFE, decode_in_parallel, decoders_for, plan_parts
 from aviot.video.sampling import Sampling, Timeline, are_valid_timestamps
 
 MAX_ROUNDS = 3
@@ -27,15 +30,15 @@ INDEXED_BYTES = 2**26
 logger = logging.getLogger(__name__)
 
 
-def read_file(
-    path: Path, sampling: Sampling, transform: Transform | None, limits: ReadLimits = DEFAULT_LIMITS
-) -> Video:
+def read_file(path: Path, sampling: Sampling, options: ReadOptions) -> Video:
     """Index a file, decode the sampled frames, and log a warning if the file is damaged."""
-    with VideoContainer(path, limits) as source:
+    with VideoContainer(path, options.limits) as source:
         index = index_packets(source)
         _note_incomplete_packets(source, index)
-        video = _read_seeking(source, index, sampling, transform) if index.timed else None
-        video = video or _read_sequentially(source, index, sampling, transform)
+        video = _read_on_gpu(source, index, sampling, options) or _read_in_parallel(source, index, sampling, options)
+        if video is None and index.timed:
+            video = _read_seeking(source, index, sampling, options)
+        video = video or _read_sequentially(source, index, sampling, options)
         damage = find_damage(source, index, video.total)
     if damage is not None:
         logger.warning("%s is damaged: %s; what can be decoded is used", path, damage)
@@ -63,9 +66,47 @@ def _note_incomplete_packets(source: VideoContainer, index: PacketIndex) -> None
         source.note_error(pts)
 
 
-def _read_seeking(
-    source: VideoContainer, index: PacketIndex, sampling: Sampling, transform: Transform | None
+def _sampled(index: PacketIndex, sampling: Sampling) -> tuple[int, ...]:
+    """Return the frames of a timed index to take."""
+    indices = sampling.indices(len(index.timeline), index.timeline.fps)
+    return index.nearest_keyframes(indices) if sampling.mode == "keyframes" else indices
+
+
+def _is_intact(source: VideoContainer, index: PacketIndex) -> bool:
+    """Return whether nothing has been found wrong with a file that can be decoded by timestamps."""
+    return index.timed and len(index.frames) > 0 and not (source.unclean or source.truncated or index.truncated)
+
+
+def _read_on_gpu(source: VideoContainer, index: PacketIndex, sampling: Sampling, options: ReadOptions) -> Video | None:
+    """Decode the sampled frames of an intact file on a GPU, if that was chosen; None where the processor is to."""
+    if not wants_gpu(options) or not _is_intact(source, index):
+        return None
+    indices = _sampled(index, sampling)
+    own = open_on_gpu(source, options)
+    if own is None:
+        return None
+    with own:
+        buffer = decode_on_gpu(own, source, index, indices, options)
+    return None if buffer is None else _video(source, buffer, indices, index.timeline)
+
+
+def _read_in_parallel(
+    source: VideoContainer, index: PacketIndex, sampling: Sampling, options: ReadOptions
 ) -> Video | None:
+    """Decode the sampled frames of an intact file by several decoders; None where one is to do it."""
+    if not _is_intact(source, index) or not isinstance(options.transform, THREAD_SAFE):
+        return None
+    indices = _sampled(index, sampling)
+    parts = plan_parts(index, indices)
+    if decoders_for(source, len(parts))[0] < 2:
+        return None
+    buffer = FrameBuffer(len(indices), options.transform, progress=options.progress)
+    if not decode_in_parallel(source, index, parts, buffer) or not buffer.filled.all():
+        return None
+    return _video(source, buffer, indices, index.timeline)
+
+
+def _read_seeking(source: VideoContainer, index: PacketIndex, sampling: Sampling, options: ReadOptions) -> Video | None:
     """Decode the sampled frames only; None if seeking is not reliable or too much is broken.
 
     Frames that turn out not to decode are removed from the index, and frames are sampled anew from the rest.
@@ -74,8 +115,8 @@ def _read_seeking(
     for _ in range(MAX_ROUNDS):
         if not len(index.frames):
             return None
-        indices = sampling.indices(len(index.timeline), index.timeline.fps)
-        buffer = FrameBuffer(len(indices), transform)
+        indices = _sampled(index, sampling)
+        buffer = FrameBuffer(len(indices), options.transform, progress=options.progress)
         decoder = SeekingDecoder(source, index)
         try:
             for slot, frame in decoder.frames(indices):
@@ -88,9 +129,7 @@ def _read_seeking(
     return None
 
 
-def _read_sequentially(
-    source: VideoContainer, index: PacketIndex, sampling: Sampling, transform: Transform | None
-) -> Video:
+def _read_sequentially(source: VideoContainer, index: PacketIndex, sampling: Sampling, options: ReadOptions) -> Video:
     """Decode everything and count frames: for files without usable timestamps, or with many broken frames.
 
     Frames are first sampled as if each packet became a frame, which spares a second pass if that is true.
@@ -99,7 +138,7 @@ def _read_sequentially(
     timeline, counted = index.timeline, False
     while True:
         indices = sampling.indices(len(timeline), timeline.fps)
-        buffer = FrameBuffer(len(indices), transform)
+        buffer = FrameBuffer(len(indices), options.transform, progress=options.progress)
         slots = {frame: slot for slot, frame in enumerate(indices)}
         pts = array("q")
         source.unclean.clear()

@@ -1,6 +1,7 @@
 """Sampled frames in memory: their types, the buffer they are collected in, and the video they make up."""
 
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
 else:
     Frames = Any
 Transform: TypeAlias = Callable[[Picture], Frames]
+
+Progress: TypeAlias = Callable[[Frames, int], None]
+"""A function that is called while frames arrive: with all slots, and the number at their start that are filled.
+
+It may be called again with other slots, if frames are sampled anew, and raises an exception to end the reading. It is
+called by one thread at a time.
+"""
 
 
 def is_tensor(value: object) -> "TypeGuard[torch.Tensor]":
@@ -81,11 +89,22 @@ class Video:
 class FrameBuffer:
     """A preallocated array for a known number of frames, so that no frame is ever held twice.
 
-    It is allocated when the first frame arrives, whose shape after the transform all others must share.
+    It is allocated when the first frame arrives, whose shape after the transform all others must share. Several threads
+    may fill it, each its own slots.
     """
 
-    def __init__(self, size: int, transform: Transform | None, max_bytes: int | None = MAX_BUFFER_BYTES) -> None:
+    def __init__(
+        self,
+        size: int,
+        transform: Transform | None,
+        max_bytes: int | None = MAX_BUFFER_BYTES,
+        *,
+        progress: Progress | None = None,
+    ) -> None:
         self._filled = np.zeros(size, dtype=bool)
+        self._progress = progress
+        self._arrived = 0  # slots at the start that are filled
+        self._lock = threading.Lock()
         for_frames = getattr(transform, "for_frames", None)  # a scaling that depends on the number of frames
         self._transform = transform if for_frames is None else for_frames(size)
         self._max_bytes = max_bytes
@@ -96,6 +115,10 @@ class FrameBuffer:
         frame = self._transform(picture) if self._transform else picture
         if not isinstance(frame, np.ndarray) and not is_tensor(frame):
             raise VideoError(f"transform must return a NumPy array or a torch tensor, got {type(frame).__name__}")
+        with self._lock:
+            self._store(slot, frame)
+
+    def _store(self, slot: int, frame: Frames) -> None:
         if self._frames is None:
             self._frames = self._allocate(frame)
         if frame.shape != self._frames.shape[1:] or type(frame) is not type(self._frames):
@@ -105,6 +128,11 @@ class FrameBuffer:
             )
         self._frames[slot] = frame  # type: ignore[assignment]
         self._filled[slot] = True
+        before = self._arrived
+        while self._arrived < len(self._filled) and self._filled[self._arrived]:
+            self._arrived += 1
+        if self._progress is not None and self._arrived > before:
+            self._progress(self._frames, self._arrived)
 
     def _allocate(self, first: Frames) -> Frames:
         slots = len(self._filled)

@@ -26,7 +26,7 @@ from aviot.video.checks import DEFAULT_LIMITS, ReadLimits, VideoError, reason
 from aviot.video.frames import Scaling, Video
 from aviot.video.patch_scaling import PatchScaling
 from aviot.video.read import VideoSource, read_video
-from aviot.video.sampling import DEFAULT_FPS, DEFAULT_MAX_FRAMES, Sampling, check_rate
+from aviot.video.sampling import DEFAULT_FPS, DEFAULT_MAX_FRAMES, Sampling, SamplingMode, check_rate
 from aviot.video.worker import (
     PREFIX_BYTES,
     PROGRESS_STEPS,
@@ -248,6 +248,7 @@ def read_isolated(
     frames: int | None = None,
     transform: Scaling | PatchScaling | None = None,
     source_fps: float | None = None,
+    sampling: SamplingMode = "times",
     limits: ReadLimits = DEFAULT_LIMITS,
     abandoned: Callable[[], bool] = lambda: False,
     progress: Callable[[float], None] = lambda _: None,
@@ -259,13 +260,14 @@ def read_isolated(
     called now and then with the share of the frames that are read. Raises VideoError with the cause if a file is too
     slow, takes too much memory or crashes the decoder.
     """
-    sampling = Sampling(fps=fps, max_frames=max_frames, frames=frames)
+    chosen = Sampling(fps=fps, max_frames=max_frames, frames=frames, mode=sampling)
     rate = None if source_fps is None else check_rate("source_fps", source_fps)
     options: dict[str, Any] = {
-        "fps": float(sampling.fps),
-        "max_frames": int(sampling.max_frames),
+        "fps": float(chosen.fps),
+        "max_frames": int(chosen.max_frames),
         "frames": None if frames is None else int(frames),
         "source_fps": rate,
+        "sampling": chosen.mode,
     }
     if not isinstance(source, (str, os.PathLike)) or not isinstance(os.fspath(source), str):
         return read_video(source, transform=transform, **options)

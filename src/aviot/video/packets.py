@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from aviot.video.checks import FREE_PACKET_BYTES, PACKET_BYTES_PER_BYTE, VideoError
 from aviot.video.container import NO_PTS, VideoContainer
+from aviot.video.keyframes import begins_anew
 from aviot.video.sampling import FALLBACK_FPS, Timeline, are_valid_timestamps
 
 RESTARTABLE_CODECS = frozenset(
@@ -32,7 +33,9 @@ VP8_SHOWN = 0x10
 class PacketIndex:
     """Packets in the order they are stored and decoded, and their frames in presentation order.
 
-    `frames[i]` is the number of the packet that becomes frame i. `starts` are the packets that decoding can start at.
+    `frames[i]` is the number of the packet that becomes frame i. `starts` are the packets that decoding can start at,
+    `keys` those of them that are keyframes. At a packet that is `clean`, the decoder forgets everything before it: what
+    is decoded from there on is the same to the bit, whether or not the packets before it were decoded.
     `timed` is True if every packet has a timestamp of its own, by which frames and packets can be matched; otherwise
     frames must be counted as they are decoded. `carries_pts` is False for a container whose timestamps, even those of
     decoded frames, are not presentation times. `positions` are byte offsets of packets in the file, -1 if unknown, and
@@ -44,6 +47,8 @@ class PacketIndex:
     pts: NDArray[np.int64]
     sizes: NDArray[np.int64]
     starts: NDArray[np.int64]
+    keys: NDArray[np.int64]
+    clean: NDArray[np.bool_]
     frames: NDArray[np.int64]
     by_pts: NDArray[np.int64]
     timeline: Timeline
@@ -84,6 +89,17 @@ class PacketIndex:
         """Return the keyframe before this one, or the first keyframe itself."""
         return int(self.starts[max(0, bisect_right(self.starts, start) - 2)])
 
+    def nearest_keyframes(self, indices: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the frames nearest in time to these that can be decoded alone, each once; the same if none can."""
+        places = np.flatnonzero(np.isin(self.frames, self.keys))
+        if not len(places):
+            return indices
+        ticks, wanted = self.timeline.ticks[places], self.timeline.ticks[list(indices)]
+        after = np.searchsorted(ticks, wanted).clip(max=len(places) - 1)
+        before = (after - 1).clip(min=0)
+        nearest = np.where(np.abs(wanted - ticks[before]) <= np.abs(ticks[after] - wanted), before, after)
+        return tuple(places[np.unique(nearest)].tolist())
+
     def without(self, lost: Iterable[int]) -> "PacketIndex":
         """Return the index without the frames of packets that turned out not to decode."""
         mask = ~np.isin(self.frames, list(lost))
@@ -115,6 +131,8 @@ def index_packets(source: VideoContainer) -> PacketIndex:
         pts=pts,
         sizes=table.sizes,
         starts=starts,
+        keys=keys if codec in RESTARTABLE_CODECS else keys[:0],
+        clean=table.clean,
         frames=frames,
         by_pts=by_pts,
         timeline=timeline,
@@ -143,15 +161,17 @@ class PacketTable:
     keys: NDArray[np.bool_]
     shown: NDArray[np.bool_]
     corrupt: NDArray[np.bool_]
+    clean: NDArray[np.bool_]
     latest: int
     tail: int
 
 
 def _read_packets(source: VideoContainer) -> PacketTable:
     pts, sizes, positions = array("q"), array("q"), array("q")
-    keys, shown, corrupt = array("b"), array("b"), array("b")
+    keys, shown, corrupt, clean = array("b"), array("b"), array("b"), array("b")
     latest, tail = NO_PTS, 0
-    vp8 = source.stream.codec_context.name == "vp8"
+    codec = source.stream.codec_context.name
+    vp8, extra = codec == "vp8", source.stream.codec_context.extradata or b""
     max_packets = source.path.stat().st_size  # a packet takes at least one byte
     max_bytes, packet_bytes = FREE_PACKET_BYTES + PACKET_BYTES_PER_BYTE * max_packets, 0
     for packet in source.packets():
@@ -166,6 +186,7 @@ def _read_packets(source: VideoContainer) -> PacketTable:
         keys.append(packet.is_keyframe)
         shown.append(visible)
         corrupt.append(broken)
+        clean.append(packet.is_keyframe and begins_anew(codec, extra, packet))
         if visible and time >= latest:
             latest, tail = time, packet.duration or 0
         packet_bytes += packet.size
@@ -183,6 +204,7 @@ def _read_packets(source: VideoContainer) -> PacketTable:
         keys=np.frombuffer(keys, bool),
         shown=np.frombuffer(shown, bool),
         corrupt=np.frombuffer(corrupt, bool),
+        clean=np.frombuffer(clean, bool),
         latest=latest,
         tail=tail,
     )

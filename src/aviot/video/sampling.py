@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from numbers import Real
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,10 @@ ROUNDING = 1
 """Ticks by which timestamps may deviate from a constant rate: containers round each to their clock."""
 
 
+SamplingMode = Literal["times", "keyframes"]
+"""Whether the frames at the sampled times are taken, or the keyframes nearest to them, which decode alone."""
+
+
 @dataclass(frozen=True)
 class Sampling:
     """Every stride-th frame, at most `max_frames`; or a fixed number of frames, evenly spread.
@@ -31,17 +36,23 @@ class Sampling:
     With stride = max(1, round(native fps / fps)) the frames are 0, stride, 2·stride, … If those are more than
     `max_frames`, or `frames` fixes a count (which may exceed `max_frames`), they are the integer linspace over the
     whole video instead. No frame is taken twice: a fixed count above the length gives every frame once.
+
+    With the mode "keyframes", the nearest keyframe of a file is taken instead of each frame, each at most once, so that
+    there may be fewer; folders, arrays and files without keyframes or timestamps are sampled as with "times".
     """
 
     fps: float = DEFAULT_FPS
     max_frames: int = DEFAULT_MAX_FRAMES
     frames: int | None = None
+    mode: SamplingMode = "times"
 
     def __post_init__(self) -> None:
         check_rate("fps", self.fps)
         _check_count("max_frames", self.max_frames)
         if self.frames is not None:
             _check_count("frames", self.frames)
+        if self.mode not in get_args(SamplingMode):
+            raise VideoError(f"sampling must be {' or '.join(get_args(SamplingMode))}, got {self.mode!r}")
 
     def indices(self, total: int, native_fps: float) -> tuple[int, ...]:
         """Return the frame numbers to take from a video of `total` frames at `native_fps`, in ascending order."""

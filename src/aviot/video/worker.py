@@ -208,7 +208,7 @@ def _answer(request: dict[str, Any], tell: Callable[[float], None]) -> tuple[dic
         scaling = None if request["scaling"] is None else _scaling(**request["scaling"])
         os.chdir(request["folder"])
         counting = CountingTransform(scaling, tell)
-        video = read_video(request["source"], transform=counting, limits=limits, **request["sampling"])
+        video = read_video(request["source"], transform=counting, limits=limits, decoder="cpu", **request["sampling"])
         return {"video": describe_video(video)}, np.ascontiguousarray(video.frames).reshape(-1)
     except (MemoryError, VideoTooLarge):
         return {"too_large": True}, no_pixels

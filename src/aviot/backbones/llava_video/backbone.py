@@ -37,7 +37,7 @@ from aviot.engine.base import DecoderInput
 from aviot.methods.aviot.method import frame_relevance
 from aviot.methods.base import Compressed, FrameMethod, Method
 from aviot.methods.features import VideoFeatures
-from aviot.video import Transform, Video, read_video
+from aviot.video import Frames, Transform, Video, read_video
 
 BENCHMARK_TOKENS = 60  # length of a benchmark's prompt without a tokenizer
 
@@ -138,10 +138,23 @@ class LlavaVideo(Backbone):
     def encode(self, videos: Sequence[Video], pixels: Tensor | None = None) -> list[EncodedVideo]:
         """Run the vision tower."""
         features = self.model.encode(self.pixels(videos) if pixels is None else pixels, [len(one) for one in videos])
-        return [
-            EncodedVideo(video, one, self.grid, self.tokens_per_frame, structure=STRUCTURE)
-            for video, one in zip(videos, features, strict=True)
-        ]
+        return [self.encoded_from(video, [one]) for video, one in zip(videos, features, strict=True)]
+
+    @property
+    def frames_at_once(self) -> int:
+        """The frames of one call of the vision tower."""
+        return self.model.model.frames_at_once
+
+    @torch.inference_mode()
+    def encode_chunk(self, frames: Frames) -> Tensor:
+        """Run the vision tower once."""
+        return self.model.model.encode_chunk(as_pixels(np.asarray(frames)).to(self.device))
+
+    @torch.inference_mode()
+    def encoded_from(self, video: Video, chunks: Sequence[Tensor]) -> EncodedVideo:
+        """Put the features of a video's chunks together."""
+        features = chunks[0] if len(chunks) == 1 else torch.cat(list(chunks))
+        return EncodedVideo(video, features, self.grid, self.tokens_per_frame, structure=STRUCTURE)
 
     def prompt(
         self, question: str, video: Video, *, history: History = (), span: tuple[int, int] | None = None

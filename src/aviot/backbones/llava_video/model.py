@@ -96,11 +96,15 @@ class AviotModel(FeaturesToTokens, AviotPreTrainedModel):
             raise ValueError(
                 f"frame_counts must add up to the {len(pixel_values)} frames of pixel_values, got {list(frame_counts)}"
             )
+        features = torch.cat([self.encode_chunk(chunk) for chunk in pixel_values.split(self.frames_at_once)])
+        return features.split(list(frame_counts))
+
+    @property
+    def frames_at_once(self) -> int:
+        """The number of frames that `encode` passes to the vision tower in one call."""
         size = self.config.compressor_config
         at_once = ENCODED_BY_CPU if self.device.type == "cpu" else ENCODED_AT_ONCE
-        frames = max(1, at_once // (math.prod(size["grid"]) * size["dim"]))
-        features = torch.cat([self._encode_chunk(chunk) for chunk in pixel_values.split(frames)])
-        return features.split(list(frame_counts))
+        return max(1, at_once // (math.prod(size["grid"]) * size["dim"]))
 
     def encode_missing(
         self,
@@ -124,7 +128,8 @@ class AviotModel(FeaturesToTokens, AviotPreTrainedModel):
         rest = iter(fresh)
         return tuple(next(rest) if features is None else features for features in given)
 
-    def _encode_chunk(self, pixels: Float[Tensor, "F 3 H W"]) -> Float[Tensor, "F S D"]:
+    def encode_chunk(self, pixels: Float[Tensor, "F 3 H W"]) -> Float[Tensor, "F S D"]:
+        """Return the vision features of frames that are encoded in one call."""
         weight = next(self.vision_tower.parameters())
         pixels = pixels.to(weight.device)
         if pixels.dtype == torch.uint8:  # the processor's: normalised with a mean and deviation of one half

@@ -85,20 +85,20 @@ def fuse(
     whole = x[:, : layout.supports] if in_place else None
     if whole is None and not torch.is_grad_enabled():
         whole = x.new_empty((len(x), layout.supports, *x.shape[2:]), dtype=dtype)
-    features, gates = [], []
+    features, gates, of_patch = [], [], [plan.region_of_patch for plan in plans]
     for first in range(0, x.shape[2], few):
-        regions = [plan.region_of_patch[first : first + few] for plan in plans]
+        regions = [each[first : first + few] for each in of_patch]
         here = torch.stack([each[:, at] for each, at in zip(rows, regions, strict=True)], 2)  # [B,S,L,K,n]
         entropy = torch.stack([each[:, at] for each, at in zip(entropies, regions, strict=True)], 2)
         sources = x[:, :, first : first + few].transpose(1, 2).to(dtype)
         sources = layout.segments.split(sources).contiguous()  # [B,S,M,n,D]
         shares = _shares(sources, here, entropy, layout, gate, config, question)
         mixture = combine(here, introduce_regions(shares, progress), layout.unchanged)
-        fused = layout.pack(layout.pad(mixture) @ sources).transpose(1, 2)
+        fused = layout.pad(mixture) @ sources
         if whole is None:
-            features.append(fused)
+            features.append(layout.pack(fused).transpose(1, 2))
         else:
-            whole[:, :, first : first + few] = fused
+            layout.pack_into(whole[:, :, first : first + few].transpose(1, 2), fused)
         gates.append(shares)
     return torch.cat(features, 2) if whole is None else whole, torch.cat(gates, 1)
 

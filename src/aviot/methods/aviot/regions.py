@@ -108,7 +108,7 @@ def regional_descriptors(
 ) -> Float[Tensor, "B R N D"]:
     """Return LN(region mean) + p_r, with p_r a learned map of the region centre's code (eq:supp_region_descriptor)."""
     place = position(partition.position_code(bands, means))
-    return F.layer_norm(means, means.shape[-1:], eps=DESCRIPTOR_EPS) + place[:, None, :]
+    return F.layer_norm(means, means.shape[-1:], eps=DESCRIPTOR_EPS).add_(place[:, None, :])
 
 
 def descriptors(

@@ -166,12 +166,28 @@ class Layout:
 
     def pad(self, packed: Float[Tensor, "B R K D"]) -> Float[Tensor, "B R M k D"]:
         """Put packed supports into slots; empty slots repeat a neighbour and are masked wherever they are used."""
-        index = (self.first[..., None] + torch.arange(self.slots, device=self.device)).clamp_max(self.supports - 1)
-        return _take(packed, index.flatten(1)).unflatten(-2, index.shape[1:])
+        return _take(packed, self._slots_filled.flatten(1)).unflatten(-2, self._slots_filled.shape[1:])
+
+    @cached_property
+    def _slots_filled(self) -> Int[Tensor, "B M k"]:
+        """The packed support in each slot, a neighbour where there is none."""
+        return (self.first[..., None] + torch.arange(self.slots, device=self.device)).clamp_max(self.supports - 1)
+
+    @cached_property
+    def sizes(self) -> Int[Tensor, "M"]:
+        """The number of sources in each segment."""
+        return self.segments.sizes(self.device)
 
     def pack(self, padded: Float[Tensor, "B R M k D"]) -> Float[Tensor, "B R K D"]:
         """Take supports out of their slots, in temporal order; undoes `pad`."""
         return _take(padded.flatten(2, 3), self._place)
+
+    def pack_into(self, out: Float[Tensor, "B R K D"], padded: Float[Tensor, "B R M k D"]) -> None:
+        """Write what `pack` returns into a tensor, of any strides; no gradient."""
+        if len(out) == 1:
+            torch.index_select(padded.flatten(2, 3), 2, self._place[0], out=out)
+        else:
+            out.copy_(self.pack(padded))
 
     def dense(self, rows: Float[Tensor, "B R K n"]) -> Float[Tensor, "B R K N"]:
         """Return rows over a support's own segment as rows over all N sources."""

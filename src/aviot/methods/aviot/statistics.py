@@ -38,11 +38,10 @@ def branch_moments(
 ) -> Moments:
     """Return the moments of Y = A X for all granularities: sources in segments, rows of A in slots."""
     levels, slots = rows.shape[3:5]
-    sizes = layout.segments.sizes(x.device).to(x.dtype)[:, None, None]
-    mean = x.sum(-2, keepdim=True) / sizes  # padding is zero
+    mean = x.sum(-2, keepdim=True) / layout.sizes.to(x.dtype)[:, None, None]  # padding is zero
     centred = x - mean
     gram = centred @ centred.mT
-    to_mean = centred @ mean.mT  # [B,S,M,n,1]
+    to_mean = (centred * mean).sum(-1, keepdim=True)  # [B,S,M,n,1]; a product with one column is slower on a CPU
 
     def form(weights: Tensor) -> Tensor:
         flat = weights.flatten(3, 4)
@@ -61,8 +60,13 @@ def branch_moments(
         size=packed(length.clamp_min(0)),
         change=packed(step),
         spread=packed(form(rows - rows.mean(3, keepdim=True))),
-        question_product=None if question is None else packed(along(x @ question[:, None, None, :, None])),
+        question_product=None if question is None else packed(along(_times(x, question))),
     )
+
+
+def _times(x: Float[Tensor, "B S M n D"], question: Float[Tensor, "B D"]) -> Float[Tensor, "B S M n 1"]:
+    """Return x q, as one product for each video of the batch."""
+    return (x.flatten(1, 3) @ question[..., None]).unflatten(1, x.shape[1:4])
 
 
 def _jumps(
