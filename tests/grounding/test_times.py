@@ -33,7 +33,8 @@ def test_a_hostile_text_is_read_in_linear_time(piece):
         return time.process_time() - before
 
     short = min(seconds(100) for _ in range(2))
-    assert seconds(3200) < 32 * 8 * max(short, 0.002)
+    long = min(seconds(3200) for _ in range(2))  # a collection of a large heap may fall into one of them
+    assert long < 32 * 8 * max(short, 0.002)
 
 
 def test_any_text_gives_ordered_spans_within_the_duration():

@@ -8,7 +8,7 @@ LEAST_SHARE = 0.02  # of a stage before which its end is not foretold
 
 
 @dataclass
-class Progress:
+class VideoProgress:
     """The stage of an opening video, the share of it that is done, and when it began."""
 
     stage: str = WAITING

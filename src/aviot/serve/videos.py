@@ -17,7 +17,7 @@ from aviot.serve.disk import FeatureDisk
 from aviot.serve.media import Media
 from aviot.serve.metrics import Metrics
 from aviot.serve.opened import Opened
-from aviot.serve.progress import DECODING, ENCODING, Progress
+from aviot.serve.progress import DECODING, ENCODING, VideoProgress
 from aviot.serve.settings import Settings
 from aviot.session import VideoLM, VideoSession
 from aviot.video import Video, VideoError, read_isolated
@@ -62,7 +62,7 @@ class Videos:
         self._shared: SharedWork[Opened] = SharedWork(settings.ahead)
         self._readers, self._encoder, self._storer = Worker("read", READERS), Worker("encode"), Worker("store")
         self._storing: set[asyncio.Task[None]] = set()
-        self.progress: dict[Hashable, Progress] = {}  # of the videos that are being opened
+        self.progress: dict[Hashable, VideoProgress] = {}  # of the videos that are being opened
         self.encoded = 0  # number of videos that the encoder has run on
         folder = settings.feature_folder
         self._disk = None if folder is None else FeatureDisk(lm, folder, settings.disk_bytes)
@@ -107,7 +107,7 @@ class Videos:
 
     async def _made(self, key: Hashable, media: Media, sampling: Mapping[str, Any]) -> Opened:
         """Read and encode a video; both end soon once nobody waits, so that their places are free."""
-        progress, left = Progress(), threading.Event()
+        progress, left = VideoProgress(), threading.Event()
         self.progress[key] = progress
         try:
             with self.metrics.stage("decode"):
@@ -121,7 +121,7 @@ class Videos:
         self.encoded += 1
         return Opened(session, thumbnails)
 
-    def _encode(self, video: Video, progress: Progress, left: Callable[[], bool]) -> VideoSession:
+    def _encode(self, video: Video, progress: VideoProgress, left: Callable[[], bool]) -> VideoSession:
         def tell(share: float) -> None:
             if left():
                 raise Abandoned
@@ -132,7 +132,7 @@ class Videos:
             return self.lm.open(video)
 
     def _read(
-        self, media: Media, sampling: Mapping[str, Any], progress: Progress, left: Callable[[], bool]
+        self, media: Media, sampling: Mapping[str, Any], progress: VideoProgress, left: Callable[[], bool]
     ) -> tuple[Video, Pictures | None]:
         backbone, limits = self.lm.backbone, self.settings.limits
         reader = partial(read_isolated, limits=limits.read, abandoned=left, progress=progress.tell)

@@ -236,7 +236,7 @@ def test_the_command_measures_and_refuses_options_of_the_other_experiment(folder
     for wrong, said in (
         (["--experiment", "field", "--uniform", str(folder)], "are options of --experiment paper"),
         (["--reference", "evs"], "is an option of --experiment field"),
-        (["--model", str(folder)], "take one --model, got 2"),
+        (["--model", str(folder)], "takes one --model, got 2"),
         (["--experiment", "field", "--reference", "magic"], "reference must be one of"),
         (["--experiment", "field", "--frames", "3"], "at least 16 frames"),
     ):

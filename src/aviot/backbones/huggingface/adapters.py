@@ -1,7 +1,6 @@
 """AVIOT's parts of models that have none of their own: new ones, or an adapter's, with its low-rank matrices."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +75,7 @@ def load_adapters(folder: Path, decoder: nn.Module) -> None:
 
 def sampled_by(adapter: Adapter) -> dict[str, Any]:
     """Return the rate and the largest number of frames that an adapter was trained with."""
-    return {name: value for name, value in asdict(adapter.sampling).items() if value is not None}
+    return {"fps": adapter.sampling.fps, "max_frames": adapter.sampling.max_frames}
 
 
 def _read(path: Path) -> dict[str, Tensor]:
