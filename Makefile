@@ -6,6 +6,8 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 
 MINUTES ?= 10
 SELECTED ?= not slow
+# One more than there are cores: many tests wait for processes that they start.
+WORKERS ?= $(shell echo $$(($$(getconf _NPROCESSORS_ONLN) + 1)))
 GATED := */aviot/ot/*,*/aviot/methods/*
 
 .PHONY: demo test test-all lint unit processors docs fuzz lmms-eval test-lmms-eval vllm test-vllm lock clean
@@ -29,7 +31,7 @@ lint: .venv/ready
 	$(BIN)/lint-imports
 
 unit: .venv/ready
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal -m '$(SELECTED)' --cov --cov-report= -q
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS) --dist worksteal -m '$(SELECTED)' --cov --cov-report= -q
 	$(BIN)/coverage report $(if $(COVER),,--include='$(GATED)')
 	$(BIN)/coverage report --include='$(GATED)' --fail-under=95 --format=total
 

@@ -89,8 +89,13 @@ def is_measured(item: pytest.Item) -> bool:
     return os.environ.get("COVER") == "all" or item.path.relative_to(Path(__file__).parent).parts[0] in MEASURED
 
 
+WAITING = ("corpus", "fuzz", "training")
+"""Tests that start processes and wait for them: begun first, so that none is left over when the others have ended."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked gpu run only where there is one."""
+    """Tests marked gpu run only where there is one, and those that wait run first."""
+    items.sort(key=lambda item: item.path.relative_to(Path(__file__).parent).parts[0] not in WAITING)
     if not torch.cuda.is_available():
         for item in items:
             if "gpu" in item.keywords:
