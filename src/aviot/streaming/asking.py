@@ -11,12 +11,11 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from aviot.streaming.bank import MIN_SUPPORTS, BankView, SupportBank
+from aviot.streaming.bank import MIN_SUPPORTS, RECENT_SHARE, BankView, SupportBank
 from aviot.streaming.records import FrameRange
 
 PER_SUPPORT = 2  # supports of the memory that are left for each one of the budget
 SHARPNESS = 2.0
-RECENT_SHARE = 4  # a quarter of them are the latest, as in the memory itself
 LEAST_DEVIATION = 1e-9  # of relevance; below, all supports are alike
 
 

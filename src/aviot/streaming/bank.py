@@ -26,6 +26,7 @@ from torch import Tensor
 from aviot.streaming.records import MAX_KNOTS, FrameRange
 
 MIN_SUPPORTS = 4
+RECENT_SHARE = 4  # by default a quarter of a bank is for the latest frames, kept whole
 RECORD_BYTES = MAX_KNOTS * 3 * 8 + 64
 SPREAD = 1.0  # docs/log.md, 2026-11-19, has other values
 FEATURES = "features"  # the name of the features among a support's tensors; others are extras

@@ -19,7 +19,7 @@ from aviot.session import Answer, AnyBudget, AskOptions, VideoLM, VideoSession
 from aviot.streaming import saving
 from aviot.streaming.arguments import check_method, checked_frames, checked_limits
 from aviot.streaming.asking import merged_for_question
-from aviot.streaming.bank import MIN_SUPPORTS, BankView, SupportBank
+from aviot.streaming.bank import MIN_SUPPORTS, RECENT_SHARE, BankView, SupportBank
 from aviot.streaming.encoding import BATCH, FrameEncoder
 from aviot.streaming.intake import FrameQueue, FrameSampler, QueuedFrame, StreamClock
 from aviot.streaming.provenance import StreamProvenance
@@ -28,8 +28,6 @@ from aviot.streaming.status import StreamStatus
 from aviot.video import Frames, Picture, VideoError
 from aviot.video.frames import is_tensor
 from aviot.video.sampling import check_rate
-
-RECENT_SHARE = 4  # a quarter of the memory is for the latest frames, kept whole
 
 
 class StreamError(RuntimeError):

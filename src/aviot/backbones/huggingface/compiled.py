@@ -16,7 +16,7 @@ from aviot.backbones.attention import attention_modules
 def compile_layers(encoder: nn.Module) -> None:
     """Compile each layer of an encoder in place; weights and their names stay as they are.
 
-    A second size of video is compiled for all sizes, so that there are at most two compilations.
+    torch.compile decides when a video of another size needs another compilation.
     """
     stacks = [one for one in encoder.modules() if isinstance(one, nn.ModuleList) and attention_modules(one)]
     for layer in stacks[0]:
