@@ -7,6 +7,8 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import av
+import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -17,11 +19,12 @@ from aviot.bench.pipeline import Pipeline
 from aviot.bench.report import write_outputs
 from aviot.bench.result import MethodResult, Result, ScalingPoint
 from aviot.bench.timing import Measurement, NotMeasured
-from aviot.bench.workload import WITHOUT_PYAV
+from aviot.bench.workload import WITHOUT_PYAV, random_lm
 from aviot.cli import app
 from aviot.config import TransportConfig
 from aviot.utils.machine import commit
 
+PICTURES = 30
 GOLDEN = str(Path(__file__).parents[1] / "golden" / "checkpoint")
 PARTS = {"encode", "compress", "project", "to_tokens", "decoder_input", "prefill", "next_token"}
 
@@ -48,6 +51,20 @@ def quick_check():
         patch.setattr(check, "ODD_FRAMES", 5)
         patch.setattr(check, "OWN_FRAMES", 5)
         yield
+
+
+@pytest.fixture(scope="module")
+def clip(tmp_path_factory):
+    """A file with 30 pictures."""
+    path = tmp_path_factory.mktemp("clip") / "clip.mp4"
+    with av.open(str(path), "w") as out:
+        stream = out.add_stream("libx264", rate=10)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        for number in range(PICTURES):
+            picture = np.full((48, 64, 3), 8 * number, dtype=np.uint8)
+            out.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
+        out.mux(stream.encode(None))
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +113,79 @@ def test_json_says_where_it_comes_from(whole):
     assert report["bandwidth_gb_per_s"] > 0
     assert [each["feature_error"] < each["feature_limit"] for each in report["checks"]] == [True, True]
     assert report["decoding"][0]["part"]["median_ms"] > 0
+
+
+@pytest.fixture(scope="module")
+def timed(tmp_path_factory, clip):
+    """Measure the way from a file of 30 pictures to the first token; return the printed and the written report."""
+    file = tmp_path_factory.mktemp("timeline") / "out.json"
+    quick = ("--size", "tiny", "--device", "cpu", "--repeats", "1", "--frames", "9", "--ratio", "3")
+    done = aviot(
+        str(clip), *quick, "--method", "uniform", "--output", str(file), "--plot", str(file.with_suffix(".png"))
+    )
+    assert done.returncode == 0, done.stderr
+    return done, json.loads(file.read_text()), file.with_suffix(".png")
+
+
+def test_a_videos_timeline_has_every_part_and_its_limits(timed):
+    _, report, picture = timed
+    timeline = report["timeline"]
+    assert (timeline["frames"], timeline["pictures"], timeline["method"]) == (9, PICTURES, "uniform")
+    assert [name for name, *_ in timeline["spans"]] == ["decode", "encode", "compress", "prefill"]
+    assert all(0 <= start <= end for _, start, end in timeline["spans"])
+    ends = [end for _, _, end in timeline["spans"]]
+    assert ends == sorted(ends)
+    medians = {name: part["median_ms"] for name, part in timeline["parts"].items()}
+    assert set(medians) == {"overlapped", "in turn", "decode", "model"}
+    assert timeline["limit_ms"] == max(medians["decode"], medians["model"])
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_operations_and_bytes_of_a_timeline_are_the_models(timed):
+    """Products of the encoder alone are a lower bound that follows from its shape."""
+    _, report, _ = timed
+    light = report["timeline"]["light"]
+    lm = random_lm("tiny", torch.device("cpu"), torch.float32, 0)
+    assert light["weight_bytes"] == sum(4 * weight.numel() for weight in lm.backbone.model.parameters())
+    tower = lm.backbone.model.model.vision_tower
+    patches = (tower.config.image_size // tower.config.patch_size) ** 2
+    width, inner, layers = tower.config.hidden_size, tower.config.intermediate_size, len(tower.encoder.layers)
+    products = 2 * 9 * patches * width * (4 * width + 2 * inner) * layers
+    attention = 4 * 9 * patches**2 * width * layers
+    embedding = 2 * 9 * patches * width * 3 * tower.config.patch_size**2
+    assert products + embedding <= light["operations"]["encode"] <= products + embedding + attention
+    assert light["operations_per_second"] > 0
+    assert light["bytes_per_second"] == pytest.approx(1e9 * report["bandwidth_gb_per_s"])
+
+
+def test_a_printed_timeline_fits_a_terminal(timed):
+    done, _, _ = timed
+    lines = done.stdout.splitlines()
+    assert [line.split()[0] for line in lines if "#" in line] == ["decode", "encode", "compress", "prefill"]
+    assert any("9 of 30 pictures, Uniform Keep at 3" in line for line in lines)
+    assert max(len(line) for line in lines if "#" in line) <= 80
+
+
+def test_a_method_that_refuses_leaves_a_note_in_place_of_a_timeline(clip):
+    done = aviot(
+        str(clip),
+        "--size",
+        "tiny",
+        "--device",
+        "cpu",
+        "--repeats",
+        "1",
+        "--frames",
+        "9",
+        "--ratio",
+        "10",
+        "--method",
+        "dycoke",
+    )
+    assert done.returncode == 0
+    assert "no timeline from the file to the first token: method 'dycoke' keeps at least" in " ".join(
+        done.stdout.split()
+    )
 
 
 def test_the_table_fits_a_terminal(whole):

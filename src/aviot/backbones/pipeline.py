@@ -14,7 +14,7 @@ from aviot.backbones.base import Backbone, EncodedVideo
 from aviot.engine.base import Stopwatch
 from aviot.video import Video
 from aviot.video.background import BackgroundReading
-from aviot.video.frames import Frames
+from aviot.video.frames import Frames, Progress
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,14 @@ def open_video(
     """
     start = watch.now()
     watch.report("decode")
+    trace = trace or Trace(waits=False)
     chunks = _Chunks(backbone, encode, trace)
-    with BackgroundReading(read) as reading:
+
+    def traced(progress: Progress) -> Video:
+        with trace.span("decode"):
+            return read(progress=progress)
+
+    with BackgroundReading(traced) as reading:
         frames, count, ended = None, 0, False
         while not ended:
             frames, count, ended = reading.arrivals.wait(frames, count)
@@ -77,8 +83,8 @@ def open_video(
 class _Chunks:
     """The features of a video's first frames, as far as they have been encoded."""
 
-    def __init__(self, backbone: Backbone, encode: Callable[[Video], EncodedVideo], trace: Trace | None) -> None:
-        self._backbone, self._encode_whole, self._trace = backbone, encode, trace or Trace(waits=False)
+    def __init__(self, backbone: Backbone, encode: Callable[[Video], EncodedVideo], trace: Trace) -> None:
+        self._backbone, self._encode_whole, self._trace = backbone, encode, trace
         self._at_once = backbone.frames_at_once
         self._frames: Frames | None = None
         self._done: list[torch.Tensor] = []

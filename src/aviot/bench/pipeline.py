@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from aviot import methods
-from aviot.backbones.base import CompressionRequest, Prompt, VideoInPrompt, with_question
+from aviot.backbones.base import CompressionRequest, EncodedVideo, Prompt, VideoInPrompt, with_question
+from aviot.backbones.pipeline import Trace
 from aviot.bench.compressor import DEFAULT_METHODS, Setup, over_settings, random_features, time_backward
 from aviot.bench.methods import attempt_method
 from aviot.bench.replayed import replayed_mix
@@ -120,6 +121,19 @@ def _replayed(features: Tensor, record: Compressed) -> Compressed:
         record.compression,
         record.frame_times,
     )
+
+
+def read_prompt(lm: VideoLM, encoded: EncodedVideo, method: Method, budget: Budget, trace: Trace) -> None:
+    """Compress one encoded video for a question and run the decoder over the prompt."""
+    backbone, inside = lm.backbone, method.inside is not None
+    with trace.span("compress", backbone.device):
+        prompt = backbone.benchmark_prompt(encoded.video)
+        (video,) = backbone.compress([encoded], [prompt], CompressionRequest(budget, method, record=inside))
+        inputs = backbone.place([prompt], [video])
+    size = len(encoded.times), encoded.tokens_per_frame
+    with trace.span("prefill", backbone.device):
+        reducing = reducing_for(method, video, budget, *size) if inside else None
+        TransformersEngine(backbone.model, backbone.tokenizer).prefill(inputs, reducing)
 
 
 def measure_model(

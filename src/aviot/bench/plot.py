@@ -1,14 +1,17 @@
 """Plots of a result. matplotlib is imported only if one is drawn."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from aviot.bench.result import FIRST_TOKEN, MethodResult, Result, ScalingPoint
+from aviot.bench.result import FIRST_TOKEN, MethodResult, Result, ScalingPoint, Timeline
 from aviot.bench.timing import Measurement, Part
+
+Draw = Callable[[Any], None]  # draws into one panel
 
 AXIS_TITLES = {"T": "frames T, at one ratio", "K": "supports K", "S": "patches S", "D": "channels D"}
 ALONE = ("compress",)
@@ -52,11 +55,8 @@ def draw_plot(result: Result, suffix: str) -> bytes:
         raise ValueError("nothing was measured, so there is nothing to draw; the report's notes say why")
     figure = Figure(figsize=(INCHES * len(groups), INCHES), layout="constrained")
     panels = figure.subplots(1, len(groups), squeeze=False)[0]
-    for panel, (title, group) in zip(panels, groups, strict=True):
-        if result.scaling:
-            _draw_curve(panel, group)
-        else:
-            _draw_bars(panel, group)
+    for panel, (title, draw) in zip(panels, groups, strict=True):
+        draw(panel)
         panel.set_title(title)
     figure.suptitle(f"{result.model}; {result.dtype} on {result.machine['device']}")
     out = io.BytesIO()
@@ -68,12 +68,35 @@ def _format(suffix: str) -> str:
     return suffix.removeprefix(".").lower() or "png"
 
 
-def _groups(result: Result) -> list[tuple[str, list[Any]]]:
-    """Return the title and the data of each panel."""
+def _groups(result: Result) -> list[tuple[str, Draw]]:
+    """Return the title of each panel, and what draws it."""
     if result.scaling:
-        return [(f"against {axis}", list(group)) for axis, group in groupby(result.scaling, key=lambda p: p.axis)]
+        axes = groupby(result.scaling, key=lambda point: point.axis)
+        return [(f"against {axis}", partial(_draw_curve, points=list(group))) for axis, group in axes]
     settings = groupby(result.rows, key=lambda row: (row.frames, row.batch))
-    return [(f"{frames} frames, batch {batch}", list(group)) for (frames, batch), group in settings]
+    panels: list[tuple[str, Draw]] = [
+        (f"{frames} frames, batch {batch}", partial(_draw_bars, rows=list(group)))
+        for (frames, batch), group in settings
+    ]
+    if result.timeline is not None:
+        panels.append(("from the file to the first token", partial(_draw_timeline, timeline=result.timeline)))
+    return panels
+
+
+def _draw_timeline(panel: Any, timeline: Timeline) -> None:
+    """Draw what ran when, and below it the halves alone and the least time of each kind of work."""
+    rows = {
+        name: [(start, end - start) for each, start, end in timeline.spans if each == name]
+        for name, *_ in timeline.spans
+    }
+    rows |= {f"{name} alone": [(0.0, timeline.parts[name].median_ms)] for name in ("decode", "model")}
+    rows |= {f"{name}, at best": [(0.0, least)] for name, least in timeline.light.milliseconds.items()}
+    for place, (name, spans) in enumerate(rows.items()):
+        colour = "C2" if name.endswith("at best") else "C1" if name.endswith("alone") else "C0"
+        panel.broken_barh(spans, (place - 0.4, 0.8), edgecolor="white", facecolor=colour)
+    panel.set_yticks(range(len(rows)), list(rows))
+    panel.invert_yaxis()
+    panel.set_xlabel("ms since the file was opened")
 
 
 def _draw_bars(panel: Any, rows: Sequence[MethodResult]) -> None:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from aviot.bench.plot import PART_TITLES, check_plot, draw_plot
-from aviot.bench.result import FIRST_TOKEN, OWN, MethodResult, Result, ScalingPoint
+from aviot.bench.result import FIRST_TOKEN, OWN, MethodResult, Result, ScalingPoint, Timeline, title_of
 from aviot.bench.timing import Measurement, Part
 from aviot.utils.files import check_output, explain_write_errors, write_durably
 from aviot.utils.printing import SafeConsole
@@ -23,6 +23,13 @@ NOTHING = "–"  # noqa: RUF001
 Cell = Callable[[Part | None], str]
 TIMES = "ms: median (slowest minus fastest)"
 MEMORY = "peak extra memory, MiB"
+BAR = 40  # columns of a timeline's bars
+WHOLES = {
+    "overlapped": "as a session does it, encoding while decoding",
+    "in turn": "one part after the other",
+    "decode": "decoding alone",
+    "model": "encoder, compression and prefill alone",
+}
 WRITE_ADVICE = "free some space, or name a file elsewhere"
 
 
@@ -72,6 +79,8 @@ def print_report(result: Result, console: Console) -> None:
         _print_refusals(rows, console)
     for axis, points in groupby(result.scaling, key=lambda point: point.axis):
         console.print(_scaling_table(axis, list(points)))
+    if result.timeline is not None:
+        _print_timeline(result.timeline, console)
     for note in result.notes:
         console.print(note, markup=False, highlight=False)
     if result.machine["device"] == "cpu":
@@ -82,6 +91,39 @@ def _print_refusals(rows: Sequence[MethodResult], console: Console) -> None:
     for row in rows:
         if row.refusal:
             console.print(f"{row.method}, ratio {row.ratio:g}: {row.refusal}", markup=False, highlight=False)
+
+
+def _print_timeline(timeline: Timeline, console: Console) -> None:
+    """Print the bars of one run, the times of the whole and its halves, and what would be the least."""
+    about = f"{timeline.frames} of {timeline.pictures:,} pictures, {title_of(timeline.method)} at {timeline.ratio:g}"
+    lines = [f"from {timeline.source} to the first token: {about}", *_bars(timeline), ""]
+    lines += [f"{WHOLES[name]}: {_time(part).replace(chr(10), ' ')} ms" for name, part in timeline.parts.items()]
+    over = timeline.parts["overlapped"].median_ms / timeline.limit_ms
+    lines.append(f"overlapped takes {over:.2f} times the larger half, {_digits(timeline.limit_ms)} ms")
+    light, decode = timeline.light, timeline.parts["decode"].median_ms / 1000
+    lines.append(f"decoding went through {timeline.pictures / decode:,.0f} pictures of the file a second")
+    rates = f"{light.operations_per_second / 1e9:,.0f} GFLOP/s and {light.bytes_per_second / 1e9:,.0f} GB/s"
+    lines.append(f"at this machine's best, {rates}:")
+    work = {name: f"{count / 1e9:,.2f} GFLOP" for name, count in light.operations.items()}
+    lines += [
+        f"  {name}: {_digits(least)} ms ({work.get(name, f'{light.weight_bytes / 1e6:,.2f} MB')})"
+        for name, least in light.milliseconds.items()
+    ]
+    for line in lines:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _bars(timeline: Timeline) -> Iterator[str]:
+    """Yield a bar per part, with all of its spans."""
+    whole = max(end for _, _, end in timeline.spans)
+    for name in dict.fromkeys(name for name, _, _ in timeline.spans):
+        spans = [(start, end) for each, start, end in timeline.spans if each == name]
+        bar = [" "] * BAR
+        for start, end in spans:
+            first = min(BAR - 1, int(BAR * start / whole))
+            last = max(first + 1, round(BAR * end / whole))
+            bar[first:last] = "#" * (last - first)
+        yield f"{name:9}{''.join(bar)} {_digits(spans[0][0])} to {_digits(spans[-1][1])} ms"
 
 
 def _preamble(result: Result) -> Iterator[str]:

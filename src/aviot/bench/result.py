@@ -68,6 +68,46 @@ class Decoding:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SpeedOfLight:
+    """The work of the way to the first token, and how fast the machine is at each kind of it.
+
+    Operations are products, convolutions and attention, their rate that of a large product. The weights are read at
+    least once, at the rate of a large copy. Caches and features are not counted, so this is a lower bound.
+    """
+
+    operations: dict[str, int]
+    operations_per_second: float
+    weight_bytes: int
+    bytes_per_second: float
+
+    @property
+    def milliseconds(self) -> dict[str, float]:
+        """The least time of each kind of work."""
+        times = {name: 1000 * count / self.operations_per_second for name, count in self.operations.items()}
+        return times | {"read the weights": 1000 * self.weight_bytes / self.bytes_per_second}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timeline:
+    """From a file to the first token: times of the whole and of its halves alone, and what ran when.
+
+    Parts are "overlapped", as a session does it, "in turn", "decode" alone and the "model" alone: encoder, compression
+    and prefill of a video that was read before. Spans are name, start and end in milliseconds of one overlapped run.
+    `limit_ms` is the larger half: no order of the same work is faster.
+    """
+
+    source: str
+    frames: int
+    pictures: int  # in the file
+    method: str
+    ratio: float
+    parts: dict[str, Measurement]
+    spans: tuple[tuple[str, float, float], ...]
+    limit_ms: float
+    light: SpeedOfLight
+
+
+@dataclass(frozen=True, kw_only=True)
 class Result:
     """The measurements of one run, and the machine and versions that it ran on."""
 
@@ -85,6 +125,7 @@ class Result:
     decoding: tuple[Decoding, ...] = ()
     rows: tuple[MethodResult, ...] = ()
     scaling: tuple[ScalingPoint, ...] = ()
+    timeline: Timeline | None = None
     notes: tuple[str, ...] = field(default=())
 
 

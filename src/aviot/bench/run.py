@@ -7,16 +7,17 @@ from typing import Any
 
 import torch
 
+from aviot import methods
 from aviot.bench.check import ODD, Checked, check_compressor
 from aviot.bench.compressor import Setup, fresh_compressor, measure_alone, measure_scaling
 from aviot.bench.methods import measure_methods
-from aviot.bench.result import Result, explain_slowdowns
+from aviot.bench.result import Result, Timeline, explain_slowdowns
 from aviot.bench.sizes import FAMILY_SIZES, SIZES, Size, check_settings
 from aviot.bench.timing import CPU, copy_bandwidth
 from aviot.budget import Budget
 from aviot.engine.base import Report
 from aviot.methods.aviot import Compressor
-from aviot.methods.registry import check_name
+from aviot.methods.registry import DEFAULT, check_name
 from aviot.utils.machine import command_line, commit, machine, versions
 
 
@@ -159,7 +160,24 @@ def _run_model(options: Options, report: Report) -> Result:
     rows, notes = measure_model(lm, setup, options, report)
     size = options.size_name if options.model is None else None
     notes += explain_slowdowns(rows, size=size, device=options.device.type)
-    return _result(options, setup, checks, about, decoding=decoding, rows=rows, notes=notes)
+    timeline, refusal = _timeline(lm, options, setup, report)
+    found = {"decoding": decoding, "rows": rows, "timeline": timeline, "notes": notes + refusal}
+    return _result(options, setup, checks, about, **found)
+
+
+def _timeline(lm: Any, options: Options, setup: Setup, report: Report) -> tuple[Timeline | None, tuple[str, ...]]:
+    """Measure the way from the video to the first token with the first method and ratio, or say why there is none."""
+    from aviot.bench.timeline import measure_timeline
+
+    if options.video is None:
+        return None, ()
+    method = next((name for name in options.methods if methods.get(name).compresses), DEFAULT)
+    report(f"{options.frames[0]} frames, from the file to the first token: {method}")
+    ratio, frames = options.ratios[0], options.frames[0]
+    try:
+        return measure_timeline(lm, options.video, setup, method=method, ratio=ratio, frames=frames), ()
+    except ValueError as error:
+        return None, (f"no timeline from the file to the first token: {error}",)
 
 
 def _prepare(
