@@ -33,15 +33,15 @@ def geometry(x: Float[Tensor, "T S D"], question: Float[Tensor, "D"] | None) -> 
         s_i = sqrt(G_ii)    d_ij^2 = G_ii + G_jj - 2 G_ij    delta_i = min(s_i, min over j before i of d_ij)
         rho_i = cos(x_i - m, q)
 
-    Features are read twice: for the means, and frame by frame for the products.
+    Features are read twice: for the means, and frame by frame for the products. Nothing here has a gradient.
     """
-    dtype = working_dtype(x.dtype)
+    x, dtype = x.detach(), working_dtype(x.dtype)
     means = x.mean(1, dtype=dtype)
     offsets = means - means.mean(0)
     unit = None if question is None else torch.nn.functional.normalize(question.to(x.device, dtype), dim=0)
     step = max(1, ELEMENTS // (x.shape[1] * max(x.shape[1:])))
     parts = [
-        _frames(some - mean[:, None], offset, unit)  # one launch: the difference has the means' type
+        _frames(some, mean, offset, unit)
         for some, mean, offset in zip(x.split(step), means.split(step), offsets.split(step), strict=True)
     ]
     to_mean, to_nearest, cosine = (torch.cat(values) for values in zip(*parts, strict=True))
@@ -49,24 +49,34 @@ def geometry(x: Float[Tensor, "T S D"], question: Float[Tensor, "D"] | None) -> 
 
 
 def _frames(
-    c: Float[Tensor, "F S D"], offset: Float[Tensor, "F D"], unit: Float[Tensor, "D"] | None
+    x: Float[Tensor, "F S D"],
+    means: Float[Tensor, "F D"],
+    offsets: Float[Tensor, "F D"],
+    unit: Float[Tensor, "D"] | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Measure some frames: `c` are tokens less their frame's mean, `offset` frame means less the video's."""
-    gram = torch.bmm(c, c.mT)
-    squares = gram.diagonal(dim1=1, dim2=2).clone()
-    apart = gram.mul_(-2).add_(squares[:, :, None]).add_(squares[:, None, :]).clamp_(min=0)
-    apart.masked_fill_(~comes_before(squares), torch.inf)
-    nearest = apart.amin(2).minimum(squares)
+    """Measure some frames, whose means lie `offsets` from the video's.
+
+    The question and a frame's offset stand below its centred tokens, so that one product has all that is needed.
+    """
+    frames, size, width = x.shape
+    rows = means.new_empty(frames, size if unit is None else size + 2, width)
+    torch.sub(x, means[:, None], out=rows[:, :size])
+    if unit is not None:
+        rows[:, size], rows[:, size + 1] = unit, offsets
+    products = torch.bmm(rows, rows.mT)
+    squares = products.diagonal(dim1=1, dim2=2)[:, :size].clone()
+    mine, other = squares[:, :, None], squares[:, None, :]
+    apart = torch.add(mine, products[:, :size, :size], alpha=-2).add_(other)
+    nearest = apart.masked_fill_(does_not_come_before(squares), torch.inf).amin(2).clamp_(min=0).minimum(squares)
     if unit is None:
         return squares.sqrt(), nearest.sqrt(), squares
-    along = torch.bmm(c, torch.stack((unit.expand_as(offset), offset), 2))  # [F,S,2]
-    dot = along[..., 0] + (offset @ unit)[:, None]
-    lengths = squares + 2 * along[..., 1] + offset.square().sum(1)[:, None]
-    return squares.sqrt(), nearest.sqrt(), dot / lengths.clamp_min(torch.finfo(c.dtype).tiny).sqrt()
+    dot = products[:, :size, size] + products[:, size, size + 1, None]
+    lengths = squares + 2 * products[:, :size, size + 1] + products[:, size + 1, size + 1, None]
+    return squares.sqrt(), nearest.sqrt(), dot / lengths.clamp_min(torch.finfo(rows.dtype).tiny).sqrt()
 
 
-def comes_before(squares: Float[Tensor, "F S"]) -> Bool[Tensor, "F S S"]:
-    """Return at [t,i,j] whether token j of frame t comes before token i."""
+def does_not_come_before(squares: Float[Tensor, "F S"]) -> Bool[Tensor, "F S S"]:
+    """Return at [t,i,j] whether token j of frame t does not come before token i."""
     mine, other = squares[:, :, None], squares[:, None, :]
     place = torch.arange(squares.shape[1], device=squares.device)
-    return (other > mine) | ((other == mine) & (place < place[:, None]))
+    return torch.where(place < place[:, None], other < mine, other <= mine)
