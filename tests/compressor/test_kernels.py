@@ -23,7 +23,7 @@ from aviot.methods.aviot.regions import Partition, descriptors
 from aviot.methods.aviot.segments import Layout, Segments
 from aviot.methods.aviot.stage import Conditioning, StageModules, partitions_of, solve_levels
 
-pytestmark = pytest.mark.usefixtures("poisoned")
+pytestmark = [pytest.mark.usefixtures("poisoned"), pytest.mark.untraced]
 
 NESTING = ((1, 1), (1, 2), (3, 4))
 CROSSING = ((1, 1), (2, 2), (3, 5))

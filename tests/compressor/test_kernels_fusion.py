@@ -14,7 +14,7 @@ from aviot.methods.aviot.kernels.gram import GramMatrices
 from aviot.methods.aviot.regions import Partition
 from aviot.methods.aviot.segments import Layout, Segments
 
-pytestmark = pytest.mark.usefixtures("poisoned", "bf16_products")
+pytestmark = [pytest.mark.usefixtures("poisoned", "bf16_products"), pytest.mark.untraced]
 
 PARTITIONS = (Partition((1, 3), (1, 1)), Partition((1, 3), (1, 2)), Partition((1, 3), (1, 3)))
 REGIONS, PATCHES = 6, 3

@@ -16,7 +16,7 @@ from aviot.methods.aviot.regions import Partition
 from aviot.methods.aviot.segments import Layout, Segments
 from aviot.ot import plogp
 
-pytestmark = pytest.mark.usefixtures("poisoned")
+pytestmark = [pytest.mark.usefixtures("poisoned"), pytest.mark.untraced]
 
 CONFIG = ObjectiveConfig()
 GRID = (3, 4)

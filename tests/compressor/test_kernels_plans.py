@@ -11,7 +11,7 @@ from aviot.methods.aviot.level import finish, start_rows, transport
 from aviot.methods.aviot.segments import Layout, Segments
 from aviot.methods.aviot.stage import partitions_of
 
-pytestmark = pytest.mark.usefixtures("poisoned")
+pytestmark = [pytest.mark.usefixtures("poisoned"), pytest.mark.untraced]
 
 SPREAD = Layout(Segments(11, 3), 7, torch.tensor([[4, 1, 2], [1, 3, 3]], device=DEVICE))  # of 4, 4 and 3 sources
 LONG = Layout(Segments(19, 1), 17, torch.tensor([[17]], device=DEVICE))  # more than one tile of either

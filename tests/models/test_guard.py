@@ -20,6 +20,8 @@ from aviot.methods.inside import TwoStage
 from aviot.methods.peers.fastv import FastV
 from aviot.models import AviotForConditionalGeneration, AviotProcessor
 
+pytestmark = pytest.mark.untraced  # every method from end to end, many times; others count their lines
+
 WHOLE_FRAMES = [name for name in names() if isinstance(get(name), FrameMethod) or name == "none"]  # take no session
 OTHERS = [name for name in names() if name not in WHOLE_FRAMES]
 DEEP = [name for name in names() if name == "fastv" or name.endswith("-full")]  # act in layers that it does not have

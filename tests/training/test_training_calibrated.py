@@ -85,6 +85,7 @@ def test_resuming_is_exact(calibrated, tmp_path):
     assert_same(resumed_from_half(last, chosen, tmp_path / "again"), last)
 
 
+@pytest.mark.slow
 def test_resuming_with_adapters_is_exact(made, tmp_path):
     """Where weights come from the base model, the threshold still comes from the checkpoint."""
     chosen = config(made, output=str(tmp_path / "lora"), lora={"rank": 2}, **CHANGES)

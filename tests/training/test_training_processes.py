@@ -38,7 +38,7 @@ def held_out_losses(made, name):
     return [line["held_out_loss"] for line in history if "held_out_loss" in line]
 
 
-@pytest.mark.parametrize("micro_batch", [2, 4])
+@pytest.mark.parametrize("micro_batch", [pytest.param(2, marks=pytest.mark.slow), 4])
 def test_micro_batches(made, micro_batch):
     losses = one_process(made)
     assert len(losses) == STEPS
@@ -59,6 +59,7 @@ def test_sharding_with_one_process_is_rejected(made):
         train(config(made, output=str(made / "lonely"), **PARALLELISM["fsdp2"]))
 
 
+@pytest.mark.slow
 def test_two_processes_in_bfloat16(made):
     """Started by torchrun: losses are float32, and those of FSDP2 in bfloat16 agree with those of replicas."""
     changes = {"optimization": CHOSEN | {"steps": 2}, "precision": "bf16"}

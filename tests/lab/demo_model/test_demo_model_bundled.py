@@ -65,9 +65,15 @@ def test_the_documents_report_is_of_it():
 
 
 @pytest.mark.untraced  # encodes hundreds of frames
-@pytest.mark.parametrize("scenes", [SCENES, pytest.param(MORE_SCENES, marks=pytest.mark.slow)])
-@MODELS
-def test_most_questions_about_new_combinations_are_answered_right(folder, curriculum, scenes):
+@pytest.mark.parametrize(
+    ("folder", "scenes"),
+    [
+        (embedded_model(), SCENES),
+        pytest.param(embedded_model(), MORE_SCENES, marks=pytest.mark.slow),
+        pytest.param(yardstick_folder(), MORE_SCENES, marks=pytest.mark.slow),
+    ],
+)
+def test_most_questions_about_new_combinations_are_answered_right(folder, scenes):
     """Of short videos, left as they are; guessing would be right about one time in three."""
     model = AviotForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
     tokenizer = AviotProcessor.from_pretrained(folder).tokenizer

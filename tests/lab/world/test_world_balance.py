@@ -13,6 +13,7 @@ from aviot_lab.world.balance import frame_features, held_out_score, word_feature
 
 LIMIT = 3.5  # standard deviations of guessing: one run in four thousand is above by chance, and runs are repeatable
 TEMPORAL = [family for family in FAMILIES if FAMILIES[family].temporal]
+SPLITS = [pytest.param("train", marks=pytest.mark.slow), "test"]
 
 
 @cache
@@ -50,7 +51,7 @@ def test_letters_are_uniform(pool):
         assert all(abs(number - mean) < 4 * mean**0.5 for number in letters.values())
 
 
-@pytest.mark.parametrize("split", ["train", "test"])
+@pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_blind_learner_guesses(family, split):
     _, questions = asked(split, family)
@@ -70,7 +71,7 @@ def test_the_same_learner_finds_an_answer_in_the_words(family):
     assert held_out_score(word_features([question.text for question in answered]), answered).excess > LIMIT
 
 
-@pytest.mark.parametrize("split", ["train", "test"])
+@pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("family", TEMPORAL)
 def test_one_frame_does_not_help(family, split):
     scenes, questions = asked(split, family)
