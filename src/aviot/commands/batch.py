@@ -11,6 +11,7 @@ import typer
 
 from aviot.commands.model import ModelChoice
 from aviot.commands.options import (
+    Base,
     BudgetText,
     Device,
     DeviceMap,
@@ -65,6 +66,7 @@ def batch(
     questions: Questions,
     output: Output,
     model: Model = None,
+    base: Base = None,
     ratio: ModelRatio = None,
     keep: Keep = None,
     budget: BudgetText = None,
@@ -115,6 +117,7 @@ def batch(
             quantize=quantize,
             download=download,
             revision=revision,
+            base=base,
         )
         if find_spec("ray") is None:
             raise ModuleNotFoundError("no module named 'ray'", name="ray")
@@ -137,6 +140,7 @@ def batch(
             together=together,
             limits=ReadLimits(seconds=read_timeout),
             loading=chosen.options,
+            base=base,
             device=device,
             workers=workers,
             address=address,

@@ -13,6 +13,7 @@ import typer
 from aviot.commands.model import DEMO_MODEL_ANSWERS, ModelChoice
 from aviot.commands.options import (
     METHODS,
+    Base,
     Device,
     DeviceMap,
     Download,
@@ -97,6 +98,7 @@ JudgeKey = Annotated[str | None, typer.Option(help="Environment variable with th
 def evaluate(
     items: Items = None,
     model: Model = None,
+    base: Base = None,
     ratio: Ratios = [],  # noqa: B006
     budget: Budgets = [],  # noqa: B006
     method: Methods = [],  # noqa: B006
@@ -168,6 +170,7 @@ def evaluate(
             quantize=quantize,
             download=download,
             revision=revision,
+            base=base,
         )
         instructed = choice_instruction is not None or open_instruction is not None
         if verify is not None:
@@ -234,6 +237,7 @@ def evaluate(
             limits=ReadLimits(seconds=read_timeout),
             judge=_endpoint(judge, judge_model, judge_key, judge_timeout, judge_attempts),
             loading=chosen.options,
+            base=base,
         )
         if suite is None:
             _check_items(config)
@@ -358,9 +362,12 @@ def _verify(
     from aviot.evaluation.verify import verify as verify_run
     from aviot.utils.machine import process_device
 
-    config, place = recorded_config(run, items=items, model=model, videos=videos), process_device(chosen.device)
+    config = recorded_config(run, items=items, model=model, videos=videos, base=chosen.base)
+    place = process_device(chosen.device)
     recorded = replace(chosen.options, dtype=config.loading.dtype, quantization=config.loading.quantization)
-    load = partial(replace(chosen, name=config.model, options=recorded).load, _silent, device=str(place))
+    load = partial(
+        replace(chosen, name=config.model, base=config.base, options=recorded).load, _silent, device=str(place)
+    )
     with hints({UnfinishedRunError: "--resume"}):
         found = verify_run(config, load, place, **how)
     if as_json:

@@ -77,6 +77,7 @@ class WorkerPlan:
     sampling: dict[str, Any] = field(default_factory=dict)
     limits: dict[str, Any] = field(default_factory=dict)
     loading: dict[str, Any] = field(default_factory=dict)
+    base: str | None = None
 
     @classmethod
     def of(cls, config: CorpusConfig, device: str) -> "WorkerPlan":
@@ -90,6 +91,7 @@ class WorkerPlan:
             sampling=dict(config.sampling),
             limits=asdict(config.limits),
             loading=asdict(config.loading),
+            base=None if config.base is None else str(config.base.absolute()),
         )
 
 
@@ -111,6 +113,7 @@ class Worker:
         options = LoadOptions(**plan.loading)
         lm = VideoLM.from_pretrained(
             plan.model,
+            base=plan.base,
             device=plan.device,
             dtype=options.dtype,
             device_map=options.device_map,

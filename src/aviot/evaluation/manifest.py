@@ -69,7 +69,7 @@ IDENTITY_SCHEMA: Mapping[str, Schema] = {
 MANIFEST_SCHEMA: Mapping[str, Schema] = {
     "identity": IDENTITY_SCHEMA,
     "judge": or_none(matches({"model": is_text, "system": is_text, "user": is_text})),
-    "places": {"items": is_text, "model": is_text, "videos": or_none(is_text)},
+    "places": {"items": is_text, "model": is_text, "videos": or_none(is_text), "base?": is_text},
     "starts": list_of(matches({})),
 }
 """Schema of the parts of a manifest that are read."""
@@ -168,11 +168,17 @@ def record_start(
         "format": FORMAT,
         "identity": dict(identity),
         "judge": _judge(run, judge, config.judge),
-        "places": {name: _absolute(getattr(config, name)) for name in ("items", "model", "videos")},
+        "places": _places(config),
         "starts": starts,
     }
     write_durably(run / FILE, json_text(manifest, indent=2).encode() + b"\n")
     return added
+
+
+def _places(config: EvaluationConfig) -> dict[str, str | None]:
+    """Return where the parts of a run are; that of an adapter's base only if it is not the recorded one."""
+    names = ("items", "model", "videos") if config.base is None else ("items", "model", "videos", "base")
+    return {name: _absolute(getattr(config, name)) for name in names}
 
 
 def read_manifest(run: Path) -> dict[str, Any]:
