@@ -10,29 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from aviot.commands.expand import expand_groups
+from aviot.commands.groups import InstructionOptions, ModelOptions, SamplingOptions
 from aviot.commands.model import DEMO_MODEL_ANSWERS, ModelChoice
-from aviot.commands.options import (
-    METHODS,
-    Base,
-    Device,
-    DeviceMap,
-    Download,
-    Dtype,
-    Fps,
-    Frames,
-    Json,
-    MaxFrames,
-    Model,
-    Quantize,
-    ReadTimeout,
-    Revision,
-    SourceFps,
-)
+from aviot.commands.options import METHODS, Json
 from aviot.commands.terminal import hints, mistakes, refuse, say
 from aviot.methods.registry import DEFAULT
 from aviot.utils.launcher import World
 from aviot.utils.printing import SafeConsole
-from aviot.video.checks import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from aviot.evaluation.config import EvaluationConfig
@@ -95,10 +80,11 @@ JudgeUrl = Annotated[
 JudgeKey = Annotated[str | None, typer.Option(help="Environment variable with the judge's API key. Default: no key.")]
 
 
+@expand_groups
 def evaluate(
     items: Items = None,
-    model: Model = None,
-    base: Base = None,
+    *,
+    model: ModelOptions,
     ratio: Ratios = [],  # noqa: B006
     budget: Budgets = [],  # noqa: B006
     method: Methods = [],  # noqa: B006
@@ -120,35 +106,14 @@ def evaluate(
     split: Annotated[str | None, typer.Option(help="Split of a dataset folder. Default: its only one.")] = None,
     batch: Annotated[int, typer.Option(help="Number of questions about a video per batch.")] = 1,
     max_new_tokens: MaxNewTokens = None,
-    choice_instruction: Annotated[
-        str | None,
-        typer.Option(
-            help="Instruction appended after the options; pass '' for none. Default: to answer with the letter."
-        ),
-    ] = None,
-    open_instruction: Annotated[
-        str | None,
-        typer.Option(
-            help="Instruction appended after a question without options; pass '' for none. Default: to be brief."
-        ),
-    ] = None,
+    instructions: InstructionOptions,
     judge: JudgeUrl = None,
     judge_model: Annotated[str, typer.Option(help="Name of the judge's model.")] = "gpt-4o",
     judge_key: JudgeKey = None,
     judge_timeout: Annotated[float, typer.Option(help="Time limit of one reply of the judge, in seconds.")] = 60.0,
     judge_attempts: Annotated[int, typer.Option(help="Most attempts to get a verdict.")] = 6,
-    fps: Fps = None,
-    max_frames: MaxFrames = None,
-    frames: Frames = None,
-    source_fps: SourceFps = None,
-    read_timeout: ReadTimeout = DEFAULT_LIMITS.seconds,
+    sampling: SamplingOptions,
     seed: Annotated[int, typer.Option(help="Seed of the sample of --verify.")] = 0,
-    device: Device = "auto",
-    dtype: Dtype = "auto",
-    device_map: DeviceMap = None,
-    quantize: Quantize = None,
-    download: Download = False,
-    revision: Revision = None,
     as_json: Json = False,
 ) -> None:
     """Score your own items at several ratios and with several methods; each video is encoded once.
@@ -162,17 +127,8 @@ def evaluate(
     """
     with mistakes():
         first = World.here().rank == 0
-        chosen = ModelChoice.of(
-            model,
-            device,
-            dtype=dtype,
-            device_map=device_map,
-            quantize=quantize,
-            download=download,
-            revision=revision,
-            base=base,
-        )
-        instructed = choice_instruction is not None or open_instruction is not None
+        chosen = model.choice()
+        instructed = bool(instructions.given)
         if verify is not None:
             unused = {
                 "ratio": ratio,
@@ -189,11 +145,13 @@ def evaluate(
                 "max-new-tokens": max_new_tokens,
                 "instruction": instructed,
                 "judge": judge,
-                "sampling": any(value is not None for value in (fps, max_frames, frames, source_fps)),
+                "sampling": sampling.given,
             }
             _refuse_unused("--verify repeats a run's own questions with its own settings", unused)
-            _refuse_unused("--verify loads the model as the run did", {"dtype": dtype != "auto", "quantize": quantize})
-            folder = None if model is None else chosen.folder
+            _refuse_unused(
+                "--verify loads the model as the run did", {"dtype": model.dtype != "auto", "quantize": model.quantize}
+            )
+            folder = None if model.model is None else chosen.folder
             _verify(verify, items, folder, videos, chosen, sample=sample, seed=seed, as_json=as_json)
             return
         if items is None:
@@ -212,11 +170,8 @@ def evaluate(
             _refuse_unused("--benchmark uses the benchmark's own split and instruction", unused)
         from aviot.budget import parse_budget
         from aviot.evaluation.config import EvaluationConfig
-        from aviot.evaluation.item import Instructions
         from aviot.request import MAX_NEW_TOKENS
-        from aviot.video.checks import ReadLimits
 
-        given = {"choice": choice_instruction, "open": open_instruction}
         config = EvaluationConfig(
             items=items,
             model=chosen.folder,
@@ -226,22 +181,22 @@ def evaluate(
             ratios=tuple(ratio),
             budgets=tuple(map(parse_budget, budget)),
             methods=tuple(method) or (DEFAULT,),
-            sampling={"fps": fps, "max_frames": max_frames, "frames": frames, "source_fps": source_fps},
-            instructions=Instructions(**{name: text for name, text in given.items() if text is not None}),
+            sampling=sampling.given,
+            instructions=instructions.instructions(),
             max_new_tokens=MAX_NEW_TOKENS if max_new_tokens is None else max_new_tokens,
             batch=batch,
             benchmark=benchmark,
             seed=seed,
             limit=limit,
             by=tuple(dict.fromkeys(by)),
-            limits=ReadLimits(seconds=read_timeout),
+            limits=sampling.limits,
             judge=_endpoint(judge, judge_model, judge_key, judge_timeout, judge_attempts),
             loading=chosen.options,
-            base=base,
+            base=model.base,
         )
         if suite is None:
             _check_items(config)
-        if model is None:
+        if model.model is None:
             say(DEMO_MODEL_ANSWERS)
             chosen = replace(chosen, name=chosen.folder)
         if suite is not None:
