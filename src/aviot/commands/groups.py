@@ -109,6 +109,7 @@ class SamplingOptions:
     max_frames: MaxFrames = None
     frames: Frames = None
     source_fps: SourceFps = None
+    sampling_mode: SamplingModeOption = "times"
     read_timeout: ReadTimeout = DEFAULT_LIMITS.seconds
 
     @property
@@ -119,15 +120,15 @@ class SamplingOptions:
     @property
     def given(self) -> dict[str, Any]:
         """The sampling that was chosen, as arguments of `read_video`; the rest is the checkpoint's own."""
-        chosen = {name: getattr(self, name) for name in ("fps", "max_frames", "frames", "source_fps")}
-        return {name: value for name, value in chosen.items() if value is not None}
+        from aviot.request import given_sampling
+
+        return given_sampling(self)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingOptions(SamplingOptions):
     """The frames of a video that are read in this process, how, and the time that it may take."""
 
-    sampling_mode: SamplingModeOption = "times"
     decoder: DecoderOption = "auto"
 
     @property

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 import torch
 
@@ -38,6 +38,7 @@ from aviot.evaluation.schema import (
 from aviot.utils.files import write_durably
 from aviot.utils.machine import command_line, commit, machine, versions
 from aviot.utils.printing import json_text
+from aviot.video.sampling import SamplingMode
 
 FORMAT = 1
 FILE = "manifest.json"
@@ -49,6 +50,10 @@ MAX_JSON_BYTES = 2**26
 MAX_VALUE = 120  # characters of a value in a message
 
 
+SAMPLING_SCHEMA: Mapping[str, Schema] = {
+    **{f"{name}?": or_none(is_nonnegative) for name in ("fps", "max_frames", "image_size", "frames", "source_fps")},
+    "sampling?": lambda value: value in get_args(SamplingMode),
+}
 IDENTITY_SCHEMA: Mapping[str, Schema] = {
     "items": {
         "sha256": is_text,
@@ -61,7 +66,7 @@ IDENTITY_SCHEMA: Mapping[str, Schema] = {
     "settings": list_of(
         matches({"method": is_text, "ratio": or_none(is_nonnegative), "other?": is_text}, allow_extra=False)
     ),
-    "sampling": mapping_of(or_none(is_nonnegative), "fps", "max_frames", "image_size", "frames", "source_fps"),
+    "sampling": matches(SAMPLING_SCHEMA, allow_extra=False),
     "prompt": {"instructions": mapping_of(is_text, *(field.name for field in fields(Instructions)))},
     "generation": {"max_new_tokens": is_count, "batch": is_count, "dtype?": is_text, "quantization?": is_text},
     "seed": is_count,
