@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -71,13 +71,40 @@ Benchmark = Annotated[
         "Default: ITEMS are your own."
     ),
 ]
-JudgeUrl = Annotated[
-    str | None,
-    typer.Option(
-        help="Base URL, up to /v1, of an OpenAI-compatible server that judges open answers. Default: no judge."
-    ),
-]
-JudgeKey = Annotated[str | None, typer.Option(help="Environment variable with the judge's API key. Default: no key.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeOptions:
+    """A judge of open answers, and how patiently it is asked."""
+
+    judge: Annotated[
+        str | None,
+        typer.Option(
+            help="Base URL, up to /v1, of an OpenAI-compatible server that judges open answers. Default: no judge."
+        ),
+    ] = None
+    judge_model: Annotated[str, typer.Option(help="Name of the judge's model.")] = "gpt-4o"
+    judge_key: Annotated[
+        str | None, typer.Option(help="Environment variable with the judge's API key. Default: no key.")
+    ] = None
+    judge_timeout: Annotated[float, typer.Option(help="Time limit of one reply of the judge, in seconds.")] = 60.0
+    judge_attempts: Annotated[int, typer.Option(help="Most attempts to get a verdict.")] = 6
+
+    def endpoint(self) -> "Endpoint | None":
+        """Return the judge's server; None without a judge."""
+        from aviot.evaluation.endpoint import Endpoint
+
+        if self.judge is None:
+            return None
+        if not self.judge_model.strip():
+            raise ValueError("--judge-model must name the judge's model, got an empty name")
+        return Endpoint(
+            url=self.judge,
+            model=self.judge_model,
+            key_variable=self.judge_key,
+            timeout=self.judge_timeout,
+            attempts=self.judge_attempts,
+        )
 
 
 @expand_groups
@@ -107,11 +134,7 @@ def evaluate(
     batch: Annotated[int, typer.Option(help="Number of questions about a video per batch.")] = 1,
     max_new_tokens: MaxNewTokens = None,
     instructions: InstructionOptions,
-    judge: JudgeUrl = None,
-    judge_model: Annotated[str, typer.Option(help="Name of the judge's model.")] = "gpt-4o",
-    judge_key: JudgeKey = None,
-    judge_timeout: Annotated[float, typer.Option(help="Time limit of one reply of the judge, in seconds.")] = 60.0,
-    judge_attempts: Annotated[int, typer.Option(help="Most attempts to get a verdict.")] = 6,
+    judge: JudgeOptions,
     sampling: SamplingOptions,
     seed: Annotated[int, typer.Option(help="Seed of the sample of --verify.")] = 0,
     as_json: Json = False,
@@ -144,7 +167,7 @@ def evaluate(
                 "batch": batch != 1,
                 "max-new-tokens": max_new_tokens,
                 "instruction": instructed,
-                "judge": judge,
+                "judge": judge.judge,
                 "sampling": sampling.given,
             }
             _refuse_unused("--verify repeats a run's own questions with its own settings", unused)
@@ -190,7 +213,7 @@ def evaluate(
             limit=limit,
             by=tuple(dict.fromkeys(by)),
             limits=sampling.limits,
-            judge=_endpoint(judge, judge_model, judge_key, judge_timeout, judge_attempts),
+            judge=judge.endpoint(),
             loading=chosen.options,
             base=model.base,
         )
@@ -214,16 +237,6 @@ def _check_items(config: "EvaluationConfig") -> None:
     with hints({SplitError: "--split"}):
         items = read_questions(config)
     check_columns(items.items[: config.limit], config.by)
-
-
-def _endpoint(url: str | None, model: str, key: str | None, timeout: float, attempts: int) -> "Endpoint | None":
-    from aviot.evaluation.endpoint import Endpoint
-
-    if url is None:
-        return None
-    if not model.strip():
-        raise ValueError("--judge-model must name the judge's model, got an empty name")
-    return Endpoint(url=url, model=model, key_variable=key, timeout=timeout, attempts=attempts)
 
 
 def _evaluate(

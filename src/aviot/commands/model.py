@@ -4,7 +4,7 @@ import gc
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -124,9 +124,7 @@ class ModelChoice:
             return VideoLM.from_pretrained(
                 folder,
                 device=str(place),
-                dtype=self.options.dtype,
-                device_map=self.options.device_map,
-                quantization=self.options.quantization,
+                **asdict(self.options),
                 base=self.base,
                 compile_encoder=self.compile_encoder,
             )

@@ -28,6 +28,7 @@ EXPOSED = (
 def serve(
     *,
     model: ModelOptions,
+    compiled: Compile = False,
     name: Annotated[
         str | None,
         typer.Option(help="Name that clients give as model. Default: the folder's name.", show_default=False),
@@ -88,7 +89,6 @@ def serve(
         float, typer.Option(help="Seconds after which a stream that is neither fed nor asked ends.", metavar="SECONDS")
     ] = 600,
     read_timeout: ReadTimeout = DEFAULT_LIMITS.seconds,
-    compiled: Compile = False,
 ) -> None:
     """Answer questions about videos for clients of the OpenAI protocol.
 

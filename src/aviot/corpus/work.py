@@ -104,21 +104,12 @@ class Worker:
     def __init__(self, plan: WorkerPlan) -> None:
         from transformers.utils import logging
 
-        from aviot.backbones.loading import LoadOptions
         from aviot.budget import parse_budget
         from aviot.methods.registry import compresses
         from aviot.session import VideoLM
 
         logging.disable_progress_bar()
-        options = LoadOptions(**plan.loading)
-        lm = VideoLM.from_pretrained(
-            plan.model,
-            base=plan.base,
-            device=plan.device,
-            dtype=options.dtype,
-            device_map=options.device_map,
-            quantization=options.quantization,
-        )
+        lm = VideoLM.from_pretrained(plan.model, base=plan.base, device=plan.device, **plan.loading)
         lm.backbone.method(plan.method)  # refuses one that needs parts which this model does not have
         self._lm, self._plan, self._turn = lm, plan, threading.Lock()
         budget = lm.backbone.default_budget if plan.budget is None else parse_budget(plan.budget)
