@@ -66,9 +66,7 @@ class Request:
     @property
     def sampling(self) -> dict[str, Any]:
         """The sampling options that were given, as arguments of `read_video`."""
-        names = ("fps", "max_frames", "frames", "source_fps")
-        given = {name: value for name in names if (value := getattr(self, name)) is not None}
-        return given if self.sampling_mode == "times" else given | {"sampling": self.sampling_mode}
+        return given_sampling(self)
 
     @property
     def reading(self) -> dict[str, Any]:
@@ -79,6 +77,13 @@ class Request:
         if self.decoder != "auto":
             how["decoder"] = self.decoder
         return self.sampling | {"reader": partial(read_video, **how)}
+
+
+def given_sampling(options: Any) -> dict[str, Any]:
+    """Return the sampling that a request or the options of one have, without what is left to the checkpoint."""
+    names = ("fps", "max_frames", "frames", "source_fps")
+    given = {name: value for name in names if (value := getattr(options, name)) is not None}
+    return given if options.sampling_mode == "times" else given | {"sampling": options.sampling_mode}
 
 
 def check_sampling(chosen: Mapping[str, Any]) -> None:

@@ -9,7 +9,8 @@ import time
 
 import psutil
 import pytest
-from evaluation_sets import rows
+from clips import encode
+from evaluation_sets import rows, write_items
 from typer.testing import CliRunner
 
 from aviot.cli import app
@@ -75,3 +76,17 @@ def test_wrong_choices(made, tmp_path):
         done = CliRunner().invoke(app, [*words, *more])
         assert done.exit_code == 2
         assert said in " ".join(done.output.split())
+
+
+def test_videos_can_be_read_at_their_keyframes(made, tmp_path):
+    encode(tmp_path / "v.mp4", pictures=300, options={"g": "100", "bf": "3", "sc_threshold": "0"})
+    questions = write_items(tmp_path / "questions.jsonl", [{"video": "v.mp4", "question": "What?"}])
+    words = ["batch", str(questions), "-o", str(tmp_path / "a.jsonl"), "-m", str(made / "model"), "-r", "2"]
+    words += ["--frames", "4", "--max-new-tokens", "2", "--device", "cpu", "--sampling"]
+    done = CliRunner().invoke(app, [*words, "keyframes"])
+    assert done.exit_code == 0, done.output
+    (row,) = rows(tmp_path / "a.jsonl")
+    assert row["frames"] == 3  # of 4 sampled times in 12 seconds with a keyframe every 4
+    other = CliRunner().invoke(app, [*words, "times", "--resume"])
+    assert other.exit_code == 2
+    assert "sampling" in other.output

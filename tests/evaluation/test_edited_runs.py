@@ -272,6 +272,8 @@ def changed_manifest(out, place, value):
         ("identity.settings", [{"method": [], "ratio": 4}]),
         ("identity.sampling", {"fps": "2"}),
         ("identity.sampling", {"magic": 2}),
+        ("identity.sampling", {"fps": 2, "sampling": "magic"}),
+        ("identity.sampling", {"fps": 2, "sampling": 2}),
         ("identity.prompt", {}),
         ("identity.prompt.instructions", {"magic": "x"}),
         ("identity.generation.batch", "1"),

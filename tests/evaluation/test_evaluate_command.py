@@ -5,6 +5,7 @@ import re
 import shutil
 
 import pytest
+from clips import encode
 from evaluation_sets import OPTIONS, rows, write_items
 from test_judge import YES, Server, reply, says
 from typer.testing import CliRunner
@@ -201,3 +202,24 @@ def test_the_judge_of_a_run_may_not_change(made, whole, tmp_path):
         server.close()
     assert done.exit_code == 2
     assert "judged by one, not two" in done.stderr
+
+
+def test_videos_can_be_read_at_their_keyframes(made, tmp_path):
+    """Read 4 frames of 12 seconds with a keyframe every 4; the run records it, and is verified and resumed so."""
+    encode(tmp_path / "v.mp4", pictures=300, options={"g": "100", "bf": "3", "sc_threshold": "0"})
+    items = write_items(tmp_path / "items.jsonl", [{"video": "v.mp4", "question": "What?", "answer": "x"}])
+    words = (items, "-m", made / "model", "-r", "2", "--frames", "4", "--max-new-tokens", "2", "--out")
+    counts = {}
+    for mode in ("times", "keyframes"):
+        assert aviot(*words, tmp_path / mode, "--sampling", mode).exit_code == 0
+        (row,) = rows(tmp_path / mode / "results.jsonl")
+        counts[mode] = row["frames"]
+        done = aviot("--verify", tmp_path / mode, "--device", "cpu")
+        assert done.exit_code == 0, done.output
+    assert counts == {"times": 4, "keyframes": 3}
+    other = aviot(*words, tmp_path / "keyframes", "--resume")
+    assert other.exit_code == 2
+    assert "sampling.sampling was 'keyframes', is None" in other.stderr.replace("\n", " ")
+    refused = aviot("--verify", tmp_path / "times", "--sampling", "keyframes")
+    assert "leave out the options for sampling" in refused.stderr.replace("\n", " ")
+    assert "keyframes, got 'all'" in aviot(*words, tmp_path / "all", "--sampling", "all").stderr.replace("\n", " ")

@@ -17,7 +17,14 @@ from aviot.evaluation.benchmarks.definitions import BENCHMARKS, BY_NAME
 from aviot.evaluation.config import Setting
 from aviot.evaluation.fields import ItemError
 from aviot.evaluation.run import Prepared, read_results
-from aviot.evaluation.suite.comparison import BenchmarkScore, compare, paper_score, paper_sweep, paper_tables
+from aviot.evaluation.suite.comparison import (
+    BenchmarkScore,
+    compare,
+    paper_score,
+    paper_sweep,
+    paper_tables,
+    sampling_name,
+)
 from aviot.evaluation.suite.report import ModelMatch, NotRun, SuiteReport, as_markdown
 from aviot.evaluation.verify import recorded_config
 from aviot.utils.journal import JournalError
@@ -178,6 +185,15 @@ def test_figures_differences_and_intervals(ran):
     assert (broken["failed"], broken["score"]) == (1, 0.0)
     temporal = [(each["part"], each["counted"]) for each in report["lines"] if each["benchmark"] == "tempcompass"]
     assert temporal == [(None, 1), (None, 1), ("multi-choice", 1), ("multi-choice", 1), ("yes_no", 1), ("yes_no", 1)]
+
+
+@pytest.mark.parametrize(("sampling", "name"), [({"fps": 2.0, "max_frames": 224}, DENSE), ({"frames": 64}, FIXED)])
+def test_keyframes_are_not_the_papers_sampling(sampling, name):
+    assert sampling_name(sampling) == name
+    assert paper_score("videomme", name, Setting("aviot", 4.0)) is not None
+    keyframes = sampling_name(sampling | {"sampling": "keyframes"})
+    assert keyframes == f"{name},keyframes"
+    assert paper_score("videomme", keyframes, Setting("aviot", 4.0)) is None
 
 
 def test_runs_have_the_papers_sampling_and_the_benchmarks_prompts_and_verify(ran):

@@ -305,3 +305,63 @@ def test_the_commands_train_and_answer(folder, tmp_path):
     refused = CliRunner().invoke(app, [*words, "--base", str(folder / QWEN2)])
     assert refused.exit_code == 2
     assert "was trained for the family internvl" in refused.output.replace("\n", " ")
+
+
+@pytest.fixture
+def moved(run, tmp_path):
+    """An adapter whose recorded base is not there any more, the place where it is now, and questions."""
+    chosen, last = run
+    adapter, base = shutil.copytree(last, tmp_path / "adapter"), shutil.copytree(chosen.model, tmp_path / "elsewhere")
+    told = json.loads((adapter / "aviot_adapter.json").read_text())
+    told["base"]["path"] = str(tmp_path / "was-here")
+    (adapter / "aviot_adapter.json").write_text(json.dumps(told))
+    items = [{"video": "red.mp4", "question": "Which colour is it?", "options": ["red", "blue"], "answer": "A"}]
+    (tmp_path / "items.json").write_text(json.dumps(items))
+    return adapter, base
+
+
+def invoke(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def test_an_evaluation_names_a_base_that_has_moved(moved, folder, tmp_path):
+    adapter, base = moved
+    words = ["evaluate", tmp_path / "items.json", "--videos", folder / "set", "--model", adapter, "-r", "1.5"]
+    words += ["--max-new-tokens", "2", "--frames", "4"]
+    refused = invoke(*words, "-o", tmp_path / "refused")
+    assert refused.exit_code == 2
+    assert "name the folder of its base model (base)" in refused.output.replace("\n", " ")
+    done = invoke(*words, "-o", tmp_path / "run", "--base", base)
+    assert done.exit_code == 0, done.output
+    again = shutil.move(base, tmp_path / "again")
+    missing = invoke("evaluate", "--verify", tmp_path / "run", "--device", "cpu")
+    assert missing.exit_code == 2
+    assert str(base) in missing.output.replace("\n", "")
+    verified = invoke("evaluate", "--verify", tmp_path / "run", "--base", again, "--device", "cpu")
+    assert verified.exit_code == 0, verified.output
+    shutil.move(again, base)
+    assert invoke("evaluate", "--verify", tmp_path / "run", "--device", "cpu").exit_code == 0
+
+
+def test_a_batch_names_a_base_that_has_moved(moved, folder, tmp_path):
+    pytest.importorskip("ray", reason="Ray is not installed")
+    adapter, base = moved
+    out = tmp_path / "answers.jsonl"
+    words = ["batch", tmp_path / "items.json", "-o", out, "--videos", folder / "set", "--model", adapter, "-r", "1.5"]
+    done = invoke(*words, "--base", base, "--max-new-tokens", "2", "--frames", "4", "--device", "cpu")
+    assert done.exit_code == 0, done.output
+    assert "answer" in json.loads(out.read_text())
+
+
+def test_a_benchmark_names_a_base_that_has_moved(moved, tmp_path):
+    adapter, base = moved
+    words = ["bench", "--model", adapter, "--device", "cpu", "--frames", "4", "-r", "1.5", "--repeats", "1"]
+    refused = invoke(*words)
+    assert refused.exit_code == 2
+    assert "name the folder of its base model (base)" in refused.output.replace("\n", " ")
+    done = invoke(*words, "--base", base, "-o", tmp_path / "report.json")
+    assert done.exit_code == 0, done.output
+    assert json.loads((tmp_path / "report.json").read_text())["model"] == str(adapter)
+    refused = invoke("bench", "--base", base)
+    assert refused.exit_code == 2
+    assert "name the adapter with --model" in refused.output.replace("\n", " ")

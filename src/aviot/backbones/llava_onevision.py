@@ -12,7 +12,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from aviot.backbones.attention import attention_modules, cached, in_use, pooling_of
 from aviot.backbones.base import EncodedVideo, VideoInPrompt
 from aviot.backbones.huggingface.backbone import HuggingFaceBackbone
-from aviot.backbones.huggingface.processing import Normalisation, frames_of
+from aviot.backbones.huggingface.processing import CLIP_PIXELS, Normalisation, frames_of
 from aviot.methods.features import Structure
 from aviot.video import PatchScaling, Video
 
@@ -22,12 +22,7 @@ class SquareFrames(HuggingFaceBackbone):
 
     defaults: ClassVar = {
         "size": {"height": 384, "width": 384},
-        "resample": 3,
-        "do_rescale": True,
-        "rescale_factor": 1 / 255,
-        "do_normalize": True,
-        "image_mean": (0.48145466, 0.4578275, 0.40821073),
-        "image_std": (0.26862954, 0.26130258, 0.27577711),
+        **CLIP_PIXELS,
     }
 
     def __init__(self, model: Any, processing: Any) -> None:

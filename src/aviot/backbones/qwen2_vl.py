@@ -17,6 +17,7 @@ from aviot.backbones.base import EncodedVideo
 from aviot.backbones.huggingface.layout import AfterVideo, TokenLayout, rope_positions, ticks
 from aviot.backbones.huggingface.patches import PatchedFrames
 from aviot.backbones.huggingface.processing import (
+    CLIP_PIXELS,
     Processing,
     merged_times,
     pixel_limits,
@@ -72,12 +73,7 @@ class Qwen2VL(QwenEncoding):
         "max_frames": 768,
         "cap_pixels_per_frame": False,
         "max_video_tokens": 128_000,
-        "resample": 3,
-        "do_rescale": True,
-        "rescale_factor": 1 / 255,
-        "do_normalize": True,
-        "image_mean": (0.48145466, 0.4578275, 0.40821073),
-        "image_std": (0.26862954, 0.26130258, 0.27577711),
+        **CLIP_PIXELS,
     }
 
     def scaling(self) -> PatchScaling:

@@ -14,7 +14,7 @@ from transformers.models.qwen3_vl.modeling_qwen3_vl import BaseModelOutputWithDe
 
 from aviot.backbones.base import VideoInPrompt
 from aviot.backbones.huggingface.layout import TokenLayout, rope_positions
-from aviot.backbones.huggingface.processing import pixel_limits
+from aviot.backbones.huggingface.processing import HALF_PIXELS, pixel_limits
 from aviot.backbones.qwen2_vl import QwenEncoding
 from aviot.video import PatchScaling, Video
 
@@ -33,12 +33,7 @@ class Qwen3VL(QwenEncoding):
         "max_frames": 768,
         "cap_pixels_per_frame": False,
         "max_video_tokens": 768,
-        "resample": 3,
-        "do_rescale": True,
-        "rescale_factor": 1 / 255,
-        "do_normalize": True,
-        "image_mean": (0.5, 0.5, 0.5),
-        "image_std": (0.5, 0.5, 0.5),
+        **HALF_PIXELS,
     }
 
     def scaling(self) -> PatchScaling:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from aviot.backbones.attention import attention_modules, mean_of_squares
 from aviot.backbones.base import EncodedVideo
-from aviot.backbones.huggingface.processing import Processing
+from aviot.backbones.huggingface.processing import HALF_PIXELS, Processing
 from aviot.backbones.llava_onevision import SquareFrames
 from aviot.video import PatchScaling, Video
 
@@ -38,12 +38,10 @@ class SmolVLM(SquareFrames):
     placeholder = in_template = "<video>"
     token = "<image>"
     defaults: ClassVar = {
-        **SquareFrames.defaults,
+        **HALF_PIXELS,
         "size": {"longest_edge": 4 * 364},
         "max_image_size": {"longest_edge": 364},
         "resample": 1,
-        "image_mean": (0.5, 0.5, 0.5),
-        "image_std": (0.5, 0.5, 0.5),
     }
 
     @classmethod

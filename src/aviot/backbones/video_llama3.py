@@ -16,6 +16,7 @@ from aviot.backbones.attention import attention_modules
 from aviot.backbones.base import EncodedVideo
 from aviot.backbones.huggingface.patches import PatchedFrames
 from aviot.backbones.huggingface.processing import (
+    HALF_PIXELS,
     Processing,
     pixel_limits,
 )
@@ -45,12 +46,7 @@ class VideoLlama3(PatchedFrames):
         "temporal_patch_size": 1,
         "max_frames": 180,
         "use_token_compression": True,
-        "resample": 3,
-        "do_rescale": True,
-        "rescale_factor": 1 / 255,
-        "do_normalize": True,
-        "image_mean": (0.5, 0.5, 0.5),
-        "image_std": (0.5, 0.5, 0.5),
+        **HALF_PIXELS,
     }
 
     def __init__(self, model: Any, processing: Processing) -> None:

@@ -30,6 +30,7 @@ class Options:
 
     video: Path | None = None
     model: Path | None = None
+    base: Path | None = None  # of a model that is an adapter; the recorded one if None
     size: str | None = None
     frames: tuple[int, ...] = (64,)
     ratios: tuple[float, ...] = (4.0, 10.0)
@@ -55,6 +56,8 @@ class Options:
         self._check_combination()
 
     def _check_combination(self) -> None:
+        if self.model is None and self.base is not None:
+            raise ValueError("a base is the model below an adapter; give the adapter as the model")
         if self.model is not None:
             if self.size is not None:
                 raise ValueError("give a model or a size, not both; a checkpoint has its own size")
@@ -147,7 +150,7 @@ def _run_model(options: Options, report: Report) -> Result:
         lm = random_lm(options.size_name, options.device, dtype, options.seed)
         about = f"random weights, {options.size_name}"
     else:
-        lm = load_model(options.model, options.device, options.chosen_dtype)
+        lm = load_model(options.model, options.device, options.chosen_dtype, options.base)
         about = str(options.model)
     if options.compiled:
         lm.backbone.compile_encoder()

@@ -21,6 +21,15 @@ class Tower:
     heads: int
     key_heads: int
 
+    def config(self) -> dict[str, Any]:
+        """Return what the configurations of both towers have for transformers."""
+        return {
+            "hidden_size": self.width,
+            "intermediate_size": self.feed_forward,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+        }
+
 
 @dataclass(frozen=True, kw_only=True)
 class Size:
@@ -51,23 +60,12 @@ class Size:
 
     def vision_config(self) -> dict[str, Any]:
         """Return the encoder's configuration for transformers."""
-        return {
-            "hidden_size": self.vision.width,
-            "intermediate_size": self.vision.feed_forward,
-            "num_hidden_layers": self.vision.layers,
-            "num_attention_heads": self.vision.heads,
-            "image_size": self.image,
-            "patch_size": self.patch,
-            "vision_use_head": False,
-        }
+        own = {"image_size": self.image, "patch_size": self.patch, "vision_use_head": False}
+        return self.vision.config() | own
 
     def text_config(self) -> dict[str, Any]:
         """Return the decoder's configuration for transformers."""
-        return {
-            "hidden_size": self.text.width,
-            "intermediate_size": self.text.feed_forward,
-            "num_hidden_layers": self.text.layers,
-            "num_attention_heads": self.text.heads,
+        return self.text.config() | {
             "num_key_value_heads": self.text.key_heads,
             "vocab_size": self.vocabulary,
             "max_position_embeddings": POSITIONS,

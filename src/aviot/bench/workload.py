@@ -56,10 +56,10 @@ def random_lm(name: str, device: torch.device, dtype: torch.dtype, seed: int) ->
         return VideoLM(random_family(name, device))
 
 
-def load_model(folder: Path, device: torch.device, dtype: torch.dtype | None) -> VideoLM:
-    """Return a checkpoint on the device; a dtype of None stands for its own."""
+def load_model(folder: Path, device: torch.device, dtype: torch.dtype | None, base: Path | None = None) -> VideoLM:
+    """Return a checkpoint, or an adapter on its base, on the device; a dtype of None stands for its own."""
     with without_progress_bars():
-        lm = VideoLM.from_pretrained(folder, device=str(device))
+        lm = VideoLM.from_pretrained(folder, device=str(device), base=base)
     if dtype is not None:
         lm.backbone.model.to(dtype)
     return lm

@@ -5,37 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aviot.commands.model import ModelChoice
-from aviot.commands.options import (
-    Base,
-    BudgetText,
-    DecoderOption,
-    Device,
-    DeviceMap,
-    Download,
-    Dtype,
-    Fps,
-    Frames,
-    Json,
-    Keep,
-    MaxFrames,
-    MaxNewTokens,
-    MethodOption,
-    Model,
-    ModelRatio,
-    Quantize,
-    Questions,
-    ReadTimeout,
-    Revision,
-    SamplingModeOption,
-    SourceFps,
-    VideoPath,
-    any_budget,
-    describe,
-)
+from aviot.commands.expand import expand_groups
+from aviot.commands.groups import AnswerBudget, ModelOptions, ReadingOptions
+from aviot.commands.options import Json, MaxNewTokens, MethodOption, Questions, VideoPath, describe
 from aviot.commands.terminal import counted, mistakes, say, working
 from aviot.methods.registry import DEFAULT
-from aviot.video.checks import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from aviot.session import Answer
@@ -47,30 +21,17 @@ When = Annotated[
 ]
 
 
+@expand_groups
 def answer(
     video: VideoPath,
     question: Questions,
-    model: Model = None,
-    base: Base = None,
-    ratio: ModelRatio = None,
-    keep: Keep = None,
-    budget: BudgetText = None,
+    *,
+    model: ModelOptions,
+    budget: AnswerBudget,
     method: MethodOption = DEFAULT,
     max_new_tokens: MaxNewTokens = 64,
     when: When = False,
-    fps: Fps = None,
-    max_frames: MaxFrames = None,
-    frames: Frames = None,
-    source_fps: SourceFps = None,
-    sampling: SamplingModeOption = "times",
-    decoder: DecoderOption = "auto",
-    read_timeout: ReadTimeout = DEFAULT_LIMITS.seconds,
-    device: Device = "auto",
-    dtype: Dtype = "auto",
-    device_map: DeviceMap = None,
-    quantize: Quantize = None,
-    download: Download = False,
-    revision: Revision = None,
+    reading: ReadingOptions,
     as_json: Json = False,
 ) -> None:
     """Answer questions about a video from its compressed tokens.
@@ -86,35 +47,14 @@ def answer(
         request = Request(
             video=video,
             questions=question,
-            budget=any_budget(ratio, keep, budget),
+            budget=budget.chosen,
             method=method,
             max_new_tokens=max_new_tokens,
-            fps=fps,
-            max_frames=max_frames,
-            frames=frames,
-            source_fps=source_fps,
-            sampling_mode=sampling,
-            decoder=decoder,
-            read_timeout=read_timeout,
-            device=device,
+            device=model.device,
+            **reading.arguments,
         )
-        chosen = ModelChoice.of(
-            model,
-            device,
-            dtype=dtype,
-            device_map=device_map,
-            quantize=quantize,
-            download=download,
-            revision=revision,
-            base=base,
-        )
-        from aviot.video.files import check_opens
-
-        check_opens(video)
-        with chosen.reading(request) as reading:
-            lm = chosen.load(report)
-            lm.backbone.method(method)  # refuses one that needs parts which this model does not have
-            session = lm.open(video, report=report, **reading)
+        chosen = model.choice()
+        session = chosen.open(request, report)
         answers = [
             session.ask(each, budget=request.budget, method=method, max_new_tokens=max_new_tokens, grounding=when)
             for each in question

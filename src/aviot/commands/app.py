@@ -1,32 +1,21 @@
 """`aviot app`."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from aviot.commands.model import ModelChoice
-from aviot.commands.options import (
-    Base,
-    Device,
-    DeviceMap,
-    Download,
-    Dtype,
-    MaxNewTokens,
-    MethodOption,
-    Model,
-    Quantize,
-    ReadTimeout,
-    Revision,
-)
+from aviot.commands.expand import expand_groups
+from aviot.commands.groups import ModelOptions
+from aviot.commands.options import MaxNewTokens, MethodOption, ReadTimeout
 from aviot.commands.terminal import mistakes, say, serving_at, working
 from aviot.methods.registry import DEFAULT
 from aviot.video.checks import DEFAULT_LIMITS
 
 
+@expand_groups
 def app(
-    model: Model = None,
-    base: Base = None,
+    *,
+    model: ModelOptions,
     host: Annotated[
         str,
         typer.Option(help="Bind address. Anything but localhost exposes the app to your network and requires a token."),
@@ -43,12 +32,6 @@ def app(
     method: MethodOption = DEFAULT,
     max_new_tokens: MaxNewTokens = 64,
     read_timeout: ReadTimeout = DEFAULT_LIMITS.seconds,
-    device: Device = "auto",
-    dtype: Dtype = "auto",
-    device_map: DeviceMap = None,
-    quantize: Quantize = None,
-    download: Download = False,
-    revision: Revision = None,
 ) -> None:
     """Serve a page to upload a video, ask about it, and see which frames and patches the answer was made from.
 
@@ -68,16 +51,7 @@ def app(
         if max_upload < 1:
             raise ValueError(f"--max-upload must be at least 1 MB, got {max_upload}")
         check_compresses(method)
-        chosen = ModelChoice.of(
-            model,
-            device,
-            dtype=dtype,
-            device_map=device_map,
-            quantize=quantize,
-            download=download,
-            revision=revision,
-            base=base,
-        )
+        chosen = model.choice()
         Access.of(host, port, allow_host)
         with serving_at(host, port):
             resolve(host, port)
@@ -87,7 +61,7 @@ def app(
         from aviot.video.checks import ReadLimits
 
         settings = AppSettings(
-            name="aviot" if model is None else Path(model).resolve().name,
+            name=model.served_name,
             upload_bytes=max_upload * 1_000_000,
             method=method,
             max_new_tokens=max_new_tokens,

@@ -9,28 +9,9 @@ from typing import Annotated
 
 import typer
 
-from aviot.commands.model import ModelChoice
-from aviot.commands.options import (
-    BudgetText,
-    Device,
-    DeviceMap,
-    Download,
-    Dtype,
-    Fps,
-    Frames,
-    Json,
-    Keep,
-    MaxFrames,
-    MaxNewTokens,
-    MethodOption,
-    Model,
-    ModelRatio,
-    Quantize,
-    ReadTimeout,
-    Revision,
-    SourceFps,
-    any_budget,
-)
+from aviot.commands.expand import expand_groups
+from aviot.commands.groups import AnswerBudget, InstructionOptions, ModelOptions, SamplingOptions
+from aviot.commands.options import Json, MaxNewTokens, MethodOption
 from aviot.commands.terminal import counted, hints, mistakes, refuse, say
 from aviot.methods.registry import DEFAULT
 
@@ -53,21 +34,15 @@ Address = Annotated[
         help="Address of a Ray cluster, whose machines see model and videos at the same paths. Default: this machine."
     ),
 ]
-Instruction = Annotated[
-    str | None, typer.Option(help="Instruction after an open question; pass '' for none. Default: a word or phrase.")
-]
-ChoiceInstruction = Annotated[
-    str | None, typer.Option(help="Instruction after the options; pass '' for none. Default: answer with the letter.")
-]
 
 
+@expand_groups
 def batch(
     questions: Questions,
     output: Output,
-    model: Model = None,
-    ratio: ModelRatio = None,
-    keep: Keep = None,
-    budget: BudgetText = None,
+    *,
+    model: ModelOptions,
+    budget: AnswerBudget,
     method: MethodOption = DEFAULT,
     videos: Videos = None,
     workers: Workers = None,
@@ -78,19 +53,8 @@ def batch(
         int, typer.Option("--batch", help="Number of questions about a video that the decoder reads at a time.")
     ] = 1,
     max_new_tokens: MaxNewTokens = 64,
-    choice_instruction: ChoiceInstruction = None,
-    open_instruction: Instruction = None,
-    fps: Fps = None,
-    max_frames: MaxFrames = None,
-    frames: Frames = None,
-    source_fps: SourceFps = None,
-    read_timeout: ReadTimeout = 300.0,
-    device: Device = "auto",
-    dtype: Dtype = "auto",
-    device_map: DeviceMap = None,
-    quantize: Quantize = None,
-    download: Download = False,
-    revision: Revision = None,
+    instructions: InstructionOptions,
+    sampling: SamplingOptions,
     as_json: Json = False,
 ) -> None:
     """Answer questions about a corpus of videos, with several processes or machines by Ray Data.
@@ -106,24 +70,13 @@ def batch(
             raise ValueError("--retry asks failed questions again; add --resume")
         if not questions.exists():
             raise ValueError(f"{questions}: no such file; give JSON, JSONL or a dataset folder")
-        limit = any_budget(ratio, keep, budget)
-        chosen = ModelChoice.of(
-            model,
-            device,
-            dtype=dtype,
-            device_map=device_map,
-            quantize=quantize,
-            download=download,
-            revision=revision,
-        )
+        limit = budget.chosen
+        chosen = model.choice()
         if find_spec("ray") is None:
             raise ModuleNotFoundError("no module named 'ray'", name="ray")
         from aviot.corpus.config import CorpusConfig
-        from aviot.evaluation.item import Instructions
         from aviot.evaluation.reading import read_items
-        from aviot.video.checks import ReadLimits
 
-        given = {"choice": choice_instruction, "open": open_instruction}
         config = CorpusConfig(
             questions=questions,
             model=chosen.folder,
@@ -131,13 +84,14 @@ def batch(
             videos=videos,
             method=method,
             budget=limit,
-            sampling={"fps": fps, "max_frames": max_frames, "frames": frames, "source_fps": source_fps},
-            instructions=Instructions(**{name: text for name, text in given.items() if text is not None}),
+            sampling=sampling.given,
+            instructions=instructions.instructions(),
             max_new_tokens=max_new_tokens,
             together=together,
-            limits=ReadLimits(seconds=read_timeout),
+            limits=sampling.limits,
             loading=chosen.options,
-            device=device,
+            base=model.base,
+            device=model.device,
             workers=workers,
             address=address,
         )

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from aviot.commands.model import ModelChoice
-from aviot.commands.options import METHODS, Compile, Device, Download, Json
+from aviot.commands.options import METHODS, Base, Compile, Device, Download, Json
 from aviot.commands.terminal import mistakes, refuse, working
 from aviot.methods.registry import check_name, compresses, names
 
@@ -27,6 +27,7 @@ def bench(
             help="A checkpoint folder, or a name on the Hugging Face hub that is in its cache. Default: random.",
         ),
     ] = None,
+    base: Base = None,
     download: Download = False,
     size: Annotated[
         str | None,
@@ -95,7 +96,9 @@ def bench(
         clip = _chosen_video(video or [], as_json=as_json)
         read = None if scaling or compressor_only else clip  # `Options` refuses it in those modes
         _check_early(read, ratio, device, output, plot)
-        chosen = None if model is None else ModelChoice.of(model, device, download=download)
+        if model is None and base is not None:
+            raise ValueError("--base is the model below an adapter; name the adapter with --model")
+        chosen = None if model is None else ModelChoice.of(model, device, download=download, base=base)
         chosen_methods = _chosen_methods(method)
         check_settings(frames=frames, batches=batch, repeats=repeats, size=size, dtype=dtype)
 
@@ -109,6 +112,7 @@ def bench(
             options = Options(
                 video=clip,
                 model=None if chosen is None else chosen.folder,
+                base=base,
                 size=size,
                 frames=tuple(frames),
                 ratios=tuple(ratio),

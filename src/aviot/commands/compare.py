@@ -9,35 +9,11 @@ from rich.box import SIMPLE
 from rich.markup import escape
 from rich.table import Table
 
-from aviot.commands.model import ModelChoice
-from aviot.commands.options import (
-    METHODS,
-    Base,
-    BudgetText,
-    Device,
-    DeviceMap,
-    Download,
-    Dtype,
-    Fps,
-    Frames,
-    Json,
-    Keep,
-    MaxFrames,
-    MaxNewTokens,
-    Model,
-    ModelRatio,
-    Quantize,
-    Question,
-    ReadTimeout,
-    Revision,
-    SourceFps,
-    VideoPath,
-    any_budget,
-    describe,
-)
+from aviot.commands.expand import expand_groups
+from aviot.commands.groups import AnswerBudget, ModelOptions, ReadingOptions
+from aviot.commands.options import METHODS, Json, MaxNewTokens, Question, VideoPath, describe
 from aviot.commands.terminal import mistakes, say, working
 from aviot.utils.printing import SafeConsole, one_line
-from aviot.video.checks import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from aviot.explain.comparison import Entry
@@ -46,11 +22,12 @@ DEFAULT_METHODS = ("aviot", "segment-mean", "uniform", "none")
 WIDTH = 24  # of the chart in the terminal, in characters
 
 
+@expand_groups
 def compare(
     video: VideoPath,
     question: Question,
-    model: Model = None,
-    base: Base = None,
+    *,
+    model: ModelOptions,
     method: Annotated[
         list[str] | None,
         typer.Option(
@@ -59,9 +36,7 @@ def compare(
             show_default=False,
         ),
     ] = None,
-    ratio: ModelRatio = None,
-    keep: Keep = None,
-    budget: BudgetText = None,
+    budget: AnswerBudget,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -72,17 +47,7 @@ def compare(
         ),
     ] = None,
     max_new_tokens: MaxNewTokens = 64,
-    fps: Fps = None,
-    max_frames: MaxFrames = None,
-    frames: Frames = None,
-    source_fps: SourceFps = None,
-    read_timeout: ReadTimeout = DEFAULT_LIMITS.seconds,
-    device: Device = "auto",
-    dtype: Dtype = "auto",
-    device_map: DeviceMap = None,
-    quantize: Quantize = None,
-    download: Download = False,
-    revision: Revision = None,
+    reading: ReadingOptions,
     as_json: Json = False,
 ) -> None:
     """Ask one question with several methods and show answers, tokens, times and where each method looked.
@@ -100,28 +65,15 @@ def compare(
             Request(
                 video=video,
                 questions=(question,),
-                budget=any_budget(ratio, keep, budget),
+                budget=budget.chosen,
                 method=name,
                 max_new_tokens=max_new_tokens,
-                fps=fps,
-                max_frames=max_frames,
-                frames=frames,
-                source_fps=source_fps,
-                read_timeout=read_timeout,
-                device=device,
+                device=model.device,
+                **reading.arguments,
             )
             for name in chosen
         ]
-        model_chosen = ModelChoice.of(
-            model,
-            device,
-            dtype=dtype,
-            device_map=device_map,
-            quantize=quantize,
-            download=download,
-            revision=revision,
-            base=base,
-        )
+        model_chosen = model.choice()
         if output is not None:
             check_folder(output, "name a folder for the pages")
         from aviot.video.files import check_opens

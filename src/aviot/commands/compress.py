@@ -6,62 +6,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from aviot.commands.model import ModelChoice
-from aviot.commands.options import (
-    Base,
-    DecoderOption,
-    Device,
-    DeviceMap,
-    Download,
-    Dtype,
-    Fps,
-    Frames,
-    Json,
-    Keep,
-    MaxFrames,
-    MethodOption,
-    Model,
-    ModelRatio,
-    Quantize,
-    Question,
-    ReadTimeout,
-    Revision,
-    SamplingModeOption,
-    SourceFps,
-    VideoPath,
-    chosen_budget,
-    describe,
-)
+from aviot.commands.expand import expand_groups
+from aviot.commands.groups import FixedBudget, ModelOptions, ReadingOptions
+from aviot.commands.options import Json, MethodOption, Question, VideoPath, describe
 from aviot.commands.terminal import counted, mistakes, say, working
 from aviot.methods.registry import DEFAULT
-from aviot.video.checks import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from aviot.session import ConditionedVideo
 
 
+@expand_groups
 def compress(
     video: VideoPath,
     question: Question,
     output: Annotated[Path, typer.Option("--output", "-o", help="Safetensors file to write.", show_default=False)],
-    model: Model = None,
-    base: Base = None,
-    ratio: ModelRatio = None,
-    keep: Keep = None,
+    *,
+    model: ModelOptions,
+    budget: FixedBudget,
     method: MethodOption = DEFAULT,
-    fps: Fps = None,
-    max_frames: MaxFrames = None,
-    frames: Frames = None,
-    source_fps: SourceFps = None,
-    sampling: SamplingModeOption = "times",
-    decoder: DecoderOption = "auto",
-    read_timeout: ReadTimeout = DEFAULT_LIMITS.seconds,
-    device: Device = "auto",
-    dtype: Dtype = "auto",
-    device_map: DeviceMap = None,
-    quantize: Quantize = None,
-    download: Download = False,
-    revision: Revision = None,
+    reading: ReadingOptions,
     as_json: Json = False,
 ) -> None:
     """Write a video's compressed features and their provenance.
@@ -79,36 +43,15 @@ def compress(
         request = Request(
             video=video,
             questions=[question],
-            budget=chosen_budget(ratio, keep),
+            budget=budget.chosen,
             method=method,
-            fps=fps,
-            max_frames=max_frames,
-            frames=frames,
-            source_fps=source_fps,
-            sampling_mode=sampling,
-            decoder=decoder,
-            read_timeout=read_timeout,
-            device=device,
+            device=model.device,
+            **reading.arguments,
         )
-        chosen = ModelChoice.of(
-            model,
-            device,
-            dtype=dtype,
-            device_map=device_map,
-            quantize=quantize,
-            download=download,
-            revision=revision,
-            base=base,
-        )
+        chosen = model.choice()
         check_outputs_differ({"the features": output}, video)
         check_compresses(method)
-        from aviot.video.files import check_opens
-
-        check_opens(video)
-        with chosen.reading(request) as reading:
-            lm = chosen.load(report)
-            lm.backbone.method(method)  # refuses one that needs parts which this model does not have
-            session = lm.open(video, report=report, **reading)
+        session = chosen.open(request, report)
         from aviot.answers import save_compression
 
         made = session.compress(question, budget=request.fixed_budget, method=method)

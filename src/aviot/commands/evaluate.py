@@ -3,35 +3,21 @@
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from aviot.commands.expand import expand_groups
+from aviot.commands.groups import InstructionOptions, ModelOptions, SamplingOptions
 from aviot.commands.model import DEMO_MODEL_ANSWERS, ModelChoice
-from aviot.commands.options import (
-    METHODS,
-    Device,
-    DeviceMap,
-    Download,
-    Dtype,
-    Fps,
-    Frames,
-    Json,
-    MaxFrames,
-    Model,
-    Quantize,
-    ReadTimeout,
-    Revision,
-    SourceFps,
-)
+from aviot.commands.options import METHODS, Json
 from aviot.commands.terminal import hints, mistakes, refuse, say
 from aviot.methods.registry import DEFAULT
 from aviot.utils.launcher import World
 from aviot.utils.printing import SafeConsole
-from aviot.video.checks import DEFAULT_LIMITS
 
 if TYPE_CHECKING:
     from aviot.evaluation.config import EvaluationConfig
@@ -85,18 +71,47 @@ Benchmark = Annotated[
         "Default: ITEMS are your own."
     ),
 ]
-JudgeUrl = Annotated[
-    str | None,
-    typer.Option(
-        help="Base URL, up to /v1, of an OpenAI-compatible server that judges open answers. Default: no judge."
-    ),
-]
-JudgeKey = Annotated[str | None, typer.Option(help="Environment variable with the judge's API key. Default: no key.")]
 
 
+@dataclass(frozen=True, kw_only=True)
+class JudgeOptions:
+    """A judge of open answers, and how patiently it is asked."""
+
+    judge: Annotated[
+        str | None,
+        typer.Option(
+            help="Base URL, up to /v1, of an OpenAI-compatible server that judges open answers. Default: no judge."
+        ),
+    ] = None
+    judge_model: Annotated[str, typer.Option(help="Name of the judge's model.")] = "gpt-4o"
+    judge_key: Annotated[
+        str | None, typer.Option(help="Environment variable with the judge's API key. Default: no key.")
+    ] = None
+    judge_timeout: Annotated[float, typer.Option(help="Time limit of one reply of the judge, in seconds.")] = 60.0
+    judge_attempts: Annotated[int, typer.Option(help="Most attempts to get a verdict.")] = 6
+
+    def endpoint(self) -> "Endpoint | None":
+        """Return the judge's server; None without a judge."""
+        from aviot.evaluation.endpoint import Endpoint
+
+        if self.judge is None:
+            return None
+        if not self.judge_model.strip():
+            raise ValueError("--judge-model must name the judge's model, got an empty name")
+        return Endpoint(
+            url=self.judge,
+            model=self.judge_model,
+            key_variable=self.judge_key,
+            timeout=self.judge_timeout,
+            attempts=self.judge_attempts,
+        )
+
+
+@expand_groups
 def evaluate(
     items: Items = None,
-    model: Model = None,
+    *,
+    model: ModelOptions,
     ratio: Ratios = [],  # noqa: B006
     budget: Budgets = [],  # noqa: B006
     method: Methods = [],  # noqa: B006
@@ -118,35 +133,10 @@ def evaluate(
     split: Annotated[str | None, typer.Option(help="Split of a dataset folder. Default: its only one.")] = None,
     batch: Annotated[int, typer.Option(help="Number of questions about a video per batch.")] = 1,
     max_new_tokens: MaxNewTokens = None,
-    choice_instruction: Annotated[
-        str | None,
-        typer.Option(
-            help="Instruction appended after the options; pass '' for none. Default: to answer with the letter."
-        ),
-    ] = None,
-    open_instruction: Annotated[
-        str | None,
-        typer.Option(
-            help="Instruction appended after a question without options; pass '' for none. Default: to be brief."
-        ),
-    ] = None,
-    judge: JudgeUrl = None,
-    judge_model: Annotated[str, typer.Option(help="Name of the judge's model.")] = "gpt-4o",
-    judge_key: JudgeKey = None,
-    judge_timeout: Annotated[float, typer.Option(help="Time limit of one reply of the judge, in seconds.")] = 60.0,
-    judge_attempts: Annotated[int, typer.Option(help="Most attempts to get a verdict.")] = 6,
-    fps: Fps = None,
-    max_frames: MaxFrames = None,
-    frames: Frames = None,
-    source_fps: SourceFps = None,
-    read_timeout: ReadTimeout = DEFAULT_LIMITS.seconds,
+    instructions: InstructionOptions,
+    judge: JudgeOptions,
+    sampling: SamplingOptions,
     seed: Annotated[int, typer.Option(help="Seed of the sample of --verify.")] = 0,
-    device: Device = "auto",
-    dtype: Dtype = "auto",
-    device_map: DeviceMap = None,
-    quantize: Quantize = None,
-    download: Download = False,
-    revision: Revision = None,
     as_json: Json = False,
 ) -> None:
     """Score your own items at several ratios and with several methods; each video is encoded once.
@@ -160,16 +150,8 @@ def evaluate(
     """
     with mistakes():
         first = World.here().rank == 0
-        chosen = ModelChoice.of(
-            model,
-            device,
-            dtype=dtype,
-            device_map=device_map,
-            quantize=quantize,
-            download=download,
-            revision=revision,
-        )
-        instructed = choice_instruction is not None or open_instruction is not None
+        chosen = model.choice()
+        instructed = bool(instructions.given)
         if verify is not None:
             unused = {
                 "ratio": ratio,
@@ -185,12 +167,14 @@ def evaluate(
                 "batch": batch != 1,
                 "max-new-tokens": max_new_tokens,
                 "instruction": instructed,
-                "judge": judge,
-                "sampling": any(value is not None for value in (fps, max_frames, frames, source_fps)),
+                "judge": judge.judge,
+                "sampling": sampling.given,
             }
             _refuse_unused("--verify repeats a run's own questions with its own settings", unused)
-            _refuse_unused("--verify loads the model as the run did", {"dtype": dtype != "auto", "quantize": quantize})
-            folder = None if model is None else chosen.folder
+            _refuse_unused(
+                "--verify loads the model as the run did", {"dtype": model.dtype != "auto", "quantize": model.quantize}
+            )
+            folder = None if model.model is None else chosen.folder
             _verify(verify, items, folder, videos, chosen, sample=sample, seed=seed, as_json=as_json)
             return
         if items is None:
@@ -209,11 +193,8 @@ def evaluate(
             _refuse_unused("--benchmark uses the benchmark's own split and instruction", unused)
         from aviot.budget import parse_budget
         from aviot.evaluation.config import EvaluationConfig
-        from aviot.evaluation.item import Instructions
         from aviot.request import MAX_NEW_TOKENS
-        from aviot.video.checks import ReadLimits
 
-        given = {"choice": choice_instruction, "open": open_instruction}
         config = EvaluationConfig(
             items=items,
             model=chosen.folder,
@@ -223,21 +204,22 @@ def evaluate(
             ratios=tuple(ratio),
             budgets=tuple(map(parse_budget, budget)),
             methods=tuple(method) or (DEFAULT,),
-            sampling={"fps": fps, "max_frames": max_frames, "frames": frames, "source_fps": source_fps},
-            instructions=Instructions(**{name: text for name, text in given.items() if text is not None}),
+            sampling=sampling.given,
+            instructions=instructions.instructions(),
             max_new_tokens=MAX_NEW_TOKENS if max_new_tokens is None else max_new_tokens,
             batch=batch,
             benchmark=benchmark,
             seed=seed,
             limit=limit,
             by=tuple(dict.fromkeys(by)),
-            limits=ReadLimits(seconds=read_timeout),
-            judge=_endpoint(judge, judge_model, judge_key, judge_timeout, judge_attempts),
+            limits=sampling.limits,
+            judge=judge.endpoint(),
             loading=chosen.options,
+            base=model.base,
         )
         if suite is None:
             _check_items(config)
-        if model is None:
+        if model.model is None:
             say(DEMO_MODEL_ANSWERS)
             chosen = replace(chosen, name=chosen.folder)
         if suite is not None:
@@ -255,16 +237,6 @@ def _check_items(config: "EvaluationConfig") -> None:
     with hints({SplitError: "--split"}):
         items = read_questions(config)
     check_columns(items.items[: config.limit], config.by)
-
-
-def _endpoint(url: str | None, model: str, key: str | None, timeout: float, attempts: int) -> "Endpoint | None":
-    from aviot.evaluation.endpoint import Endpoint
-
-    if url is None:
-        return None
-    if not model.strip():
-        raise ValueError("--judge-model must name the judge's model, got an empty name")
-    return Endpoint(url=url, model=model, key_variable=key, timeout=timeout, attempts=attempts)
 
 
 def _evaluate(
@@ -358,9 +330,12 @@ def _verify(
     from aviot.evaluation.verify import verify as verify_run
     from aviot.utils.machine import process_device
 
-    config, place = recorded_config(run, items=items, model=model, videos=videos), process_device(chosen.device)
+    config = recorded_config(run, items=items, model=model, videos=videos, base=chosen.base)
+    place = process_device(chosen.device)
     recorded = replace(chosen.options, dtype=config.loading.dtype, quantization=config.loading.quantization)
-    load = partial(replace(chosen, name=config.model, options=recorded).load, _silent, device=str(place))
+    load = partial(
+        replace(chosen, name=config.model, base=config.base, options=recorded).load, _silent, device=str(place)
+    )
     with hints({UnfinishedRunError: "--resume"}):
         found = verify_run(config, load, place, **how)
     if as_json:

@@ -8,44 +8,23 @@ from typing import Annotated
 import typer
 
 from aviot.budget import Budget
-from aviot.commands.model import ModelChoice
-from aviot.commands.options import (
-    Base,
-    Device,
-    DeviceMap,
-    Download,
-    Dtype,
-    Fps,
-    Frames,
-    Json,
-    Keep,
-    MaxFrames,
-    MaxNewTokens,
-    MethodOption,
-    Model,
-    ModelRatio,
-    Quantize,
-    ReadTimeout,
-    Revision,
-    SourceFps,
-    VideoPath,
-    chosen_budget,
-    describe,
-)
+from aviot.commands.expand import expand_groups
+from aviot.commands.groups import FixedBudget, ModelOptions, ReadingOptions
+from aviot.commands.options import Json, MaxNewTokens, MethodOption, VideoPath, describe
 from aviot.commands.terminal import counted, mistakes, say, working
 from aviot.methods.registry import DEFAULT
-from aviot.video.checks import DEFAULT_LIMITS
 
 
+@expand_groups
 def explain(
     video: VideoPath,
     question: Annotated[
         list[str], typer.Option("--question", "-q", help="Question about the video; repeat to compare up to 4.")
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="HTML file to write.", show_default=False)],
-    model: Model = None,
-    base: Base = None,
-    ratio: ModelRatio = None,
+    *,
+    model: ModelOptions,
+    budget: FixedBudget,
     figures: Annotated[
         Path | None,
         typer.Option(
@@ -78,20 +57,9 @@ def explain(
         int | None,
         typer.Option(help="Frame that figures show, counted from 0. Default: the support's most relevant one."),
     ] = None,
-    keep: Keep = None,
     method: MethodOption = DEFAULT,
     max_new_tokens: MaxNewTokens = 64,
-    fps: Fps = None,
-    max_frames: MaxFrames = None,
-    frames: Frames = None,
-    source_fps: SourceFps = None,
-    read_timeout: ReadTimeout = DEFAULT_LIMITS.seconds,
-    device: Device = "auto",
-    dtype: Dtype = "auto",
-    device_map: DeviceMap = None,
-    quantize: Quantize = None,
-    download: Download = False,
-    revision: Revision = None,
+    reading: ReadingOptions,
     as_json: Json = False,
 ) -> None:
     """Write a page that shows which frames and patches an answer was made from.
@@ -107,26 +75,13 @@ def explain(
         request = Request(
             video=video,
             questions=question,
-            budget=chosen_budget(ratio, keep),
+            budget=budget.chosen,
             method=method,
             max_new_tokens=max_new_tokens,
-            fps=fps,
-            max_frames=max_frames,
-            frames=frames,
-            source_fps=source_fps,
-            read_timeout=read_timeout,
-            device=device,
+            device=model.device,
+            **reading.arguments,
         )
-        chosen = ModelChoice.of(
-            model,
-            device,
-            dtype=dtype,
-            device_map=device_map,
-            quantize=quantize,
-            download=download,
-            revision=revision,
-            base=base,
-        )
+        chosen = model.choice()
         check_questions(question, MOST_QUESTIONS)
         check_outputs_differ({"the page": output, "the data": export, "the animation": animate}, video)
         others = [_setting(text, method, request.fixed_budget) for text in against or ()]

@@ -4,7 +4,7 @@ import gc
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from aviot.utils.machine import check_device_name
 
 if TYPE_CHECKING:
     from aviot.request import Request
-    from aviot.session import VideoLM
+    from aviot.session import VideoLM, VideoSession
 
 DEMO_MODEL_ANSWERS = f"{KNOWS}; --model names another."
 
@@ -92,6 +92,16 @@ class ModelChoice:
         with BackgroundReading(reader, request.video, **known | chosen) as reading:
             yield chosen | {"reader": reading}
 
+    def open(self, request: "Request", report: Callable[[str], None]) -> "VideoSession":
+        """Load the model and open a request's video, once it is known that both can serve the request."""
+        from aviot.video.files import check_opens
+
+        check_opens(request.video)
+        with self.reading(request) as reading:
+            lm = self.load(report)
+            lm.backbone.method(request.method)  # refuses one that needs parts which this model does not have
+            return lm.open(request.video, report=report, **reading)
+
     def load(self, report: Callable[[str], None], *, device: str | None = None) -> "VideoLM":
         """Load the model onto its device, or another one."""
         with without_collection():
@@ -114,9 +124,7 @@ class ModelChoice:
             return VideoLM.from_pretrained(
                 folder,
                 device=str(place),
-                dtype=self.options.dtype,
-                device_map=self.options.device_map,
-                quantization=self.options.quantization,
+                **asdict(self.options),
                 base=self.base,
                 compile_encoder=self.compile_encoder,
             )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from aviot.backbones.loading import DEVICE_MAPS, DTYPES, QUANTIZATIONS
-from aviot.budget import AutoBudget, Budget, parse_budget
+from aviot.budget import Budget
 from aviot.methods.registry import names
 
 if TYPE_CHECKING:
@@ -131,24 +131,14 @@ ReadTimeout = Annotated[
     ),
 ]
 MaxNewTokens = Annotated[int, typer.Option(help="Longest answer, in tokens.")]
-
-
-def chosen_budget(ratio: float | None, keep: float | None) -> Budget | None:
-    """Return the budget that the options select; None stands for the checkpoint's own."""
-    if ratio is not None and keep is not None:
-        raise ValueError("give --ratio or --keep, not both")
-    if keep is not None:
-        return Budget(keep=keep)
-    return None if ratio is None else Budget(ratio=ratio)
-
-
-def any_budget(ratio: float | None, keep: float | None, text: str | None) -> Budget | AutoBudget | None:
-    """Return the budget that the options of commands that answer select, which may be automatic."""
-    if text is None:
-        return chosen_budget(ratio, keep)
-    if ratio is not None or keep is not None:
-        raise ValueError("give one of --ratio, --keep and --budget")
-    return parse_budget(text)
+ChoiceInstruction = Annotated[
+    str | None,
+    typer.Option(help="Instruction appended after the options; pass '' for none. Default: to answer with the letter."),
+]
+OpenInstruction = Annotated[
+    str | None,
+    typer.Option(help="Instruction appended after a question without options; pass '' for none. Default: to be brief."),
+]
 
 
 def describe(request: "Request", session: "VideoSession") -> dict[str, Any]:

@@ -7,24 +7,13 @@ from typing import Annotated
 
 import typer
 
-from aviot.commands.model import ModelChoice
-from aviot.commands.options import (
-    Base,
-    Compile,
-    Device,
-    DeviceMap,
-    Download,
-    Dtype,
-    MaxNewTokens,
-    MethodOption,
-    Model,
-    Quantize,
-    ReadTimeout,
-    Revision,
-)
+from aviot.commands.expand import expand_groups
+from aviot.commands.groups import ModelOptions
+from aviot.commands.options import Compile, MaxNewTokens, MethodOption, ReadTimeout
 from aviot.commands.terminal import mistakes, say, serving_at, working
 from aviot.engine.choice import TRANSFORMERS, check_engine
 from aviot.methods.registry import DEFAULT
+from aviot.video.checks import DEFAULT_LIMITS
 
 KEY_VARIABLE = "AVIOT_API_KEY"
 ENGINE_KEY_VARIABLE = "AVIOT_ENGINE_KEY"
@@ -35,9 +24,11 @@ EXPOSED = (
 )
 
 
+@expand_groups
 def serve(
-    model: Model = None,
-    base: Base = None,
+    *,
+    model: ModelOptions,
+    compiled: Compile = False,
     name: Annotated[
         str | None,
         typer.Option(help="Name that clients give as model. Default: the folder's name.", show_default=False),
@@ -97,14 +88,7 @@ def serve(
     stream_idle: Annotated[
         float, typer.Option(help="Seconds after which a stream that is neither fed nor asked ends.", metavar="SECONDS")
     ] = 600,
-    read_timeout: ReadTimeout = 300.0,
-    device: Device = "auto",
-    dtype: Dtype = "auto",
-    device_map: DeviceMap = None,
-    quantize: Quantize = None,
-    compiled: Compile = False,
-    download: Download = False,
-    revision: Revision = None,
+    read_timeout: ReadTimeout = DEFAULT_LIMITS.seconds,
 ) -> None:
     """Answer questions about videos for clients of the OpenAI protocol.
 
@@ -135,19 +119,9 @@ def serve(
             answer_seconds=answer_time,
             read=ReadLimits(seconds=read_timeout),
         )
-        chosen = ModelChoice.of(
-            model,
-            device,
-            dtype=dtype,
-            device_map=device_map,
-            quantize=quantize,
-            download=download,
-            revision=revision,
-            base=base,
-        )
-        chosen = replace(chosen, compile_encoder=compiled)
+        chosen = replace(model.choice(), compile_encoder=compiled)
         settings = Settings(
-            name=name or ("aviot" if model is None else Path(model).resolve().name),
+            name=name or model.served_name,
             limits=limits,
             method=method,
             max_new_tokens=max_new_tokens,

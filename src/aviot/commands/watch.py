@@ -11,24 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from aviot.commands.model import ModelChoice
-from aviot.commands.options import (
-    Base,
-    BudgetText,
-    Device,
-    DeviceMap,
-    Download,
-    Dtype,
-    Fps,
-    Keep,
-    MaxNewTokens,
-    MethodOption,
-    Model,
-    ModelRatio,
-    Quantize,
-    Revision,
-    any_budget,
-)
+from aviot.commands.expand import expand_groups
+from aviot.commands.groups import AnswerBudget, ModelOptions
+from aviot.commands.options import Fps, MaxNewTokens, MethodOption
 from aviot.commands.prompt import StatusPrompt, clock
 from aviot.commands.terminal import hints, mistakes, refuse, say, working
 from aviot.methods.registry import DEFAULT
@@ -121,8 +106,10 @@ State = Annotated[
 SaveEvery = Annotated[str, typer.Option("--save-every", metavar="TIME", help="Time between two saves.")]
 
 
+@expand_groups
 def watch(
     source: SourceName,
+    *,
     question: Asked = None,
     ask_every: AskEvery = None,
     output: Output = None,
@@ -137,19 +124,10 @@ def watch(
     state: State = None,
     save_every: SaveEvery = "1m",
     fps: Fps = None,
-    ratio: ModelRatio = None,
-    keep: Keep = None,
-    budget: BudgetText = None,
+    budget: AnswerBudget,
     method: MethodOption = DEFAULT,
     max_new_tokens: MaxNewTokens = 64,
-    model: Model = None,
-    base: Base = None,
-    device: Device = "auto",
-    dtype: Dtype = "auto",
-    device_map: DeviceMap = None,
-    quantize: Quantize = None,
-    download: Download = False,
-    revision: Revision = None,
+    model: ModelOptions,
 ) -> None:
     """Watch a video without an end, and answer questions about now and before from a memory of constant size.
 
@@ -168,18 +146,9 @@ def watch(
             save_every=seconds_of("--save-every", save_every),
         )
         plan.check(source)
-        limit = any_budget(ratio, keep, budget)
+        limit = budget.chosen
         limits: dict[str, Any] = {"memory_tokens": memory_tokens, "memory_bytes": _bytes(memory)}
-        chosen = ModelChoice.of(
-            model,
-            device,
-            dtype=dtype,
-            device_map=device_map,
-            quantize=quantize,
-            download=download,
-            revision=revision,
-            base=base,
-        )
+        chosen = model.choice()
         from aviot.methods.registry import check_name
         from aviot.streaming.sources.opening import NetworkRefusedError, SourceOptions, check_source
 

@@ -28,7 +28,8 @@ class CorpusConfig:
 
     `budget` of None is the checkpoint's own. `address` is that of a Ray cluster, on each of whose machines the
     checkpoint and the videos have the same paths; None starts Ray on this machine alone. `workers` of None is one per
-    GPU, or one. `together` questions of a video go through the decoder at a time.
+    GPU, or one. `together` questions of a video go through the decoder at a time. `base` is the place of an adapter's
+    base model, if not the recorded one.
     """
 
     questions: Path
@@ -43,6 +44,7 @@ class CorpusConfig:
     together: int = 1
     limits: ReadLimits = field(default_factory=ReadLimits)
     loading: LoadOptions = field(default_factory=LoadOptions)
+    base: Path | None = None
     device: str = "auto"
     workers: int | None = None
     address: str | None = None

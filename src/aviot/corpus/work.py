@@ -77,6 +77,7 @@ class WorkerPlan:
     sampling: dict[str, Any] = field(default_factory=dict)
     limits: dict[str, Any] = field(default_factory=dict)
     loading: dict[str, Any] = field(default_factory=dict)
+    base: str | None = None
 
     @classmethod
     def of(cls, config: CorpusConfig, device: str) -> "WorkerPlan":
@@ -90,6 +91,7 @@ class WorkerPlan:
             sampling=dict(config.sampling),
             limits=asdict(config.limits),
             loading=asdict(config.loading),
+            base=None if config.base is None else str(config.base.absolute()),
         )
 
 
@@ -102,20 +104,12 @@ class Worker:
     def __init__(self, plan: WorkerPlan) -> None:
         from transformers.utils import logging
 
-        from aviot.backbones.loading import LoadOptions
         from aviot.budget import parse_budget
         from aviot.methods.registry import compresses
         from aviot.session import VideoLM
 
         logging.disable_progress_bar()
-        options = LoadOptions(**plan.loading)
-        lm = VideoLM.from_pretrained(
-            plan.model,
-            device=plan.device,
-            dtype=options.dtype,
-            device_map=options.device_map,
-            quantization=options.quantization,
-        )
+        lm = VideoLM.from_pretrained(plan.model, base=plan.base, device=plan.device, **plan.loading)
         lm.backbone.method(plan.method)  # refuses one that needs parts which this model does not have
         self._lm, self._plan, self._turn = lm, plan, threading.Lock()
         budget = lm.backbone.default_budget if plan.budget is None else parse_budget(plan.budget)

@@ -80,8 +80,8 @@ class EvaluationConfig:
     `batch` questions of a video go through the decoder at a time. One is the default since then no answer can depend
     on its neighbours; more is faster on a GPU. `benchmark` says whose records `items` holds. `limit` takes the
     first items only, and `by` names columns of the items that scores are reported by. `limits` are those of reading one
-    video; they are no part of what a run is. `loading` is the type and quantisation of the weights. `compressors` is
-    the former name of `methods`.
+    video; they are no part of what a run is. `loading` is the type and quantisation of the weights. `base` is
+    the place of an adapter's base model, if not the recorded one. `compressors` is the former name of `methods`.
     """
 
     items: Path
@@ -103,6 +103,7 @@ class EvaluationConfig:
     by: tuple[str, ...] = ()
     limits: ReadLimits = field(default_factory=ReadLimits)
     loading: LoadOptions = field(default_factory=LoadOptions)
+    base: Path | None = None
     compressors: InitVar[tuple[str, ...] | None] = None
 
     def __post_init__(self, compressors: tuple[str, ...] | None) -> None:

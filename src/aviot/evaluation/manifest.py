@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 import torch
 
@@ -38,6 +38,7 @@ from aviot.evaluation.schema import (
 from aviot.utils.files import write_durably
 from aviot.utils.machine import command_line, commit, machine, versions
 from aviot.utils.printing import json_text
+from aviot.video.sampling import SamplingMode
 
 FORMAT = 1
 FILE = "manifest.json"
@@ -49,6 +50,10 @@ MAX_JSON_BYTES = 2**26
 MAX_VALUE = 120  # characters of a value in a message
 
 
+SAMPLING_SCHEMA: Mapping[str, Schema] = {
+    **{f"{name}?": or_none(is_nonnegative) for name in ("fps", "max_frames", "image_size", "frames", "source_fps")},
+    "sampling?": lambda value: value in get_args(SamplingMode),
+}
 IDENTITY_SCHEMA: Mapping[str, Schema] = {
     "items": {
         "sha256": is_text,
@@ -61,7 +66,7 @@ IDENTITY_SCHEMA: Mapping[str, Schema] = {
     "settings": list_of(
         matches({"method": is_text, "ratio": or_none(is_nonnegative), "other?": is_text}, allow_extra=False)
     ),
-    "sampling": mapping_of(or_none(is_nonnegative), "fps", "max_frames", "image_size", "frames", "source_fps"),
+    "sampling": matches(SAMPLING_SCHEMA, allow_extra=False),
     "prompt": {"instructions": mapping_of(is_text, *(field.name for field in fields(Instructions)))},
     "generation": {"max_new_tokens": is_count, "batch": is_count, "dtype?": is_text, "quantization?": is_text},
     "seed": is_count,
@@ -69,7 +74,7 @@ IDENTITY_SCHEMA: Mapping[str, Schema] = {
 MANIFEST_SCHEMA: Mapping[str, Schema] = {
     "identity": IDENTITY_SCHEMA,
     "judge": or_none(matches({"model": is_text, "system": is_text, "user": is_text})),
-    "places": {"items": is_text, "model": is_text, "videos": or_none(is_text)},
+    "places": {"items": is_text, "model": is_text, "videos": or_none(is_text), "base?": is_text},
     "starts": list_of(matches({})),
 }
 """Schema of the parts of a manifest that are read."""
@@ -168,11 +173,17 @@ def record_start(
         "format": FORMAT,
         "identity": dict(identity),
         "judge": _judge(run, judge, config.judge),
-        "places": {name: _absolute(getattr(config, name)) for name in ("items", "model", "videos")},
+        "places": _places(config),
         "starts": starts,
     }
     write_durably(run / FILE, json_text(manifest, indent=2).encode() + b"\n")
     return added
+
+
+def _places(config: EvaluationConfig) -> dict[str, str | None]:
+    """Return where the parts of a run are; that of an adapter's base only if it is not the recorded one."""
+    names = ("items", "model", "videos") if config.base is None else ("items", "model", "videos", "base")
+    return {name: _absolute(getattr(config, name)) for name in names}
 
 
 def read_manifest(run: Path) -> dict[str, Any]:

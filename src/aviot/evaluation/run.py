@@ -61,7 +61,7 @@ class Prepared:
             config = replace(config, limit=None)
         items = replace(items, items=items.items[: config.limit])
         check_columns(items.items, config.by)
-        stored = backbones.stored(config.model)
+        stored = backbones.stored(config.model, base=config.base)
         settings = config.settings(stored.default_budget)
         batches = batch_by_video(items.items, items.folder, settings, config.batch)
         return cls(config, items, settings, batches, stored)

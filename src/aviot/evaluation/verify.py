@@ -46,12 +46,19 @@ class Verification:
 
 
 def recorded_config(
-    run: Path, *, items: Path | None = None, model: Path | None = None, videos: Path | None = None
+    run: Path,
+    *,
+    items: Path | None = None,
+    model: Path | None = None,
+    videos: Path | None = None,
+    base: Path | None = None,
 ) -> EvaluationConfig:
     """Return the configuration of a run; the arguments replace paths that have moved since."""
     stored = manifest.read_manifest(run)
     identity, places = stored["identity"], stored["places"]
-    videos_before = None if places["videos"] is None else Path(places["videos"])
+    videos_before, base_before = (
+        None if (place := places.get(name)) is None else Path(place) for name in ("videos", "base")
+    )
     sampling = {name: value for name, value in identity["sampling"].items() if name != "image_size"}
     return EvaluationConfig(
         items=items or Path(places["items"]),
@@ -70,6 +77,7 @@ def recorded_config(
         seed=identity["seed"],
         limit=identity["items"].get("limit"),
         loading=LoadOptions.of_record(identity["generation"]),
+        base=base or base_before,
     )
 
 

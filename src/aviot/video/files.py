@@ -4,7 +4,6 @@ import logging
 from array import array
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import compress
 from pathlib import Path
 
 import av
@@ -87,7 +86,7 @@ def _read_on_gpu(source: VideoContainer, index: PacketIndex, sampling: Sampling,
         return None
     with own:
         buffer = decode_on_gpu(own, source, index, indices, options)
-    return None if buffer is None else _video(source, buffer, indices, index.timeline)
+    return None if buffer is None else buffer.video(indices, index.timeline, source.path.name, source.comment)
 
 
 def _read_in_parallel(
@@ -103,7 +102,7 @@ def _read_in_parallel(
     buffer = FrameBuffer(len(indices), options.transform, progress=options.progress)
     if not decode_in_parallel(source, index, parts, buffer) or not buffer.filled.all():
         return None
-    return _video(source, buffer, indices, index.timeline)
+    return buffer.video(indices, index.timeline, source.path.name, source.comment)
 
 
 def _read_seeking(source: VideoContainer, index: PacketIndex, sampling: Sampling, options: ReadOptions) -> Video | None:
@@ -124,7 +123,7 @@ def _read_seeking(source: VideoContainer, index: PacketIndex, sampling: Sampling
         except SeekError:
             return None
         if buffer.filled.all():
-            return _video(source, buffer, indices, index.timeline)
+            return buffer.video(indices, index.timeline, source.path.name, source.comment)
         index = index.without(decoder.lost)
     return None
 
@@ -157,7 +156,7 @@ def _read_sequentially(source: VideoContainer, index: PacketIndex, sampling: Sam
             raise VideoError(f"{source.path} has a video stream, but not one picture of it can be decoded")
         timeline = _counted_timeline(source, index, np.frombuffer(pts, np.int64))
         if counted or indices == sampling.indices(len(timeline), timeline.fps):
-            return _video(source, buffer, indices, timeline)
+            return buffer.video(indices, timeline, source.path.name, source.comment)
         counted = True
 
 
@@ -173,17 +172,3 @@ def _counted_timeline(source: VideoContainer, index: PacketIndex, pts: np.ndarra
     if unit and index.carries_pts and pts.min() != NO_PTS and are_valid_timestamps(pts):
         return Timeline.from_pts(pts, unit, 0, source.rates)
     return constant_timeline(source, len(pts))
-
-
-def _video(source: VideoContainer, buffer: FrameBuffer, sampled: tuple[int, ...], timeline: Timeline) -> Video:
-    indices = tuple(compress(sampled, buffer.filled))
-    return Video(
-        frames=buffer.frames(),
-        indices=indices,
-        times=timeline.times(indices),
-        duration=timeline.duration,
-        fps=timeline.fps,
-        total=len(timeline),
-        name=source.path.name,
-        comment=source.comment,
-    )

@@ -4,6 +4,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import compress
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
@@ -13,6 +14,8 @@ from aviot.video.checks import MAX_BUFFER_BYTES, VideoError
 
 if TYPE_CHECKING:
     import torch  # not needed to read a file, and importing it takes a second and 150 MB
+
+    from aviot.video.sampling import Timeline
 
 Picture: TypeAlias = NDArray[np.uint8]
 """One frame, [H,W,3] RGB."""
@@ -160,6 +163,20 @@ class FrameBuffer:
         if isinstance(self._frames, np.ndarray):
             return self._frames[self._filled]
         return self._frames[self._filled.tolist()]
+
+    def video(self, sampled: tuple[int, ...], timeline: "Timeline", name: str, comment: str = "") -> Video:
+        """Return the stored frames as a video; `sampled` has the frame number of each slot, filled or not."""
+        indices = tuple(compress(sampled, self._filled))
+        return Video(
+            frames=self.frames(),
+            indices=indices,
+            times=timeline.times(indices),
+            duration=timeline.duration,
+            fps=timeline.fps,
+            total=len(timeline),
+            name=name,
+            comment=comment,
+        )
 
 
 SIZE_BYTES = 4 * 2

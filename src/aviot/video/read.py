@@ -107,7 +107,7 @@ def _read_array(source: Frames, sampling: Sampling, source_fps: float | None, op
     for slot, index in enumerate(indices):
         frame = source[index]
         buffer.put(slot, frame if isinstance(frame, np.ndarray) else frame.detach().cpu().numpy())
-    return _video(buffer, indices, timeline, ARRAY_NAME)
+    return buffer.video(indices, timeline, ARRAY_NAME)
 
 
 def _check_array(source: Frames) -> None:
@@ -139,7 +139,7 @@ def _read_folder(folder: Path, sampling: Sampling, source_fps: float | None, opt
     for slot, index in enumerate(indices):
         deadline.check()
         buffer.put(slot, load_image(images[index]))
-    return _video(buffer, indices, timeline, folder.resolve().name)
+    return buffer.video(indices, timeline, folder.resolve().name)
 
 
 def list_images(folder: Path) -> list[Path]:
@@ -169,15 +169,3 @@ def load_image(path: Path) -> Picture:
         raise
     except (OSError, UnidentifiedImageError, Image.DecompressionBombError, SyntaxError, ValueError) as error:
         raise VideoError(f"{path} is not an image that can be read ({reason(error)})") from error
-
-
-def _video(buffer: FrameBuffer, indices: tuple[int, ...], timeline: Timeline, name: str) -> Video:
-    return Video(
-        frames=buffer.frames(),
-        indices=indices,
-        times=timeline.times(indices),
-        duration=timeline.duration,
-        fps=timeline.fps,
-        total=len(timeline),
-        name=name,
-    )

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Required, TypedDict, Unpack
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -59,25 +59,26 @@ def encode(model: AviotForConditionalGeneration, plans: Sequence[RenderPlan], vi
     return model.encode(pixels, [len(pixels)])[0].unflatten(0, (videos, -1))
 
 
+class PromptOptions(TypedDict, total=False):
+    """The options of `compressed_prompts`."""
+
+    ratio: Required[float | None]
+    compressor: str
+    question_of: Sequence[int] | None
+    conditioned: bool
+
+
 def answer(
     model: AviotForConditionalGeneration,
     u: Float[Tensor, "V T S D"],
     batch: ConversationBatch,
-    *,
-    ratio: float | None,
-    compressor: str = DEFAULT,
-    question_of: Sequence[int] | None = None,
-    conditioned: bool = True,
+    **how: Unpack[PromptOptions],
 ) -> Answers:
-    """Answer a batch's questions about encoded videos with teacher forcing.
+    """Answer a batch's questions about encoded videos, compressed as `compressed_prompts` does, with teacher forcing.
 
-    A row is right exactly if greedy decoding would generate its answer. `ratio=None` leaves videos uncompressed, but
-    for the tokens that the batch drops (`batch.kept`). The compressor is conditioned on each row's own question, or on
-    that of the row whose index `question_of` has; with `conditioned=False`, on none.
+    A row is right exactly if greedy decoding would generate its answer.
     """
-    ready = compressed_prompts(
-        model, u, batch, ratio=ratio, compressor=compressor, question_of=question_of, conditioned=conditioned
-    )
+    ready = compressed_prompts(model, u, batch, **how)
     language, agrees = read_answers(model, ready.sequences, batch)
     return Answers(language, agrees, ready.x, ready.sequences.tokens, ready.compression)
 
@@ -125,7 +126,12 @@ def compressed_prompts(
     question_of: Sequence[int] | None = None,
     conditioned: bool = True,
 ) -> CompressedPrompts:
-    """Compress encoded videos for a batch's questions and put them into the prompts; the arguments are `answer`'s."""
+    """Compress encoded videos for a batch's questions and put them into the prompts.
+
+    `ratio=None` leaves videos uncompressed, but for the tokens that the batch drops (`batch.kept`). The compressor is
+    conditioned on each row's own question, or on that of the row whose index `question_of` has; with
+    `conditioned=False`, on none.
+    """
     path, device = model.model, u.device
     embed = model.get_input_embeddings()
     ids = to_device(batch.ids, device)

@@ -20,6 +20,19 @@ FILTERS = {1: "lanczos", 2: "bilinear", 3: "bicubic"}  # Pillow's numbers of res
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")  # one of them holds the vocabulary
 DEFAULT_FPS, DEFAULT_MAX_FRAMES = 2.0, 224
 
+CLIP_PIXELS: dict[str, Any] = {
+    "resample": 3,
+    "do_rescale": True,
+    "rescale_factor": 1 / 255,
+    "do_normalize": True,
+    "image_mean": (0.48145466, 0.4578275, 0.40821073),
+    "image_std": (0.26862954, 0.26130258, 0.27577711),
+}
+"""Default settings of pixels in families whose encoder takes CLIP's normalisation."""
+
+HALF_PIXELS: dict[str, Any] = CLIP_PIXELS | {"image_mean": (0.5, 0.5, 0.5), "image_std": (0.5, 0.5, 0.5)}
+"""Default settings of pixels in families whose encoder takes values from -1 to 1."""
+
 
 @dataclass(frozen=True)
 class Processing:

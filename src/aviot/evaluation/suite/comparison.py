@@ -42,10 +42,11 @@ def paper_tables() -> list[dict[str, Any]]:
 
 
 def sampling_name(sampling: Mapping[str, Any]) -> str:
-    """Return the name of a frame sampling as the tables spell it."""
+    """Return the name of a frame sampling as the tables spell it; another mode than the tables' is part of it."""
+    mode = f",{sampling['sampling']}" if "sampling" in sampling else ""
     if sampling.get("frames") is not None:
-        return f"frames={sampling['frames']}"
-    return f"fps={sampling.get('fps'):g},max_frames={sampling.get('max_frames')}"
+        return f"frames={sampling['frames']}{mode}"
+    return f"fps={sampling.get('fps'):g},max_frames={sampling.get('max_frames')}{mode}"
 
 
 def paper_score(benchmark: str, sampling: str, setting: Setting, part: str | None = None) -> PaperScore | None:

@@ -3,7 +3,7 @@
 import math
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -16,7 +16,7 @@ from aviot.methods.base import Compressed, grid_positions
 from aviot.methods.features import TokenMixture, VideoFeatures
 from aviot.methods.peers.aot_anchors import anchor_mask, anchor_weights, mixed, pooled_weights, rank_in_window
 from aviot.methods.peers.aot_clips import Clips, merge_clips
-from aviot.methods.peers.budgeted import BudgetedMethod, largest_within
+from aviot.methods.peers.budgeted import ParameterizedMethod, largest_within
 
 POOLED_FROM = 0.5  # share of a pooled cell that anchors must have for it to stay
 LONG = 64  # frames from which clips have eight instead of four, as in the published settings for 32 and 64 frames
@@ -195,7 +195,7 @@ class ClipCounts:
         return self.first + sum(frames * math.ceil(kept * (cells - 1)) for cells, frames in self.later.items())
 
 
-class AOT(BudgetedMethod):
+class AOT(ParameterizedMethod[AotParameters]):
     """AOT (CVPR 2026, arXiv 2603.01400): anchors by attention, which take up other tokens by optimal transport.
 
     On the grid before pooling, the tokens that are attended to most in a shallow layer (equally many in each of nine
@@ -222,12 +222,7 @@ class AOT(BudgetedMethod):
     replayable = False  # counts depend on the video
 
     def __init__(self, parameters: AotParameters = PUBLISHED) -> None:
-        self.parameters = parameters
-
-    @property
-    def replay_key(self) -> tuple[Hashable, ...]:
-        """Add the parameters."""
-        return *super().replay_key, self.parameters
+        super().__init__(parameters)
 
     def everything(self, video: VideoFeatures) -> Compressed:
         """Return every pooled cell."""

@@ -1,7 +1,8 @@
 """Common part of published methods as `TokenMethod`s: a count of tokens instead of a budget, and their own limits."""
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -13,6 +14,7 @@ from aviot.methods.aviot.numerics import full_precision
 from aviot.methods.base import Compressed, TokenMethod
 from aviot.methods.features import VideoFeatures
 
+P = TypeVar("P", bound=Hashable)  # of a method's parameters
 STEPS = 60  # of a bisection; a float64 interval of length one shrinks to its rounding in 53
 
 
@@ -52,6 +54,18 @@ class BudgetedMethod(TokenMethod):
                 f"{video.frames} frames, because {reason}; the budget allows {limit}. Give a larger budget, or choose "
                 "a method without this limit, such as 'vidcom2-exact'"
             )
+
+
+class ParameterizedMethod(BudgetedMethod, Generic[P]):
+    """A budgeted method with parameters of its own, which decide its result beside the video and the budget."""
+
+    def __init__(self, parameters: P) -> None:
+        self.parameters = parameters
+
+    @property
+    def replay_key(self) -> tuple[Hashable, ...]:
+        """Add the parameters."""
+        return *super().replay_key, self.parameters
 
 
 def largest_within(count: Callable[[float], int], limit: int, low: float, high: float) -> float:

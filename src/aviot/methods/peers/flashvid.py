@@ -1,7 +1,6 @@
 """FlashVID before the decoder: attended, diverse tokens of each frame, and trees of the others over time."""
 
 import math
-from collections.abc import Hashable
 from dataclasses import dataclass
 
 import torch
@@ -11,7 +10,7 @@ from torch import Tensor
 from aviot.methods.aviot.numerics import working_dtype
 from aviot.methods.base import Compressed
 from aviot.methods.features import VideoFeatures
-from aviot.methods.peers.budgeted import BudgetedMethod
+from aviot.methods.peers.budgeted import ParameterizedMethod
 from aviot.methods.peers.flashvid_selection import Selection, diverse_tokens, segment_cuts, segment_means
 from aviot.methods.peers.flashvid_trees import Segments, best_before, links, merge_trees, survivors
 from aviot.methods.peers.merged import Sources, merged
@@ -103,7 +102,7 @@ def lengths_of(cuts: Int[Tensor, "T-1"]) -> Int[Tensor, "g"]:
     return torch.cat((ends.new_tensor([-1]), ends, ends.new_tensor([len(cuts)]))).diff()
 
 
-class FlashVID(BudgetedMethod):
+class FlashVID(ParameterizedMethod[FlashVidParameters]):
     """FlashVID before the decoder (ICLR 2026, arXiv 2602.08024): diverse tokens, and trees of the others over time.
 
     Seven tenths of each frame's tokens are picked one after another, far from each other and attended to. The others
@@ -129,12 +128,7 @@ class FlashVID(BudgetedMethod):
     replayable = False  # segments and trees depend on the video
 
     def __init__(self, parameters: FlashVidParameters = PUBLISHED) -> None:
-        self.parameters = parameters
-
-    @property
-    def replay_key(self) -> tuple[Hashable, ...]:
-        """Add the parameters."""
-        return *super().replay_key, self.parameters
+        super().__init__(parameters)
 
     def reduce(self, video: VideoFeatures, question: Tensor | None, limit: int) -> Compressed:
         """Take as many tokens per frame as the limit allows, one less if rounding up exceeds it."""

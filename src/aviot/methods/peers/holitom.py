@@ -1,6 +1,6 @@
 """HoliTom before the decoder: what stays the same over time is averaged and clustered, the rest is pruned."""
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ from torch import Tensor
 from aviot.methods.aviot.numerics import working_dtype
 from aviot.methods.base import Compressed
 from aviot.methods.features import VideoFeatures
-from aviot.methods.peers.budgeted import BudgetedMethod, largest_within, most_attended_of_frames
+from aviot.methods.peers.budgeted import ParameterizedMethod, largest_within, most_attended_of_frames
 from aviot.methods.peers.chunks import chunk_size
 from aviot.methods.peers.density_peaks import density_peaks, ranks
 from aviot.methods.peers.holitom_windows import Windows, divide
@@ -167,7 +167,7 @@ def with_newlines_of_rows(
     return insert_newlines(made.index, made.tokens, newlines, columns, newline)
 
 
-class HoliTom(BudgetedMethod):
+class HoliTom(ParameterizedMethod[HoliTomParameters | None]):
     """HoliTom before the decoder (NeurIPS 2025, arXiv 2505.21334), the "HoliTom (w/o M)" of its tables.
 
     The video is divided into windows so that averaging positions that stay the same throughout a window removes most
@@ -193,12 +193,7 @@ class HoliTom(BudgetedMethod):
     replayable = False  # windows depend on the video
 
     def __init__(self, parameters: HoliTomParameters | None = None) -> None:
-        self.parameters = parameters
-
-    @property
-    def replay_key(self) -> tuple[Hashable, ...]:
-        """Add the parameters."""
-        return *super().replay_key, self.parameters
+        super().__init__(parameters)
 
     def reduce(self, video: VideoFeatures, question: Tensor | None, limit: int) -> Compressed:
         """Divide the video into windows, then choose the share by the limit."""

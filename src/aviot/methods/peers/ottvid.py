@@ -1,7 +1,6 @@
 """OTT-Vid: tokens that cover their frame, then merged into earlier frames along optimal transport plans."""
 
 import math
-from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -12,7 +11,7 @@ from torch.nn.functional import normalize
 
 from aviot.methods.base import Compressed
 from aviot.methods.features import VideoFeatures
-from aviot.methods.peers.budgeted import BudgetedMethod
+from aviot.methods.peers.budgeted import ParameterizedMethod
 from aviot.methods.peers.chunks import chunk_size
 from aviot.methods.peers.groups import TokenGroups
 from aviot.methods.peers.ottvid_cover import covering_tokens, known_saliency, token_mass
@@ -237,7 +236,7 @@ def _merged(
     return OttVidResult(spatial, flat[roots], groups, torch.stack((low, high), 1))
 
 
-class OttVid(BudgetedMethod):
+class OttVid(ParameterizedMethod[OttVidParameters]):
     """OTT-Vid (arXiv 2605.11803): facility location in each frame, then merging along optimal transport plans.
 
     Each frame keeps the tokens that best cover it, weighted by the encoder's attention. Neighbouring frames' tokens are
@@ -262,12 +261,7 @@ class OttVid(BudgetedMethod):
     replayable = False  # pairs share out their removals in a loop of unknown length
 
     def __init__(self, parameters: OttVidParameters = PUBLISHED) -> None:
-        self.parameters = parameters
-
-    @property
-    def replay_key(self) -> tuple[Hashable, ...]:
-        """Add the parameters."""
-        return *super().replay_key, self.parameters
+        super().__init__(parameters)
 
     def reduce(self, video: VideoFeatures, question: Tensor | None, limit: int) -> Compressed:
         """Choose the counts of both stages by the limit."""

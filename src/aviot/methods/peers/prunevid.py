@@ -1,6 +1,6 @@
 """PruneVid before the decoder: static background merged over time, then tokens clustered in space."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Literal
@@ -12,7 +12,7 @@ from torch.nn.functional import normalize
 
 from aviot.methods.base import Compressed
 from aviot.methods.features import VideoFeatures
-from aviot.methods.peers.budgeted import BudgetedMethod, largest_within
+from aviot.methods.peers.budgeted import ParameterizedMethod, largest_within
 from aviot.methods.peers.chunks import chunk_size
 from aviot.methods.peers.density_peaks import cluster
 from aviot.methods.peers.groups import TokenGroups
@@ -187,7 +187,7 @@ def clustered(
     return labels
 
 
-class PruneVid(BudgetedMethod):
+class PruneVid(ParameterizedMethod[PruneVidParameters]):
     """PruneVid before the decoder (Findings of ACL 2025, arXiv 2412.16117): static tokens merged over time, and space.
 
     Frames are clustered into temporal segments. Positions whose tokens stay alike throughout a segment are averaged
@@ -212,12 +212,7 @@ class PruneVid(BudgetedMethod):
     replayable = False  # the number of tokens follows from the features
 
     def __init__(self, parameters: PruneVidParameters = PUBLISHED) -> None:
-        self.parameters = parameters
-
-    @property
-    def replay_key(self) -> tuple[Hashable, ...]:
-        """Add the parameters."""
-        return *super().replay_key, self.parameters
+        super().__init__(parameters)
 
     def reduce(self, video: VideoFeatures, question: Tensor | None, limit: int) -> Compressed:
         """Segment the video, then choose the cluster ratio by the limit."""

@@ -1,6 +1,6 @@
 """SemVID: tokens of context, of the question's objects and of motion, more of them in relevant frames."""
 
-from collections.abc import Collection, Hashable
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from aviot.methods.base import Compressed
 from aviot.methods.features import VideoFeatures
-from aviot.methods.peers.budgeted import BudgetedMethod
+from aviot.methods.peers.budgeted import ParameterizedMethod
 from aviot.methods.peers.semvid_allocation import SemVidParameters, allocate, frame_signals, unit
 from aviot.methods.peers.semvid_selection import UNUSED, select
 
@@ -61,7 +61,7 @@ def semvid(
     return SemVidResult(frame_keep, keep, kind[keep])
 
 
-class SemVid(BudgetedMethod):
+class SemVid(ParameterizedMethod[SemVidParameters]):
     """SemVID (ECCV 2026, arXiv 2603.05663): selection for a question, meant for finding moments in time.
 
     Each frame gets a number of tokens by its similarity to the words of the question and by its motion, and keeps the
@@ -87,12 +87,7 @@ class SemVid(BudgetedMethod):
     replayable = False  # frames share out the tokens on the host
 
     def __init__(self, parameters: SemVidParameters = GROUNDING) -> None:
-        self.parameters = parameters
-
-    @property
-    def replay_key(self) -> tuple[Hashable, ...]:
-        """Add the parameters."""
-        return *super().replay_key, self.parameters
+        super().__init__(parameters)
 
     def reduce(self, video: VideoFeatures, question: Float[Tensor, "d"] | None, limit: int) -> Compressed:
         """Select as many tokens as the limit allows."""
