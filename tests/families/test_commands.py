@@ -16,6 +16,7 @@ from clips import encode
 
 import aviot
 from aviot.cli import app
+from aviot.evaluation.suite.report import match_model
 
 THREE = ("qwen2.5-vl", "qwen3-vl", "internvl")
 ASKED = ("-q", "What is it?", "--max-new-tokens", "4")
@@ -180,3 +181,9 @@ def test_the_app_answers(stored, clip):
         asked = opened.session.ask("Why?", budget=2, max_new_tokens=3).text
         assert asked == reply["choices"][0]["message"]["content"]
         assert readable(asked) in {condition["answer"] for condition in report["conditions"]}
+
+
+def test_a_suites_report_says_that_another_family_is_not_the_papers(stored):
+    found = match_model(stored("qwen2.5-vl"))
+    assert not found.may_be_the_papers
+    assert found.sentence.startswith("This model is not the paper's (qwen2.5-vl instead of llava-video)")

@@ -5,6 +5,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from aviot.backbones import registry
+from aviot.backbones.checkpoints.adapter import Adapter, is_adapter
+from aviot.backbones.llava_video.backbone import LlavaVideo
 from aviot.backbones.llava_video.checkpoint import read_checkpoint_folder
 from aviot.evaluation.intervals import Interval
 from aviot.evaluation.report import markdown_text
@@ -64,8 +67,15 @@ class SuiteReport:
     caveats: tuple[str, ...] = ()
 
 
+def _other_model(difference: str) -> ModelMatch:
+    return ModelMatch(False, f"This model is not the paper's ({difference}): the paper's scores do not apply to it.")
+
+
 def match_model(folder: Path) -> ModelMatch:
-    """Compare a checkpoint's sizes with those of the paper's model."""
+    """Compare a checkpoint's family and sizes with those of the paper's model."""
+    family = Adapter.read(folder).base.family if is_adapter(folder) else registry.family_of(folder).family
+    if family != LlavaVideo.family:
+        return _other_model(f"{family} instead of {LlavaVideo.family}")
     config = read_checkpoint_folder(folder).config
     parts = (
         ("decoder", config.text_config, _TEXT),
@@ -79,10 +89,7 @@ def match_model(folder: Path) -> ModelMatch:
         if getattr(part, field) != value
     ]
     if different:
-        return ModelMatch(
-            False,
-            f"This model is not the paper's ({', '.join(different)}): the paper's scores do not apply to it.",
-        )
+        return _other_model(", ".join(different))
     return ModelMatch(
         True,
         "This model has the paper's sizes; whether it has the paper's weights is unknown. Each run's manifest.json has "
