@@ -36,7 +36,14 @@ settings.load_profile("repeatable")
 collect_ignore = [] if importlib.util.find_spec("torchvision") else ["processors"]
 
 
-MEASURED = ("compressor", "methods", "models", "ot", "test_golden.py")
+MEASURED = (
+    "compressor",
+    "methods",
+    "models/test_model.py",
+    "models/test_model_kernels.py",
+    "ot",
+    "test_golden.py",
+)
 """Tests that `make test` traces: its gate is about transport and methods. `make test-all` traces all but `untraced`."""
 
 
@@ -86,7 +93,7 @@ def is_measured(item: pytest.Item) -> bool:
     """Return whether a test counts for the coverage."""
     if item.get_closest_marker("untraced"):
         return False
-    return os.environ.get("COVER") == "all" or item.path.relative_to(Path(__file__).parent).parts[0] in MEASURED
+    return os.environ.get("COVER") == "all" or str(item.path.relative_to(Path(__file__).parent)).startswith(MEASURED)
 
 
 WAITING = ("corpus", "fuzz", "training")

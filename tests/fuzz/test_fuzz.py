@@ -18,7 +18,7 @@ from fuzz.planted import BUGS, PREFIX
 
 ROOT = Path(__file__).parents[2]
 SEED = 20
-SHORT, ROUNDS = 3, 12
+SHORT, ROUNDS = 2, 12
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="cases are watched through /proc")
 

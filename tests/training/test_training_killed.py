@@ -27,7 +27,7 @@ def undisturbed(made, kind):
     [
         pytest.param("whole", "step:4", marks=pytest.mark.slow),
         ("whole", "save:4"),
-        ("adapters", "step:4"),
+        pytest.param("adapters", "step:4", marks=pytest.mark.slow),
         pytest.param("adapters", "save:4", marks=pytest.mark.slow),
     ],
 )
