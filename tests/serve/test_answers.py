@@ -52,6 +52,13 @@ def test_the_openai_client_streams(server, clip, alone):
     assert chunks[-1].usage.completion_tokens >= 1
 
 
+def test_the_openai_client_with_tools_off(server, clip, alone):
+    off = {"tools": [], "tool_choice": "none", "parallel_tool_calls": False}
+    reply = server.client().chat.completions.create(**asked(clip), **off)
+    assert reply.choices[0].message.content == alone().text
+    assert not reply.choices[0].message.tool_calls
+
+
 def test_budget_method_and_frames_of_a_request(server, clip, alone):
     create = server.client().chat.completions.create
     for method, budget, given in (("uniform", Budget(keep=0.5), {"keep": 0.5}), ("aviot", Budget(ratio=2), 2)):

@@ -31,10 +31,15 @@ def test_the_openai_client_raises_its_own_errors(server, clip):
     create = server.client().chat.completions.create
     with pytest.raises(openai.NotFoundError, match="there is no model 'other' here; this server has 'tiny'"):
         create(**asked(clip) | {"model": "other"})
+    with pytest.raises(openai.NotFoundError, match="there is no model 'other' here"):
+        create(**asked(clip, stream=True) | {"model": "other"})
     with pytest.raises(openai.BadRequestError, match="tools are not supported"):
         create(**asked(clip), tools=[{"type": "function", "function": {"name": "f", "parameters": {}}}])
     with pytest.raises(openai.BadRequestError, match="ask about one video at a time: got 2 videos"):
         create(model=NAME, messages=[turn(clip), {"role": "assistant", "content": "A."}, turn(frames_url(2))])
+    content = [*turn(clip)["content"], *turn(frames_url(2))["content"]]
+    with pytest.raises(openai.BadRequestError, match="ask about one video at a time: got 2 videos"):
+        create(model=NAME, messages=[{"role": "user", "content": content}])
     with pytest.raises(openai.BadRequestError, match="send a video_url part instead of an image"):
         create(model=NAME, messages=[{"role": "user", "content": [IMAGE, {"type": "text", "text": "Who?"}]}])
     with pytest.raises(openai.UnprocessableEntityError, match="is not a video"):
