@@ -7,7 +7,9 @@ import tracemalloc
 import openai
 import pytest
 from asking import NAME, QUESTION, asked, data_url, frames_url, pictures, running, turn, write_clip
+from typer.testing import CliRunner
 
+from aviot.cli import app
 from aviot.serve.media import Library
 from aviot.serve.run import At
 from aviot.serve.settings import Limits, Settings
@@ -183,6 +185,14 @@ def test_bodies_that_are_no_requests(server, clip):
     with server.connect() as connection:
         connection.sendall(b"nonsense\r\n\r\n")
         assert b"400" in connection.recv(100)
+
+
+def test_an_automatic_budget_needs_an_engine_that_tells_probabilities():
+    """The server is not started, where each request would be refused."""
+    words = ["serve", "--budget", "auto", "--engine", "http://127.0.0.1:9/", "--port", "0"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 2
+    assert "--budget auto needs probabilities of answers, which --engine http://127.0.0.1:9/" in done.stderr
 
 
 def test_who_may_ask(server, clip):
