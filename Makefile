@@ -54,8 +54,8 @@ docs: .venv/ready
 # lmms-eval wants an older PyAV. It imports without torchvision and timm, and PyPI's torchvision breaks beside a CPU's torch.
 lmms-eval: .venv-lmms-eval/ready
 
-test-lmms-eval: .venv-lmms-eval/ready
-	OMP_NUM_THREADS=1 .venv-lmms-eval/bin/python -m pytest -q tests/lmms
+test-lmms-eval: .venv-lmms-eval/ready .venv/ready
+	OMP_NUM_THREADS=1 AVIOT_SERVER_PYTHON=$(abspath $(BIN))/python .venv-lmms-eval/bin/python -m pytest -q tests/lmms
 
 .venv-lmms-eval/ready: export PIP_CONSTRAINT := $(CURDIR)/constraints-lmms-eval.txt
 .venv-lmms-eval/ready: pyproject.toml constraints-lmms-eval.txt

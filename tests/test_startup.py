@@ -99,6 +99,8 @@ def test_mistakes_are_found_before_anything_heavy_is_imported(clip, tmp_path):
         "got 'lottery'": ["compare", video, *question, "--method", "lottery"],
         "got 'lantern'": ["watch", str(tmp_path / "0.png"), *question, "--method", "lantern"],
         "got 'ladder'": ["serve", "--method", "ladder"],
+        "got 0.625": ["serve", "--ratio", "0.625"],
+        "give one of --ratio, --keep and --budget": ["serve", "--ratio", "4", "--budget", "auto"],
         "got 'token'": ["batch", str(items), *output, "--method", "token"],
         "line 1: question must be text": ["batch", str(silent), *output],
         "got 0.375": ["watch", str(tmp_path / "0.png"), *question, "--budget", "0.375"],

@@ -94,11 +94,11 @@ def write_task(folder: Path, items: list[dict]) -> None:
     (folder / "task" / "utils.py").write_text(UTILS)
 
 
-def lmms_eval(folder: Path, out: Path, model_args: str, *words: str, processes: int = 1) -> dict:
+def lmms_eval(folder: Path, out: Path, model_args: str, *words: str, processes: int = 1, model: str = "aviot") -> dict:
     """Scores and replies of the command that a user types, with the network off."""
     several = ["accelerate", "launch", "--cpu", "--num_processes", str(processes), "-m", "lmms_eval"]
     start = [str(BIN / "lmms-eval")] if processes == 1 else [str(BIN / several[0]), *several[1:]]
-    asked = ["--model", "aviot", "--model_args", model_args, "--tasks", "aviot_local", "--device", "cpu"]
+    asked = ["--model", model, "--model_args", model_args, "--tasks", "aviot_local", "--device", "cpu"]
     where = ["--include_path", str(folder / "task"), "--output_path", str(out), "--log_samples"]
     offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(folder / "hf"), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(

@@ -108,14 +108,25 @@ def data_url(path: Path) -> str:
     return f"data:video/mp4;base64,{base64.b64encode(path.read_bytes()).decode()}"
 
 
-def frames_url(count: int, seed: int = 0) -> str:
-    """Return frames that were sampled already."""
+def frames(count: int, seed: int = 0, kind: str = "JPEG") -> list[str]:
+    """Return random pictures in base64."""
     random, parts = np.random.default_rng(seed), []
     for _ in range(count):
         file = io.BytesIO()
-        Image.fromarray(random.integers(0, 256, (24, 24, 3), dtype=np.uint8)).save(file, "JPEG")
+        Image.fromarray(random.integers(0, 256, (24, 24, 3), dtype=np.uint8)).save(file, kind)
         parts.append(base64.b64encode(file.getvalue()).decode())
-    return f"data:video/jpeg;base64,{','.join(parts)}"
+    return parts
+
+
+def frames_url(count: int, seed: int = 0, kind: str = "JPEG") -> str:
+    """Return frames that were sampled already."""
+    return f"data:video/jpeg;base64,{','.join(frames(count, seed, kind))}"
+
+
+def pictures(count: int, seed: int = 0, kind: str = "JPEG") -> list[dict]:
+    """Return the same frames as parts of a message, one each."""
+    start = f"data:image/{kind.lower()};base64,"
+    return [{"type": "image_url", "image_url": {"url": start + data}} for data in frames(count, seed, kind)]
 
 
 def turn(url: str | None, text: str = QUESTION) -> dict:

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import openai
 import pytest
-from asking import NAME, QUESTION, asked, frames_url, turn
+from asking import NAME, QUESTION, asked, frames_url, pictures, running, turn
 
 from aviot import AutoBudget, Budget, VideoLM
 from aviot.engine.transformers import TransformersEngine
@@ -52,6 +52,13 @@ def test_the_openai_client_streams(server, clip, alone):
     assert chunks[-1].usage.completion_tokens >= 1
 
 
+def test_the_openai_client_with_tools_off(server, clip, alone):
+    off = {"tools": [], "tool_choice": "none", "parallel_tool_calls": False}
+    reply = server.client().chat.completions.create(**asked(clip), **off)
+    assert reply.choices[0].message.content == alone().text
+    assert not reply.choices[0].message.tool_calls
+
+
 def test_budget_method_and_frames_of_a_request(server, clip, alone):
     create = server.client().chat.completions.create
     for method, budget, given in (("uniform", Budget(keep=0.5), {"keep": 0.5}), ("aviot", Budget(ratio=2), 2)):
@@ -90,6 +97,52 @@ def test_frames_that_were_sampled_already(server):
     status, reply = server.post(asked(frames_url(5), aviot={"fps": 2}))
     assert status == 200
     assert reply["aviot"]["frames"] == 5
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+def test_pictures_that_follow_each_other_are_the_frames_of_a_video(server, kind):
+    """Clients without videos, such as the openai client's examples and lmms-eval, send sampled frames as images."""
+    text = {"type": "text", "text": QUESTION}
+    _, expected = server.post(asked(frames_url(5, 3, kind), aviot={"fps": 1}, max_tokens=16))
+    parts = pictures(5, 3, kind)
+    for number, content in enumerate(([*parts, text], [text, *parts])):
+        encoded = server.service.answerer.videos.encoded
+        messages = [{"role": "user", "content": content}]
+        reply = server.client().chat.completions.create(
+            model=NAME, messages=messages, max_tokens=16, extra_body={"aviot": {"fps": 1}}
+        )
+        assert reply.choices[0].message.content == expected["choices"][0]["message"]["content"], number
+        assert reply.usage.visual_tokens == expected["usage"]["visual_tokens"]
+        assert reply.aviot["frames"] == 5
+        assert server.service.answerer.videos.encoded == encoded, "one video, however its frames are sent"
+    turned = [{"role": "user", "content": [text, *reversed(parts)]}]
+    server.client().chat.completions.create(model=NAME, messages=turned, max_tokens=1, extra_body={"aviot": {"fps": 1}})
+    assert server.service.answerer.videos.encoded == encoded + 1, "another order is another video"
+
+
+def test_pictures_are_asked_about_again_in_later_turns(server):
+    first = {"role": "user", "content": [*pictures(3), {"type": "text", "text": "What is it?"}]}
+    messages = [first, {"role": "assistant", "content": "A block."}, turn(None, "Why?")]
+    told = [turn(frames_url(3), "What is it?"), *messages[1:]]
+    ask = server.client().chat.completions.create
+    replies = [ask(model=NAME, messages=each, max_tokens=8).choices[0].message.content for each in (messages, told)]
+    assert replies[0] == replies[1]
+
+
+def test_a_budget_of_the_server_is_that_of_requests_without_one(lm, clip, alone):
+    with running(lm, budget=Budget(ratio=2), method="uniform") as server:
+        for given, budget in (({}, 2), ({"budget": 3}, 3), ({"budget": {"keep": 0.25}}, Budget(keep=0.25))):
+            status, reply = server.post(asked(clip, aviot=given))
+            expected = alone(budget=budget, method="uniform")
+            assert status == 200, reply
+            assert reply["choices"][0]["message"]["content"] == expected.text
+            assert reply["usage"]["visual_tokens"]["after"] == expected.tokens_after
+    with running(lm, budget=AutoBudget.parse(f"{AUTO}1")) as server:
+        _, reply = server.post(asked(clip))
+        expected = alone(budget=AutoBudget.parse(f"{AUTO}1"))
+        assert reply["choices"][0]["message"]["content"] == expected.text
+        assert len(reply["aviot"]["steps"]) == len(expected.steps) == 2
+        assert server.post(asked(clip, aviot={"method": "none"}))[0] == 200
 
 
 def test_files_of_the_media_folder(server, folder, alone):

@@ -6,8 +6,10 @@ import tracemalloc
 
 import openai
 import pytest
-from asking import NAME, QUESTION, asked, data_url, frames_url, running, turn, write_clip
+from asking import NAME, QUESTION, asked, data_url, frames_url, pictures, running, turn, write_clip
+from typer.testing import CliRunner
 
+from aviot.cli import app
 from aviot.serve.media import Library
 from aviot.serve.run import At
 from aviot.serve.settings import Limits, Settings
@@ -31,10 +33,15 @@ def test_the_openai_client_raises_its_own_errors(server, clip):
     create = server.client().chat.completions.create
     with pytest.raises(openai.NotFoundError, match="there is no model 'other' here; this server has 'tiny'"):
         create(**asked(clip) | {"model": "other"})
+    with pytest.raises(openai.NotFoundError, match="there is no model 'other' here"):
+        create(**asked(clip, stream=True) | {"model": "other"})
     with pytest.raises(openai.BadRequestError, match="tools are not supported"):
         create(**asked(clip), tools=[{"type": "function", "function": {"name": "f", "parameters": {}}}])
     with pytest.raises(openai.BadRequestError, match="ask about one video at a time: got 2 videos"):
         create(model=NAME, messages=[turn(clip), {"role": "assistant", "content": "A."}, turn(frames_url(2))])
+    content = [*turn(clip)["content"], *turn(frames_url(2))["content"]]
+    with pytest.raises(openai.BadRequestError, match="ask about one video at a time: got 2 videos"):
+        create(model=NAME, messages=[{"role": "user", "content": content}])
     with pytest.raises(openai.BadRequestError, match="send a video_url part instead of an image"):
         create(model=NAME, messages=[{"role": "user", "content": [IMAGE, {"type": "text", "text": "Who?"}]}])
     with pytest.raises(openai.UnprocessableEntityError, match="is not a video"):
@@ -75,6 +82,41 @@ def test_requests_that_ask_for_something_else(server, clip, change, said):
     refused(server, 400, said, asked(clip) | change)
 
 
+def picture(url):
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+WHY = {"type": "text", "text": "Why?"}
+TWO = pictures(2)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ([pictures(1)[0], WHY], "at least two frames of a video as image_url parts"),
+        ([{"type": "image_url"}, WHY], "send a video_url part instead of an image"),
+        ([{"type": "input_image", "image_url": "data:image/png;base64,AAAA"}, WHY], "instead of an image"),
+        ([TWO[0], WHY, TWO[1]], "the frames of a video must follow each other"),
+        ([*turn(frames_url(2))["content"], *pictures(2, seed=1)], "ask about one video at a time: got 2 videos"),
+        ([TWO[0], picture("https://example.com/a.png"), WHY], "frame 2: expected data:image/jpeg;base64,"),
+        ([TWO[0], picture("file:///a.png"), WHY], "frame 2: expected data:image/jpeg;base64,"),
+        ([TWO[0], picture("data:image/svg+xml;base64,AAAA"), WHY], "frame 2: expected data:image/jpeg;base64,"),
+        ([TWO[0], picture(f"{TWO[0]['image_url']['url']},AAAA"), WHY], "frame 2: expected data:image/jpeg;base64,"),
+        ([TWO[0], picture("data:image/png;base64,"), WHY], "the video's data is empty"),
+        ([TWO[0], picture("data:image/png;base64,A*A="), WHY], "not valid base64"),
+    ],
+)
+def test_pictures_that_are_no_video(server, content, said):
+    refused(server, 400, said, asked(None) | {"messages": [{"role": "user", "content": content}]})
+
+
+def test_pictures_that_cannot_be_read(server):
+    unreadable = [picture("data:image/png;base64,AAAA"), *TWO, WHY]
+    said = "the frames in the request/000000.jpg is not an image that can be read"
+    error = refused(server, 422, said, asked(None) | {"messages": [{"role": "user", "content": unreadable}]})
+    assert error["code"] == "video_not_read"
+
+
 @pytest.mark.parametrize(
     ("url", "said"),
     [
@@ -110,6 +152,16 @@ def test_addresses_that_are_not_read(server, folder, url, said):
     refused(server, 400, said, asked(url))
 
 
+def test_a_media_folder_that_is_reached_by_a_link(lm, folder, tmp_path):
+    """A client that shares the disk names files as it sees them, and so does whoever starts the server."""
+    (tmp_path / "videos").symlink_to(folder)
+    with running(lm, media_folder=tmp_path / "videos") as server:
+        for address in (f"file://{tmp_path}/videos/0.mp4", f"file://{folder}/0.mp4", "file:///0.mp4"):
+            assert server.post(asked(address))[0] == 200, address
+        for outside in (f"file://{tmp_path}/0.mp4", f"file://{tmp_path}/videos/../0.mp4", f"file://{tmp_path}/videos"):
+            refused(server, 400, "there is no such video", asked(outside))
+
+
 def test_frames_are_counted_before_they_are_split(folder):
     library, url = Library(Settings(name=NAME)), "data:video/jpeg;base64," + "," * 2_000_000
     tracemalloc.start()
@@ -133,6 +185,14 @@ def test_bodies_that_are_no_requests(server, clip):
     with server.connect() as connection:
         connection.sendall(b"nonsense\r\n\r\n")
         assert b"400" in connection.recv(100)
+
+
+def test_an_automatic_budget_needs_an_engine_that_tells_probabilities():
+    """The server is not started, where each request would be refused."""
+    words = ["serve", "--budget", "auto", "--engine", "http://127.0.0.1:9/", "--port", "0"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 2
+    assert "--budget auto needs probabilities of answers, which --engine http://127.0.0.1:9/" in done.stderr
 
 
 def test_who_may_ask(server, clip):
@@ -164,6 +224,8 @@ def test_each_limit_has_its_status(lm, clip, folder, tmp_path):
         refused(server, 413, "more than 0 MB", asked("data:video/mp4;base64," + "A" * 30_000))
         refused(server, 422, "at most 3 frames", asked(clip, max_tokens=4, aviot={"frames": 4}))
         refused(server, 422, "at most 3", asked(frames_url(4), max_tokens=4))
+        many = [{"role": "user", "content": [*pictures(4), {"type": "text", "text": QUESTION}]}]
+        refused(server, 422, "4 frames; this server takes at most 3", asked(None, max_tokens=4) | {"messages": many})
         refused(server, 422, "lasts 4 s; this server takes at most 2 s", asked(f"file:///{long.name}", max_tokens=4))
         refused(server, 400, "from 1 to 4", asked(clip, max_tokens=5))
     slow = Limits(read=ReadLimits(seconds=1e-6, seconds_per_megabyte=0))

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from aviot.budget import AutoBudget
 from aviot.commands.expand import expand_groups
-from aviot.commands.groups import ModelOptions
+from aviot.commands.groups import AnswerBudget, ModelOptions
 from aviot.commands.options import Compile, MaxNewTokens, MethodOption, ReadTimeout
 from aviot.commands.terminal import mistakes, say, serving_at, working
 from aviot.engine.choice import TRANSFORMERS, check_engine
@@ -66,6 +67,7 @@ def serve(
         ),
     ] = TRANSFORMERS,
     method: MethodOption = DEFAULT,
+    budget: AnswerBudget,
     max_new_tokens: MaxNewTokens = 64,
     places: Annotated[int, typer.Option(min=1, help="Answers that are decoded at a time, in one batch.")] = 32,
     queue: Annotated[int, typer.Option(min=1, help="Most requests that are waited for or worked on.")] = 128,
@@ -107,7 +109,7 @@ def serve(
         from aviot.web.access import Access, resolve
 
         check_engine(engine)
-        key = _key(api_key_file)
+        key, limit = _key(api_key_file), budget.chosen
         limits = Limits(
             upload_bytes=max_upload * MEGABYTE,
             uploads_bytes=4 * max_upload * MEGABYTE,
@@ -124,6 +126,7 @@ def serve(
             name=name or model.served_name,
             limits=limits,
             method=method,
+            budget=limit,
             max_new_tokens=max_new_tokens,
             media_folder=media_folder,
             allow_remote=allow_remote,
@@ -144,6 +147,9 @@ def serve(
         report("start the engine")
         lm = with_engine(lm, engine, places, os.environ.get(ENGINE_KEY_VARIABLE))
         lm.backbone.method(method)
+        if isinstance(limit, AutoBudget) and not lm.engine.tells_probabilities:
+            sentence = f"--budget {budget.budget} needs probabilities of answers, which --engine {engine} does not tell"
+            raise ValueError(sentence)
         share_processors(lm)
         with serving_at(host, port):
             server = Serving(lm, settings, At(host, port, allow_host, key))

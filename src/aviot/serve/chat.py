@@ -1,6 +1,6 @@
 """Requests of the OpenAI protocol: what they may say, and the question about one video that they ask."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Literal
@@ -9,37 +9,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from aviot.budget import AUTO, AutoBudget, Budget
 from aviot.methods import registry
-from aviot.request import check_question, check_sampling
+from aviot.request import check_sampling
+from aviot.serve.conversation import SHOWN, Message, conversation, refused, with_field
 from aviot.serve.settings import Settings
 from aviot.web.refusal import Refused
 
 MOST_STOPS = 4
-QUESTION_CHARACTERS = 100_000  # of all questions and answers of a conversation
 MOST_PARTS = 250_000  # of a request's JSON, beside a comma for every frame: each takes memory when it is parsed
-SHOWN = 80  # characters of a wrong value in an error
 
 Provenance = Literal["frames", "tokens"] | None
-
-
-class VideoUrl(BaseModel):
-    """The address of a video."""
-
-    url: str
-
-
-class Part(BaseModel):
-    """A part of a message: text, or a video."""
-
-    type: str
-    text: str | None = None
-    video_url: VideoUrl | str | None = None
-
-
-class Message(BaseModel):
-    """A message of a conversation."""
-
-    role: str
-    content: str | list[Part] | None = None
 
 
 class StreamOptions(BaseModel):
@@ -117,14 +95,14 @@ class Chat:
 def parse(body: bytes, settings: Settings) -> Chat:
     """Return what a request asks for; raise Refused, with the field that is to blame."""
     if sum(map(body.count, (b",", b"[", b"{"))) > MOST_PARTS + settings.limits.frames:
-        raise _refused("the request's JSON has too many values; send one question about one video", None)
+        raise refused("the request's JSON has too many values; send one question about one video", None)
     try:
         request = ChatRequest.model_validate_json(body)
     except ValidationError as error:
         raise invalid_request(error) from None
     _check_model(request, settings)
     _check_unsupported(request)
-    video, history, question = _conversation(request.messages)
+    video, history, question = conversation(request.messages)
     options = request.aviot or AviotOptions()
     method = options.method or settings.method
     own = {name: value for name in ("frames", "fps") if (value := getattr(options, name)) is not None}
@@ -133,14 +111,14 @@ def parse(body: bytes, settings: Settings) -> Chat:
     with_field(lambda: check_sampling(sampling), "aviot.frames" if "frames" in sampling else "aviot.fps")
     if sampling.get("frames", 0) > settings.limits.frames:
         sentence = f"at most {settings.limits.frames:,} frames can be sampled here, got {sampling['frames']:,}"
-        raise _refused(sentence, "aviot.frames", status=HTTPStatus.UNPROCESSABLE_ENTITY)
+        raise refused(sentence, "aviot.frames", status=HTTPStatus.UNPROCESSABLE_ENTITY)
     told = options.provenance
     return Chat(
         video=Address(video),
         question=question,
         history=history,
         method=method,
-        budget=_budget(options.budget),
+        budget=settings.budget if options.budget is None else _budget(options.budget),
         sampling=sampling,
         max_new_tokens=_new_tokens(request, settings),
         stops=_stops(request.stop),
@@ -160,44 +138,30 @@ def _foreign_sampling(more: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def with_field(check: Any, field_name: str) -> Any:
-    """Call a function; refuse the request with its ValueError's message."""
-    try:
-        return check()
-    except ValueError as error:
-        raise _refused(str(error), field_name) from None
-
-
-def _refused(
-    sentence: str, field_name: str | None, *, code: str | None = None, status: HTTPStatus = HTTPStatus.BAD_REQUEST
-) -> Refused:
-    return Refused(status, sentence, code=code, field=field_name)
-
-
 def invalid_request(error: ValidationError) -> Refused:
     """Return the refusal of a request that is no JSON, or lacks a field, or has one of a wrong type."""
     first = error.errors(include_url=False, include_context=False)[0]
     if first["type"] == "json_invalid":
-        return _refused("the request's body is not valid JSON", None, code="invalid_json")
+        return refused("the request's body is not valid JSON", None, code="invalid_json")
     places = [str(part) for part in first["loc"] if not (isinstance(part, str) and part[:1].isupper())]
     name = ".".join(part for part in places if "[" not in part and part not in ("str", "float", "bool", "list"))
     got = repr(first.get("input"))
     got = got if len(got) <= SHOWN else f"{got[:SHOWN]}..."
     said = first["msg"][:1].lower() + first["msg"][1:]
     sentence = f"{name or 'the request'}: {said}" + ("" if first["type"] == "missing" else f", got {got}")
-    return _refused(sentence, name or None)
+    return refused(sentence, name or None)
 
 
 def _check_model(request: ChatRequest, settings: Settings) -> None:
     if request.model is None:
-        raise _refused(f"the request names no model; this server has {settings.name!r}", "model")
+        raise refused(f"the request names no model; this server has {settings.name!r}", "model")
     check_model(request.model, settings)
 
 
 def check_model(name: str, settings: Settings) -> None:
     """Raise Refused for a model that is not the server's."""
     if name != settings.name:
-        raise _refused(
+        raise refused(
             f"there is no model {name[:SHOWN]!r} here; this server has {settings.name!r}",
             "model",
             code="model_not_found",
@@ -209,78 +173,24 @@ def _check_unsupported(request: ChatRequest) -> None:
     """Refuse what would change the answer and is not done here; answers are greedy and there is one of them."""
     more = request.model_extra or {}
     if request.n not in (None, 1):
-        raise _refused(f"n must be 1: there is one greedy answer, got {request.n}", "n")
+        raise refused(f"n must be 1: there is one greedy answer, got {request.n}", "n")
     if request.temperature not in (None, 0):
         sentence = (
             f"temperature must be 0: answers are greedy, the most probable token each time, got {request.temperature:g}"
         )
-        raise _refused(sentence, "temperature")
+        raise refused(sentence, "temperature")
     for name in ("tools", "functions"):
         if more.get(name):
-            raise _refused(f"{name} are not supported: this server answers questions about videos in text", name)
+            raise refused(f"{name} are not supported: this server answers questions about videos in text", name)
     for name in ("logprobs", "top_logprobs", "logit_bias", "audio", "frequency_penalty", "presence_penalty"):
         if more.get(name):
-            raise _refused(f"{name} is not supported; leave it out", name)
+            raise refused(f"{name} is not supported; leave it out", name)
     kind = more.get("response_format")
     if isinstance(kind, dict) and kind.get("type", "text") != "text":
-        raise _refused("response_format must be text; other formats are not supported", "response_format")
+        raise refused("response_format must be text; other formats are not supported", "response_format")
 
 
-def _conversation(messages: Sequence[Message]) -> tuple[str, tuple[tuple[str, str], ...], str]:
-    """Return the address of the video, earlier questions with their answers, and the question."""
-    if not messages:
-        raise _refused("messages is empty; send one user message with a video_url part and a text part", "messages")
-    videos: dict[str, None] = {}
-    turns: list[str] = []
-    for number, message in enumerate(messages):
-        where, expected = f"messages.{number}", ("user", "assistant")[number % 2]
-        if message.role in ("system", "developer", "tool", "function"):
-            sentence = f"{message.role} messages are not supported; put instructions into the user's text"
-            raise _refused(sentence, f"{where}.role")
-        if message.role != expected:
-            sentence = f"user and assistant messages must alternate, beginning with the user's; expected {expected}"
-            raise _refused(f"{sentence}, got {message.role[:SHOWN]!r}", f"{where}.role")
-        found, text = _content(message, where)
-        videos |= dict.fromkeys(found)
-        if found and number and len(videos) == len(dict.fromkeys(found)):
-            raise _refused("the video must be in the first user message", f"{where}.content")
-        turns.append(text)
-    if len(turns) % 2 == 0:
-        raise _refused("the last message must be the user's question", "messages")
-    if len(videos) != 1:
-        got = "no video_url part was sent" if not videos else f"got {len(videos)} videos"
-        raise _refused(f"ask about one video at a time: {got}", "messages", code="one_video_expected")
-    if sum(map(len, turns)) > QUESTION_CHARACTERS:
-        raise _refused(f"the conversation has more than {QUESTION_CHARACTERS:,} characters; shorten it", "messages")
-    for number in range(0, len(turns), 2):
-        with_field(lambda text=turns[number]: check_question(text), f"messages.{number}.content")
-    return next(iter(videos)), tuple(zip(turns[:-1:2], turns[1::2], strict=True)), turns[-1]
-
-
-def _content(message: Message, where: str) -> tuple[list[str], str]:
-    """Return the addresses of a message's videos, and its text."""
-    if message.content is None or isinstance(message.content, str):
-        return [], message.content or ""
-    videos: list[str] = []
-    texts: list[str] = []
-    for number, part in enumerate(message.content):
-        place = f"{where}.content.{number}"
-        if part.type == "text" and part.text is not None:
-            texts.append(part.text)
-        elif part.type == "video_url" and part.video_url is not None and message.role == "user":
-            videos.append(part.video_url if isinstance(part.video_url, str) else part.video_url.url)
-        elif part.type in ("image_url", "input_image", "image"):
-            sentence = "this server answers questions about videos; send a video_url part instead of an image"
-            raise _refused(sentence, place, code="image_not_supported")
-        else:
-            raise _refused(f"expected a text or video_url part with its content, got {part.type[:SHOWN]!r}", place)
-    return videos, "\n".join(texts)
-
-
-def _budget(given: float | dict[str, float] | str | None) -> Budget | AutoBudget | None:
-    if given is None:
-        return None
-
+def _budget(given: float | dict[str, float] | str) -> Budget | AutoBudget:
     def make() -> Budget | AutoBudget:
         if isinstance(given, str) and given.partition(":")[0] == AUTO:
             return AutoBudget.parse(given[:SHOWN])
@@ -308,12 +218,12 @@ def _new_tokens(request: ChatRequest, settings: Settings) -> int:
     if given is None:
         return settings.max_new_tokens
     if not 1 <= given <= settings.limits.new_tokens:
-        raise _refused(f"{name} must be from 1 to {settings.limits.new_tokens:,}, got {given:,}", name)
+        raise refused(f"{name} must be from 1 to {settings.limits.new_tokens:,}, got {given:,}", name)
     return given
 
 
 def _stops(given: str | list[str] | None) -> tuple[str, ...]:
     stops = (given,) if isinstance(given, str) else tuple(given or ())
     if len(stops) > MOST_STOPS or not all(stops):
-        raise _refused(f"stop must be at most {MOST_STOPS} texts that are not empty", "stop")
+        raise refused(f"stop must be at most {MOST_STOPS} texts that are not empty", "stop")
     return stops

@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -21,6 +21,7 @@ from aviot.web.refusal import Refused
 FRAMES_TYPE = "video/jpeg"
 MOST_DIGESTS = 10_000  # of files that are remembered
 _DATA = re.compile(r"data:(?P<kind>video/[\w.+-]{1,60})(?:;[\w=.+-]{1,60})*;base64,", re.ASCII)
+_PICTURE = re.compile(r"data:image/(?:jpeg|jpg|png|webp);base64,", re.ASCII)
 _NO_FILE = "there is no such video in the server's media folder"
 
 
@@ -60,11 +61,28 @@ class Media:
             yield path
 
 
+def frames_address(pictures: Sequence[str], field: str) -> str:
+    """Return the address of a video whose frames are the pictures at `data:` addresses; their content tells their type.
+
+    It is the address of the same frames sent as one: `data:video/jpeg;base64,FRAME,FRAME,…`.
+    """
+    data = []
+    for number, url in enumerate(pictures, 1):
+        head = _PICTURE.match(url)
+        if head is None or url.count(",") > 1:
+            sentence = f"frame {number}: expected data:image/jpeg;base64,… (or png, or webp), got {url[:40]!r}"
+            raise Refused(HTTPStatus.BAD_REQUEST, sentence, code="wrong_data", field=field)
+        data.append(url[head.end() :])
+    return f"data:{FRAMES_TYPE};base64,{','.join(data)}"
+
+
 class Library:
     """Finds the media of addresses: `data:` and, below the media folder, `file:`; others are for `remote`."""
 
     def __init__(self, settings: Settings) -> None:
-        self.folder = None if settings.media_folder is None else settings.media_folder.resolve()
+        given = settings.media_folder
+        self.folder = None if given is None else given.resolve()
+        self._names = () if given is None or self.folder is None else (self.folder, Path(os.path.abspath(given)))
         self.most_frames = settings.limits.frames
         self._digests: dict[tuple[int, ...], str] = {}
         self._lock = threading.Lock()
@@ -114,7 +132,7 @@ class Library:
         except ValueError:
             raise _refused(_NO_FILE, code="no_such_video") from None
         path = Path(os.path.normpath("/" + unquote(parts.path).lstrip("/")))
-        inside = path.relative_to(self.folder) if path.is_relative_to(self.folder) else path.relative_to("/")
+        inside = path.relative_to(next(filter(path.is_relative_to, self._names), "/"))
         if parts.netloc not in ("", "localhost") or not inside.parts or "\0" in str(inside):
             raise _refused(_NO_FILE, code="no_such_video")
         try:

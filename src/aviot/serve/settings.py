@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from aviot.budget import AutoBudget, Budget
 from aviot.methods import registry
 from aviot.methods.registry import DEFAULT
 from aviot.request import MAX_NEW_TOKENS
@@ -43,16 +44,17 @@ class Settings:
 
     Videos are read below `media_folder`, if there is one, and fetched from other machines only with `allow_remote`.
     `feature_bytes` and `token_bytes` bound the encoder features and the compressed tokens that are kept in memory;
-    `feature_folder` keeps features on disk too, up to `disk_bytes`. `method` and `max_new_tokens` are those of requests
-    that name none. `ahead` is the number of videos that are opened while the engine is busy with others. At most
-    `streams` streams are open, each with a memory of at most `stream_bytes`; one is given up when it was neither fed
-    nor asked for `stream_seconds`. `report_bytes` bounds the explanations that are kept, `thumbnail` is the longer side
-    of their pictures in pixels.
+    `feature_folder` keeps features on disk too, up to `disk_bytes`. `method`, `budget` (None: the checkpoint's) and
+    `max_new_tokens` are those of requests that name none. `ahead` is the number of videos that are opened while the
+    engine is busy with others. At most `streams` streams are open, each with a memory of at most `stream_bytes`; one is
+    given up when it was neither fed nor asked for `stream_seconds`. `report_bytes` bounds the explanations that are
+    kept, `thumbnail` is the longer side of their pictures in pixels.
     """
 
     name: str
     limits: Limits = field(default_factory=Limits)
     method: str = DEFAULT
+    budget: Budget | AutoBudget | None = None
     max_new_tokens: int = MAX_NEW_TOKENS
     media_folder: Path | None = None
     allow_remote: bool = False
