@@ -37,3 +37,12 @@ def test_sets_of_different_sizes_are_clustered_as_each_one_alone():
         assert centres[number][: len(one)].tolist() == chosen.tolist()
         assert int(chosen.sum()) == count
         assert own[chosen].sort().values.tolist() == list(range(count))
+
+
+@pytest.mark.parametrize("extent", [1.0, 0.01])
+def test_tokens_that_nearly_coincide_are_told_apart(extent):
+    """Their densities differ by less than float32 can tell just below one; labels are those of float64 tokens."""
+    tokens = extent * torch.rand(4, 100, 2, generator=torch.Generator().manual_seed(0))
+    found, expected = cluster(tokens, 20, 7), cluster(tokens.double(), 20, 7)
+    assert torch.equal(found[0], expected[0])
+    assert torch.equal(found[1], expected[1])

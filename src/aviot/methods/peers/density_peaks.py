@@ -13,7 +13,7 @@ def density_peaks(
     neighbours: int | Int[Tensor, "*B"],
     mask: Bool[Tensor, "*B n"] | None = None,
 ) -> tuple[Float[Tensor, "*B n n"], Float[Tensor, "*B n"]]:
-    """Return pairwise distances and each token's score as a centre, in float32 or better.
+    """Return pairwise distances in float32 or better, and each token's score as a centre in float64.
 
     A distance d_ij is Euclidean over sqrt(D). The density of i is exp(-mean of its smallest d_ij^2), over as many
     `neighbours` as given, itself included (one number for all, or one per set of tokens). The score is the density
@@ -50,12 +50,17 @@ def pairwise_distances(tokens: Float[Tensor, "*B n D"]) -> Float[Tensor, "*B n n
 
 
 def _density(d: Float[Tensor, "*B n n"], neighbours: int | Int[Tensor, "*B"]) -> Float[Tensor, "*B n"]:
+    """Return densities in float64.
+
+    Where tokens are close, densities are just below one. In float32, which has steps of 6e-8 there, neighbours would
+    tie, and which of them is denser would depend on how a device rounds its exponential function.
+    """
     count = torch.as_tensor(neighbours, device=d.device)[..., None, None]
     most = min(int(count.max()), d.shape[-1])
     squares = d.topk(most, dim=-1, largest=False).values.square()
     used = torch.arange(most, device=d.device) < count
     near = squares.masked_fill(~used, 0).sum(-1) / used.sum(-1)
-    return torch.exp(-near)
+    return torch.exp(-near.double())
 
 
 def cluster(
