@@ -34,6 +34,7 @@ def _is_worker(process):
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="finds workers by their names")
 def test_a_worker_is_killed_and_every_question_is_answered_once(made, evaluated, tmp_path):
     out = tmp_path / "answers.jsonl"

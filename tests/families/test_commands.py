@@ -154,6 +154,7 @@ def test_account_counts_what_the_model_reads(stored, family, clip):
     assert "--model has its own shape" in " ".join(refused.stderr.split())
 
 
+@pytest.mark.slow
 def test_the_app_answers(stored, clip):
     pytest.importorskip("fastapi")
     from fastapi.testclient import TestClient

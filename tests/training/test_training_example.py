@@ -21,6 +21,7 @@ def load_example():
     return module
 
 
+@pytest.mark.slow
 def test_it_runs_from_data_to_checkpoint_to_evaluation(tmp_path, capsys):
     before, after = load_example().main([str(tmp_path), "--scenes", "2", "--steps", "1"])
     assert before == 0.0  # the bundled model answers with one word

@@ -62,6 +62,7 @@ def test_it_is_logged_and_does_not_affect_the_run(made, records, tmp_path, capfd
     assert [event.step for event in board.Scalars("train/held_out_loss")] == [1, 2]
 
 
+@pytest.mark.slow
 def test_it_may_be_added_when_a_run_is_resumed(made, records, tmp_path):
     """It depends on weights and seed only, so its values are those of a run that had it from the start."""
     chosen = {"optimization": SHORT, "saving": {"every": 1}}

@@ -205,6 +205,7 @@ def test_features_are_cached_and_give_the_same_losses(run, made, tmp_path):
         assert losses(cached) == pytest.approx(losses(run[1]), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_workers_give_the_same_losses(run, made, tmp_path):
     ahead = train(config(made, output=str(tmp_path / "ahead"), loader={"workers": 1}))
     assert losses(ahead) == losses(run[1])

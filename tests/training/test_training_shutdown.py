@@ -162,6 +162,7 @@ end_process()
 """
 
 
+@pytest.mark.slow
 def test_threads_that_hold_tensors_do_not_abort_the_exit(tmp_path):
     """Without `end_process` most of these processes print "terminate called without an active exception"."""
     started = [
