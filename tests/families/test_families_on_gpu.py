@@ -71,6 +71,13 @@ def test_features_and_attention_are_those_of_the_cpu(sessions):
         assert distance(found[name], expected[name]) < 1e-5
 
 
+@pytest.mark.parametrize("name", ["uniform", "evs", "aot"])
+def test_what_methods_mix_is_that_of_the_cpu(sessions, name):
+    """Features, projected tokens, and those before pooling; relative to how far they lie from their mean."""
+    found, expected = (one.sources(method_of(name)).cpu().flatten(0, 1) for one in reversed(sessions))
+    assert distance(found - expected.mean(0), expected - expected.mean(0)) < 1e-5
+
+
 @pytest.mark.parametrize("name", BEFORE)
 def test_tokens_are_those_of_the_cpu(sessions, name):
     """From the same features: methods that pick by near ties would pick others where an encoder's last digit differs.
