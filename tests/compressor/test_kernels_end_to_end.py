@@ -146,6 +146,7 @@ def test_gradients_of_the_loss_at_large_magnitudes():
     assert relative(leaf.grad.cpu(), exact.grad) < 1e-3
 
 
+@pytest.mark.slow
 @UNTRACED
 @pytest.mark.usefixtures("by_kernels")
 def test_a_batch_has_each_videos_gradients():

@@ -79,6 +79,7 @@ def test_wrong_choices(made, tmp_path):
         assert said in " ".join(done.output.split())
 
 
+@pytest.mark.slow
 def test_videos_can_be_read_at_their_keyframes(made, tmp_path):
     encode(tmp_path / "v.mp4", pictures=300, options={"g": "100", "bf": "3", "sc_threshold": "0"})
     questions = write_items(tmp_path / "questions.jsonl", [{"video": "v.mp4", "question": "What?"}])

@@ -343,6 +343,7 @@ def test_an_evaluation_names_a_base_that_has_moved(moved, folder, tmp_path):
     assert invoke("evaluate", "--verify", tmp_path / "run", "--device", "cpu").exit_code == 0
 
 
+@pytest.mark.slow
 def test_a_batch_names_a_base_that_has_moved(moved, folder, tmp_path):
     pytest.importorskip("ray", reason="Ray is not installed")
     adapter, base = moved
