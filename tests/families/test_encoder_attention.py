@@ -1,5 +1,6 @@
 """Attention maps against the weights that the encoder itself computes, put in order by the families' own functions."""
 
+import threading
 from contextlib import contextmanager
 
 import pytest
@@ -168,6 +169,26 @@ def test_the_encoder_runs_once_more_for_methods_that_need_it_alone(monkeypatch):
     for _ in range(2):
         session.compress("Why?", budget=4, method=Wants())
     assert len(runs) == 1
+
+
+def test_what_another_thread_encodes_is_not_recorded():
+    """As in a server, where one thread encodes a video while another one's attention is computed."""
+    session, other = session_of(LLAVA_VIDEO), session_of(LLAVA_VIDEO, frames=4)
+    backbone = session.backbone
+    modules = attention.attention_modules(encoder(backbone))[-1:]
+
+    def run():
+        thread = threading.Thread(target=backbone.encode, args=([other.video],))
+        thread.start()
+        thread.join()
+        backbone.encode([session.video])
+
+    found, expected = (
+        attention.recorded(modules, work, keys=True) for work in (run, lambda: backbone.encode([session.video]))
+    )
+    for module in modules:
+        assert torch.equal(found[module].received, expected[module].received)
+        assert torch.equal(found[module].keys, expected[module].keys)
 
 
 @pytest.mark.parametrize(("layer", "last"), [(-1, 5), (-2, 4), (3, 2), ([-3, -1], 5), (6, 5)])

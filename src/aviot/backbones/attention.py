@@ -5,6 +5,7 @@ input of each layer that a method needs; the weights are softmax(Q K^T / sqrt(h)
 float32, over the tokens that the layer itself attends to: a frame, or a window of it.
 """
 
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -79,11 +80,16 @@ class LayerRecord:
 
 @torch.inference_mode()
 def recorded(modules: Collection[nn.Module], run: Callable[[], object], *, keys: bool) -> dict[nn.Module, LayerRecord]:
-    """Run an encoder and return the attention of these modules; calls on parts of a video follow each other."""
+    """Run an encoder and return the attention of these modules; calls on parts of a video follow each other.
+
+    Calls in other threads, in which a server encodes another video, are not recorded.
+    """
+    thread = threading.get_ident()
     parts: dict[nn.Module, list[LayerRecord]] = {module: [] for module in modules}
 
     def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        parts[module].append(_record(module, *args, keys=keys, **kwargs))
+        if threading.get_ident() == thread:
+            parts[module].append(_record(module, *args, keys=keys, **kwargs))
 
     with ExitStack() as stack:
         for module in modules:

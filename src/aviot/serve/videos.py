@@ -23,6 +23,7 @@ from aviot.session import VideoLM, VideoSession
 from aviot.video import Video, VideoError, read_isolated
 from aviot.web.refusal import Refused
 
+ENCODERS = {"cpu": 2}  # videos at a time, each on half of the processors; elsewhere one fills the device
 READERS = 2  # processes at a time; each may take as much memory as its limits allow
 MOST_STORING = 2  # videos that wait to be written to disk; further ones are not written
 
@@ -60,7 +61,8 @@ class Videos:
         self.lm, self.settings, self.metrics = lm, settings, metrics
         self.kept: ByteCache[Opened] = ByteCache(settings.feature_bytes, lambda opened: opened.nbytes)
         self._shared: SharedWork[Opened] = SharedWork(settings.ahead)
-        self._readers, self._encoder, self._storer = Worker("read", READERS), Worker("encode"), Worker("store")
+        self._readers, self._storer = Worker("read", READERS), Worker("store")
+        self._encoder = Worker("encode", ENCODERS.get(lm.backbone.device.type, 1))
         self._storing: set[asyncio.Task[None]] = set()
         self.progress: dict[Hashable, VideoProgress] = {}  # of the videos that are being opened
         self.encoded = 0  # number of videos that the encoder has run on
